@@ -1,8 +1,10 @@
-"""The steps of CI: build each environment once, run independent steps side by side, and report the duration of each.
+"""The steps of CI: build each environment once, run independent steps side by side, and report the
+duration of each.
 
-``steps.py`` runs what must hold of every commit. ``steps.py nightly`` runs what measures, and what needs hours: it is
-``poe nightly``. Its steps run alone; those of a commit share the cores. The output of a step is printed when the step
-has ended. The run ends with the durations, slowest first, and the test runner's own summary.
+``steps.py`` runs what must hold of every commit. ``steps.py nightly`` runs what measures, and what
+needs hours: it is ``poe nightly``. Its steps run alone; those of a commit share the cores. The
+output of a step is printed when the step has ended. The run ends with the durations, slowest first,
+and the test runner's own summary.
 """
 
 import os
@@ -15,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 COMMIT_SCALE = {"MOCHI_FAULT_ROUNDS": "4", "MOCHI_FUZZ_EXAMPLES": "3"}
-"""Repetitions of the fault tests, and requests for each operation of the API: each kind of fault a few times."""
+"""Repetitions of the fault tests, and requests for each operation of the API: each kind of fault a
+few times.
+"""
 NIGHTLY_SCALE = {"MOCHI_FAULT_ROUNDS": "200", "MOCHI_FUZZ_EXAMPLES": "100"}
 SHORT = " ".join(f"{name}={value}" for name, value in COMMIT_SCALE.items())
 """Assignments for a step of the night that tests in another way instead of more often."""
@@ -23,14 +27,16 @@ COVERAGE_FLOOR = 92.0
 """Coverage of `src` with branches, in percent, below which the run fails."""
 PYTEST = "uv run pytest -q"
 IGNORED = (
-    "--ignore tests/benchmarks --ignore tests/soak --ignore tests/browser --ignore tests/docs/test_site.py "
-    "--ignore tests/mcp/test_everything.py --ignore tests/mcp/test_fuzzed_servers.py --ignore tests/coding_agents"
+    "--ignore tests/benchmarks --ignore tests/soak --ignore tests/browser --ignore "
+    "tests/docs/test_site.py --ignore tests/mcp/test_everything.py --ignore "
+    "tests/mcp/test_fuzzed_servers.py --ignore tests/coding_agents"
 )
 """Second-tier tests with a step of their own."""
 SECOND_TIER = "'slow and not nightly'"
 
 FRAMEWORKS = "-W ignore -p no:benchmark -p no:codspeed -p no:recording -p no:socket -p no:syrupy"
-"""Options of the framework tests: the pytest plugins that LangChain's tests install are not loaded."""
+"""Options of the framework tests: the pytest plugins that LangChain's tests install are not loaded.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a step: its exit code, None if it was skipped, and the CPU time of its processes."""
+    """The end of a step: its exit code, None if it was skipped, and the CPU time of its
+    processes.
+    """
 
     step: Step
     status: "int | None"
@@ -54,14 +62,19 @@ class Result:
 
 
 def oldest_python() -> str:
-    """Return a Python 3.10 of this machine, or the name of one that is missing. Nothing is downloaded."""
+    """Return a Python 3.10 of this machine, or the name of one that is missing.
+
+    Nothing is downloaded.
+    """
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
     installed = sorted(pyenv.glob("versions/3.10.*/bin/python"))
     return str(installed[-1]) if installed else "/usr/bin/python3.10"
 
 
 OLDEST = oldest_python()
-ON_OLDEST = f"env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-3.10 uv run --locked --quiet --python {OLDEST}"
+ON_OLDEST = (
+    f"env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-3.10 uv run --locked --quiet --python {OLDEST}"
+)
 """Command prefix that runs a command of the project on the oldest Python."""
 NODE = ("node", "npm")
 NPM_CI = "npm ci --no-audit --no-fund --silent"
@@ -77,7 +90,10 @@ for program in $missing; do
         echo "$program is missing and could not be installed"
 done
 """
-"""Script that installs the programs of some tests. A test is skipped if its program could not be installed."""
+"""Script that installs the programs of some tests.
+
+A test is skipped if its program could not be installed.
+"""
 
 ENVIRONMENT = Step("environment", "uv sync --locked --group docs --group browser --quiet")
 """What all other steps need."""
@@ -103,27 +119,37 @@ BEFORE = [
     ),
     Step(
         "client frameworks",
-        "env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-frameworks uv run --locked --quiet --no-dev --group frameworks "
-        f"pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks tests/openai/frameworks",
+        "env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-frameworks uv run --locked --quiet "
+        f"--no-dev --group frameworks pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks "
+        "tests/openai/frameworks",
     ),
     Step(
         "unit tests on Python 3.10",
         f"{ON_OLDEST} pytest -q -n 0 tests/unit tests/sessions",
         (OLDEST,),
     ),
-    Step("documentation site", "uv run zensical build --strict && " + f"{PYTEST} -n 0 -m slow tests/docs/test_site.py"),
-    Step("format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"),
+    Step(
+        "documentation site",
+        "uv run zensical build --strict && " + f"{PYTEST} -n 0 -m slow tests/docs/test_site.py",
+    ),
+    Step(
+        "format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"
+    ),
 ]
 """The packages, and the steps of every commit that need none."""
 
 FIRST_TIER = Step(
-    "first tier, with coverage", f"{PYTEST} -n 2 --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}"
+    "first tier, with coverage",
+    f"{PYTEST} -n 2 --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}",
 )
 """The README's test command, whose summary ends the run."""
 SHARED = [
     Step("second tier, in its short form", f"{PYTEST} -n 2 -m {SECOND_TIER} {IGNORED}"),
     FIRST_TIER,
-    Step("two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} -n 2 -m 'two_servers and not slow' tests"),
+    Step(
+        "two servers over one PostgreSQL",
+        f"MOCHI_TEST_SERVERS=2 {PYTEST} -n 2 -m 'two_servers and not slow' tests",
+    ),
     Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser"),
     Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
     Step("coding agents", f"{PYTEST} -n 0 -m slow tests/coding_agents", NODE),
@@ -132,23 +158,35 @@ SHARED = [
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
     Step("MCP reference server", f"{PYTEST} -n 0 -m slow tests/mcp/test_everything.py", NODE),
 ]
-"""Steps of every commit that share the cores, longest first. No test depends on what else the machine does.
+"""Steps of every commit that share the cores, longest first.
 
-Other steps use the time in which the tests of a step wait, so that a step needs no more workers than there are cores.
+No test depends on what else the machine does.
+
+Other steps use the time in which the tests of a step wait, so that a step needs no more workers
+than there are cores.
 """
 
 NIGHTLY = [
     Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
     Step("hostile MCP servers", f"{PYTEST} -n 0 -m slow tests/mcp/test_fuzzed_servers.py"),
-    Step("soak: a thousand streams", "uv run python -m tests.soak --seconds 30 --turn 10 --cache 8"),
+    Step(
+        "soak: a thousand streams", "uv run python -m tests.soak --seconds 30 --turn 10 --cache 8"
+    ),
     Step("second tier, in its long form", f"{PYTEST} -m slow {IGNORED}"),
-    Step("all tests on Python 3.10", f"{SHORT} {ON_OLDEST} pytest -q -m 'not nightly' {IGNORED}", (OLDEST,)),
+    Step(
+        "all tests on Python 3.10",
+        f"{SHORT} {ON_OLDEST} pytest -q -m 'not nightly' {IGNORED}",
+        (OLDEST,),
+    ),
     Step(
         "both tiers in random order, with coverage",
         f"{SHORT} {PYTEST} -m 'not nightly' -p randomly --cov --cov-report=term {IGNORED}",
     ),
 ]
-"""Steps that measure, repeat for long, or test again in another way. None of them decides about a commit."""
+"""Steps that measure, repeat for long, or test again in another way.
+
+None of them decides about a commit.
+"""
 
 
 def main(arguments: list[str]) -> int:
@@ -169,10 +207,14 @@ def main(arguments: list[str]) -> int:
     print("\n== durations, slowest first")
     for result in sorted(results, key=lambda result: -result.seconds):
         note = "  skipped" if result.status is None else "  FAILED" if result.status else ""
-        print(f"{result.seconds:7.1f} s {result.cpu_seconds:7.1f} s of CPU  {result.step.name}{note}")
+        print(
+            f"{result.seconds:7.1f} s {result.cpu_seconds:7.1f} s of CPU  {result.step.name}{note}"
+        )
     if failed:
         print(f"\nfailed: {', '.join(failed)}")
-    summary = next((result.output for result in results if result.step is FIRST_TIER), results[-1].output)
+    summary = next(
+        (result.output for result in results if result.step is FIRST_TIER), results[-1].output
+    )
     print(summary.strip().splitlines()[-1])
     return 1 if failed else 0
 
@@ -182,7 +224,9 @@ def run(step: Step) -> Result:
     began = time.monotonic()
     missing = [program for program in step.needs if not shutil.which(program)]
     if missing:
-        result = Result(step, None, 0.0, 0.0, f"skipped: this machine has no {' and no '.join(missing)}")
+        result = Result(
+            step, None, 0.0, 0.0, f"skipped: this machine has no {' and no '.join(missing)}"
+        )
     else:
         process = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", step.command],
@@ -199,7 +243,10 @@ def run(step: Step) -> Result:
         cpu_seconds = usage.ru_utime + usage.ru_stime
         result = Result(step, process.returncode, time.monotonic() - began, cpu_seconds, output)
     verdict = "skipped" if result.status is None else f"exit code {result.status}"
-    print(f"\n== {step.name}: {verdict} after {result.seconds:.0f} s\n{result.output.rstrip()}", flush=True)
+    print(
+        f"\n== {step.name}: {verdict} after {result.seconds:.0f} s\n{result.output.rstrip()}",
+        flush=True,
+    )
     return result
 
 

@@ -1,8 +1,9 @@
 """Fixtures on real sockets: a stub Ollama, the server in front of it, and a client of the server.
 
-`stub`, `server` and `api` are shared by all tests of a worker: sessions of different tests have different ids, and the
-stub's journal is empty when a test begins. A test that changes settings, reads the data directory, stops the server or
-depends on an empty store takes `private_stub`, `private_server` and `private_api`, whose data directory is `tmp_path`.
+`stub`, `server` and `api` are shared by all tests of a worker: sessions of different tests have
+different ids, and the stub's journal is empty when a test begins. A test that changes settings,
+reads the data directory, stops the server or depends on an empty store takes `private_stub`,
+`private_server` and `private_api`, whose data directory is `tmp_path`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from _pytest.unraisableexception import gc_collect_iterations_key
 
 from tests.support import postgres
 
-if TYPE_CHECKING:  # imported by the fixtures: the process that only distributes the tests needs none of it
+if (
+    TYPE_CHECKING
+):  # imported by the fixtures: the process that only distributes the tests needs none of it
     from mochi_stub import StubServer
     from tests.support.api import Api
     from tests.support.holding import GatedStub
@@ -42,10 +45,17 @@ MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own in i
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_certificate(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
-    """Let HTTP clients of the first tier trust one certificate authority. Reading all takes 30 ms for each client."""
+def one_certificate(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[None]:
+    """Let HTTP clients of the first tier trust one certificate authority.
+
+    Reading all takes 30 ms for each client.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        if pytestconfig.option.markexpr == FIRST_TIER:  # the second tier also connects to real servers
+        if (
+            pytestconfig.option.markexpr == FIRST_TIER
+        ):  # the second tier also connects to real servers
             file = tmp_path_factory.mktemp("certificates") / "one.pem"
             file.write_text(Path(certifi.where()).read_text().partition(END)[0] + END)
             patch.setenv("SSL_CERT_FILE", str(file))
@@ -62,7 +72,9 @@ def shared_stub() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="session")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """The server of this worker, with default settings. Tests take `server` or `api`."""
     from tests.support.server import RunningServer
 
@@ -110,7 +122,8 @@ def private_server(private_stub: StubServer, tmp_path: Path) -> Iterator[Running
     """A server for one test, in front of `private_stub`, with `tmp_path` as its data directory."""
     from tests.support.server import RunningServer
 
-    # A summary changes the order of sessions, whenever a test takes longer than the default interval.
+    # A summary changes the order of sessions, whenever a test takes longer than the default
+    # interval.
     with RunningServer(tmp_path, private_stub.url, summarization_interval_seconds=3600) as server:
         yield server
 
@@ -141,10 +154,17 @@ def database() -> Iterator[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start what all workers share."""
-    # Variables of the developer that change the behaviour under test. Without compiled files, each process that the
-    # tests start would compile its imports for seconds, and so would this one.
+    # Variables of the developer that change the behaviour under test. Without compiled files, each
+    # process that the tests start would compile its imports for seconds, and so would this one.
     sys.dont_write_bytecode = False
-    for name in ("OLLAMA_API_KEY", "OLLAMA_HOST", "PORT", "HTTP_PROXY", "http_proxy", "PYTHONDONTWRITEBYTECODE"):
+    for name in (
+        "OLLAMA_API_KEY",
+        "OLLAMA_HOST",
+        "PORT",
+        "HTTP_PROXY",
+        "http_proxy",
+        "PYTHONDONTWRITEBYTECODE",
+    ):
         os.environ.pop(name, None)
     # Temporary files in memory: the server syncs each session to the disk.
     if os.access(MEMORY_FOLDER, os.W_OK):
@@ -157,8 +177,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files whose tests would all be deselected: importing them takes long.
 
-    These are the files without the mark if there are several servers, and in the first tier those whose tests are all
-    `slow`.
+    These are the files without the mark if there are several servers, and in the first tier those
+    whose tests are all `slow`.
     """
     if not collection_path.match("test_*.py"):
         return None
@@ -177,8 +197,9 @@ def pytest_collection() -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Exempt what collection made from garbage collection, which otherwise visits it over and over.
 
-    With Python's default thresholds, garbage collection would take 6 % of the CPU time. If tests fork servers, let the
-    process from which they fork import the server: it has one list of modules, and collection may have set another.
+    With Python's default thresholds, garbage collection would take 6 % of the CPU time. If tests
+    fork servers, let the process from which they fork import the server: it has one list of
+    modules, and collection may have set another.
     """
     if SERVERS in os.environ or session.config.option.markexpr != FIRST_TIER:
         from tests.support import cluster
@@ -191,7 +212,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """Collect the garbage of the tests once. Each later collection would take a second to visit what remains."""
+    """Collect the garbage of the tests once.
+
+    Each later collection would take a second to visit what remains.
+    """
     gc.collect()
     gc.freeze()
 
@@ -199,8 +223,9 @@ def pytest_sessionfinish() -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the number of workers for `-n auto`, or 0 for one file, which one worker would run.
 
-    Tests of the first tier wait for a fifth of their time. One worker more than there are cores uses this time; it
-    costs 2 % of the CPU time, because each worker imports and collects. The tests of the second tier wait more often.
+    Tests of the first tier wait for a fifth of their time. One worker more than there are cores
+    uses this time; it costs 2 % of the CPU time, because each worker imports and collects. The
+    tests of the second tier wait more often.
     """
     if len(config.args) == 1 and config.args[0].partition("::")[0].endswith(".py"):
         return 0  # without the start of a second interpreter and its imports
@@ -209,7 +234,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler for the first tier that gives all files that need an expensive library to one worker."""
+    """Return a scheduler for the first tier that gives all files that need an expensive library to
+    one worker.
+    """
     if config.option.dist != "loadfile" or config.option.markexpr != FIRST_TIER:
         return None
     from tests.support.scheduling import LibraryScheduling
@@ -225,7 +252,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Move tests that need PostgreSQL or long to the second tier. With several servers, keep the tests for them."""
+    """Move tests that need PostgreSQL or long to the second tier.
+
+    With several servers, keep the tests for them.
+    """
     for item in items:
         needs_database = isinstance(item, pytest.Function) and "database" in item.fixturenames
         if needs_database or item.get_closest_marker("nightly"):
@@ -235,4 +265,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.get_closest_marker(FOR_SERVERS) is not None]
         config.hook.pytest_deselected(items=others)
     if len({item.nodeid for item in items}) < len(items):
-        raise pytest.UsageError("Two tests have the same ID, so that xdist would run only one of them.")
+        raise pytest.UsageError(
+            "Two tests have the same ID, so that xdist would run only one of them."
+        )

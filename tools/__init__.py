@@ -1,4 +1,6 @@
-"""Tools that models can call. ``__all__`` lists the tools. Each other list in a dunder name is a group of tools.
+"""Tools that models can call.
+
+``__all__`` lists the tools. Each other list in a dunder name is a group of tools.
 
 To load your changes, send ``POST /api/v1/tools/reload``.
 """
@@ -25,6 +27,7 @@ __math__ = ["add_numbers", "subtract_numbers", "multiply_numbers", "divide_numbe
 __utilities__ = ["get_current_time", "flip_coin", "roll_dice"]
 __filesystem__ = ["list_dir", "read_file", "write_file", "delete_file"]
 
-# The policy `confirm_destructive` requires approval for each call of a tool that is not in `__read_only__`.
+# The policy `confirm_destructive` requires approval for each call of a tool that is not in
+# `__read_only__`.
 __read_only__ = [*__math__, *__utilities__, "list_dir", "read_file"]
 __destructive__ = ["write_file", "delete_file"]

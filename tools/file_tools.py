@@ -1,4 +1,6 @@
-"""Tools for the files of one directory: ``MOCHI_FILES_ROOT``, or ``workspace`` in the server's working directory."""
+"""Tools for the files of one directory: ``MOCHI_FILES_ROOT``, or ``workspace`` in the server's
+working directory.
+"""
 
 import os
 from pathlib import Path
@@ -66,7 +68,10 @@ def _root() -> Path:
 
 
 def _inside(path: str) -> Path:
-    """Return the resolved path. Raise ValueError if it is outside the workspace, also if a link leads outside."""
+    """Return the resolved path.
+
+    Raise ValueError if it is outside the workspace, also if a link leads outside.
+    """
     root = _root()
     resolved = (root / path).resolve()
     if not resolved.is_relative_to(root):

@@ -1,6 +1,16 @@
-"""List of the tools of the agent builder. ``SKILL.md`` contains its description and system prompt."""
+"""List of the tools of the agent builder.
 
-from .agent_builder import delete_rename_file, insert_replace_text, list_dir, read_file, run_cli_command, write_file
+``SKILL.md`` contains its description and system prompt.
+"""
+
+from .agent_builder import (
+    delete_rename_file,
+    insert_replace_text,
+    list_dir,
+    read_file,
+    run_cli_command,
+    write_file,
+)
 
 __all__ = [  # noqa: RUF022 - the order in which models see them
     "read_file",

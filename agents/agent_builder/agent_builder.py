@@ -1,4 +1,7 @@
-"""Tools of the coder, applied to the directory of agents. The sessions of agents in ``agent_chats`` are protected."""
+"""Tools of the coder, applied to the directory of agents.
+
+The sessions of agents in ``agent_chats`` are protected.
+"""
 
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path

@@ -1,6 +1,13 @@
 """List of the tools of the coder. ``SKILL.md`` contains its description and system prompt."""
 
-from .coder import delete_rename_file, insert_replace_text, list_dir, read_file, run_cli_command, write_file
+from .coder import (
+    delete_rename_file,
+    insert_replace_text,
+    list_dir,
+    read_file,
+    run_cli_command,
+    write_file,
+)
 
 __all__ = [  # noqa: RUF022 - the order in which models see them
     "read_file",

@@ -1,4 +1,7 @@
-"""Tools of the coder. They use the folder ``MOCHI_FILES_ROOT``, by default ``workspace`` in the working directory."""
+"""Tools of the coder.
+
+They use the folder ``MOCHI_FILES_ROOT``, by default ``workspace`` in the working directory.
+"""
 
 import os
 from pathlib import Path

@@ -7,12 +7,27 @@ from contextlib import suppress
 from pathlib import Path
 
 MAX_BYTES = 1_000_000
-_PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP")
+_PASSED_ON = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "SYSTEMROOT",
+    "COMSPEC",
+    "PATHEXT",
+    "TEMP",
+)
 """Environment variables that commands receive. Others may contain secrets of the server."""
 
 
 class Workspace:
-    """Folder with tools. Models read the docstrings of its methods. ``protected`` are names of forbidden folders."""
+    """Folder with tools.
+
+    Models read the docstrings of its methods. ``protected`` are names of forbidden folders.
+    """
 
     def __init__(self, root: Path, *, protected: tuple[str, ...] = ()) -> None:
         self._root = root.resolve()
@@ -53,19 +68,25 @@ class Workspace:
         file.write_text(content, "utf-8")
         return f"Wrote {len(content)} characters to {path}."
 
-    def insert_replace_text(self, path: str, new_text: str, old_text: str = "", after_line: int = 0) -> str:
+    def insert_replace_text(
+        self, path: str, new_text: str, old_text: str = "", after_line: int = 0
+    ) -> str:
         """Change one place in a text file: replace a passage, or insert text after a line.
 
         Args:
             path: Path of the file, relative to the workspace.
             new_text: The text to insert.
-            old_text: The passage to replace. The file must contain it exactly once. Leave it empty to insert text.
-            after_line: Number of the line after which to insert, if old_text is empty. 0 is the beginning of the file.
+            old_text: The passage to replace. The file must contain it exactly once. Leave it empty
+                to insert text.
+            after_line: Number of the line after which to insert, if old_text is empty. 0 is the
+                beginning of the file.
         """
         text = self._text(path)
         if old_text:
             if (found := text.count(old_text)) != 1:
-                raise ValueError(f"{path} contains old_text {found} times; it must contain it exactly once")
+                raise ValueError(
+                    f"{path} contains old_text {found} times; it must contain it exactly once"
+                )
             changed = text.replace(old_text, new_text)
         else:
             lines = text.splitlines(keepends=True)
@@ -81,7 +102,8 @@ class Workspace:
 
         Args:
             path: Path of the file or folder, relative to the workspace.
-            new_path: New path, relative to the workspace. It must not exist yet. Leave it empty to delete.
+            new_path: New path, relative to the workspace. It must not exist yet. Leave it empty to
+                delete.
         """
         target, entry = self._inside(path), Path(path)
         if not target.exists() or target == self._root:
@@ -131,7 +153,10 @@ class Workspace:
         return file.read_text("utf-8", "replace")
 
     def _inside(self, path: str) -> Path:
-        """Return the resolved path. Raise ValueError if it is outside the workspace, also if a link leads outside."""
+        """Return the resolved path.
+
+        Raise ValueError if it is outside the workspace, also if a link leads outside.
+        """
         self._root.mkdir(parents=True, exist_ok=True)
         resolved = (self._root / path).resolve()
         if not resolved.is_relative_to(self._root):

@@ -31,9 +31,13 @@ def main(address: str, message: str, *models: str) -> None:
                 if event == "metadata":
                     columns[data["modelId"]] = [data["modelName"]]
                 elif event == "error":
-                    columns[data["modelId"]].extend(textwrap.wrap(f"failed: {data['error']}", WIDTH))
+                    columns[data["modelId"]].extend(
+                        textwrap.wrap(f"failed: {data['error']}", WIDTH)
+                    )
                 elif event == "done":
-                    columns[data["modelId"]].append(f"{data['tokensPerSecond']} tokens/s, {data['totalMs']:.0f} ms")
+                    columns[data["modelId"]].append(
+                        f"{data['tokensPerSecond']} tokens/s, {data['totalMs']:.0f} ms"
+                    )
                     columns[data["modelId"]].extend(["", *textwrap.wrap(data["response"], WIDTH)])
     for row in zip_longest(*columns.values(), fillvalue=""):
         print(" | ".join(cell.ljust(WIDTH) for cell in row))

@@ -30,7 +30,8 @@ export interface paths {
         };
         /**
          * Resume stream
-         * @description Resume a stream: get the events of the running or most recent turn, from the beginning or after an event.
+         * @description Resume a stream: get the events of the running or most recent turn, from the beginning or
+         *     after an event.
          */
         get: operations["resume_stream"];
         put?: never;
@@ -140,7 +141,9 @@ export interface paths {
         put?: never;
         /**
          * Create session
-         * @description Create a session. The response has a warning for each tool, tool group and agent that cannot be used.
+         * @description Create a session.
+         *
+         *     The response has a warning for each tool, tool group and agent that cannot be used.
          */
         post: operations["create_session"];
         delete?: never;
@@ -160,7 +163,9 @@ export interface paths {
         put?: never;
         /**
          * Import sessions
-         * @description Import a file from this server or Open WebUI. Sessions get new IDs. If the file is invalid, nothing is stored.
+         * @description Import a file from this server or Open WebUI.
+         *
+         *     Sessions get new IDs. If the file is invalid, nothing is stored.
          */
         post: operations["import_sessions"];
         delete?: never;
@@ -192,7 +197,9 @@ export interface paths {
         head?: never;
         /**
          * Patch session
-         * @description Change the settings of a session, even while a turn is running. The response can contain warnings.
+         * @description Change the settings of a session, even while a turn is running.
+         *
+         *     The response can contain warnings.
          */
         patch: operations["patch_session"];
         trace?: never;
@@ -208,7 +215,9 @@ export interface paths {
         put?: never;
         /**
          * Fork session
-         * @description Fork a session: create a new session with the messages up to a given message. The original does not change.
+         * @description Fork a session: create a new session with the messages up to a given message.
+         *
+         *     The original does not change.
          */
         post: operations["fork_session"];
         delete?: never;
@@ -722,7 +731,9 @@ export interface paths {
         };
         /**
          * Get live
-         * @description Check that the process responds (liveness). If it does not respond, restart it. Requires no API key.
+         * @description Check that the process responds (liveness).
+         *
+         *     If it does not respond, restart it. Requires no API key.
          */
         get: operations["get_live"];
         put?: never;
@@ -742,7 +753,9 @@ export interface paths {
         };
         /**
          * Get ready
-         * @description Check that new turns are accepted and can be stored (readiness). Requires neither an API key nor Ollama.
+         * @description Check that new turns are accepted and can be stored (readiness).
+         *
+         *     Requires neither an API key nor Ollama.
          */
         get: operations["get_ready"];
         put?: never;
@@ -784,7 +797,8 @@ export interface paths {
         put?: never;
         /**
          * Chat with AI SDK
-         * @description Answer a request of the AI SDK's `useChat`, which contains a message or responses to approval requests.
+         * @description Answer a request of the AI SDK's `useChat`, which contains a message or responses to approval
+         *     requests.
          */
         post: operations["chat_with_ai_sdk"];
         delete?: never;
@@ -802,7 +816,9 @@ export interface paths {
         };
         /**
          * Resume AI SDK
-         * @description Resume the stream of the running turn from its beginning. The server ignores `chat_id`, the AI SDK's chat ID.
+         * @description Resume the stream of the running turn from its beginning.
+         *
+         *     The server ignores `chat_id`, the AI SDK's chat ID.
          */
         get: operations["resume_ai_sdk"];
         put?: never;
@@ -824,7 +840,8 @@ export interface paths {
         put?: never;
         /**
          * Chat with AG-UI
-         * @description Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to interrupts.
+         * @description Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to
+         *     interrupts.
          */
         post: operations["chat_with_ag_ui"];
         delete?: never;
@@ -842,7 +859,9 @@ export interface paths {
         };
         /**
          * List OpenAI models
-         * @description List the models, and the agents as `agent:NAME`. Models that cannot chat come after the chat models.
+         * @description List the models, and the agents as `agent:NAME`.
+         *
+         *     Models that cannot chat come after the chat models.
          */
         get: operations["list_openai_models"];
         put?: never;
@@ -884,7 +903,9 @@ export interface paths {
         put?: never;
         /**
          * Create chat completion
-         * @description Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored.
+         * @description Answer a conversation with one JSON response or a stream.
+         *
+         *     If the request names no session, nothing is stored.
          */
         post: operations["create_chat_completion"];
         delete?: never;
@@ -904,7 +925,9 @@ export interface paths {
         put?: never;
         /**
          * Create completion
-         * @description Answer a prompt with one JSON response or a stream. The model receives the prompt as a user message.
+         * @description Answer a prompt with one JSON response or a stream.
+         *
+         *     The model receives the prompt as a user message.
          */
         post: operations["create_completion"];
         delete?: never;
@@ -1004,7 +1027,9 @@ export interface paths {
         put?: never;
         /**
          * Create message
-         * @description Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored.
+         * @description Answer a conversation with one JSON response or a stream.
+         *
+         *     If the request names no session, nothing is stored.
          */
         post: operations["create_message"];
         delete?: never;
@@ -1024,7 +1049,9 @@ export interface paths {
         put?: never;
         /**
          * Count message tokens
-         * @description Estimate the tokens of a conversation. The estimate improves with each answer of the model.
+         * @description Estimate the tokens of a conversation.
+         *
+         *     The estimate improves with each answer of the model.
          */
         post: operations["count_message_tokens"];
         delete?: never;
@@ -1039,7 +1066,9 @@ export interface components {
     schemas: {
         /**
          * AgUiRequest
-         * @description `RunAgentInput` of AG-UI. Only the messages after the last answer are new. Unknown fields are ignored.
+         * @description `RunAgentInput` of AG-UI.
+         *
+         *     Only the messages after the last answer are new. Unknown fields are ignored.
          *
          *     `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`.
          * @example {
@@ -1213,7 +1242,11 @@ export interface components {
             /** Sessions */
             sessions: components["schemas"]["AgentChat"][];
         };
-        /** @description The agent ended. `output` is the complete answer. The calling model may receive only its beginning. */
+        /**
+         * @description The agent ended.
+         *
+         *     `output` is the complete answer. The calling model may receive only its beginning.
+         */
         AgentComplete: {
             agent_name: string;
             session_id: string | null;
@@ -1223,7 +1256,11 @@ export interface components {
             agent_session_id: string | null;
             parent_call_id: string;
         };
-        /** @description `agent_complete`: The agent ended. `output` is the complete answer. The calling model may receive only its beginning. */
+        /**
+         * @description `agent_complete`: The agent ended.
+         *
+         *     `output` is the complete answer. The calling model may receive only its beginning.
+         */
         AgentCompleteEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -1268,7 +1305,8 @@ export interface components {
         /**
          * @description A piece of the agent's answer while it executes its plan.
          *
-         *     An event with empty `content` means that the agent only announced its next step. Another answer follows.
+         *     An event with empty `content` means that the agent only announced its next step. Another
+         *     answer follows.
          */
         AgentExecution: {
             content: string;
@@ -1279,7 +1317,8 @@ export interface components {
         /**
          * @description `agent_execution`: A piece of the agent's answer while it executes its plan.
          *
-         *     An event with empty `content` means that the agent only announced its next step. Another answer follows.
+         *     An event with empty `content` means that the agent only announced its next step. Another
+         *     answer follows.
          */
         AgentExecutionEvent: {
             /**
@@ -1392,7 +1431,11 @@ export interface components {
             /** Tools */
             tools: string[];
         };
-        /** @description The agent starts a tool call. `call_index` numbers the calls of one agent run, starting at 0. */
+        /**
+         * @description The agent starts a tool call.
+         *
+         *     `call_index` numbers the calls of one agent run, starting at 0.
+         */
         AgentToolCalled: {
             agent_name: string;
             tool_name: string;
@@ -1403,7 +1446,11 @@ export interface components {
             agent_session_id: string;
             parent_call_id: string;
         };
-        /** @description `agent_tool_call`: The agent starts a tool call. `call_index` numbers the calls of one agent run, starting at 0. */
+        /**
+         * @description `agent_tool_call`: The agent starts a tool call.
+         *
+         *     `call_index` numbers the calls of one agent run, starting at 0.
+         */
         AgentToolCalledEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -1445,8 +1492,11 @@ export interface components {
         };
         /**
          * AiSdkRequest
-         * @description Request that `useChat` sends. Only the last message is new. The session already has the earlier messages. To set
-         *     options of the turn, such as `think`, use the `body` option of the AI SDK. Unknown fields are ignored.
+         * @description Request that `useChat` sends.
+         *
+         *     Only the last message is new. The session already has the earlier messages. To set
+         *     options of the turn, such as `think`, use the `body` option of the AI SDK. Unknown fields are
+         *     ignored.
          * @example {
          *       "messages": [
          *         {
@@ -1586,7 +1636,9 @@ export interface components {
         };
         /**
          * AllowedTools
-         * @description Limit on the tools that the model may call. The server does not offer any other tool to the model.
+         * @description Limit on the tools that the model may call.
+         *
+         *     The server does not offer any other tool to the model.
          */
         AllowedTools: {
             /**
@@ -1611,7 +1663,9 @@ export interface components {
         };
         /**
          * AnthropicErrorEnvelope
-         * @description Response body of every error under `/v1/messages`. `error` has a `type` for programs, and a `message`.
+         * @description Response body of every error under `/v1/messages`.
+         *
+         *     `error` has a `type` for programs, and a `message`.
          */
         AnthropicErrorEnvelope: {
             /**
@@ -1724,7 +1778,9 @@ export interface components {
         };
         /**
          * ChatRequest
-         * @description A message and its options. If there is no message, the model answers the last user message again.
+         * @description A message and its options.
+         *
+         *     If there is no message, the model answers the last user message again.
          * @example {
          *       "message": "What is the capital of France?"
          *     }
@@ -1965,7 +2021,9 @@ export interface components {
         };
         /**
          * CompareRequest
-         * @description One prompt for one to three models. Each model is a name, or a position in the list of models, starting at 1.
+         * @description One prompt for one to three models.
+         *
+         *     Each model is a name, or a position in the list of models, starting at 1.
          * @example {
          *       "message": "What is the capital of France?",
          *       "modelIds": [
@@ -2064,7 +2122,9 @@ export interface components {
         };
         /**
          * CompletionMessage
-         * @description The answer. If the model reasoned, ``reasoning_content`` and ``reasoning`` both contain the same reasoning.
+         * @description The answer.
+         *
+         *     If the model reasoned, ``reasoning_content`` and ``reasoning`` both contain the same reasoning.
          */
         CompletionMessage: {
             /**
@@ -2290,13 +2350,21 @@ export interface components {
             event: "content_delta";
             data: components["schemas"]["ContentDelta"];
         };
-        /** @description Old messages were left out of the prompt, or tool results were shortened. The stored session is complete. */
+        /**
+         * @description Old messages were left out of the prompt, or tool results were shortened.
+         *
+         *     The stored session is complete.
+         */
         ContextCompacted: {
             dropped_messages: number;
             trimmed_tool_results: number;
             summary_used: boolean;
         };
-        /** @description `context_compacted`: Old messages were left out of the prompt, or tool results were shortened. The stored session is complete. */
+        /**
+         * @description `context_compacted`: Old messages were left out of the prompt, or tool results were shortened.
+         *
+         *     The stored session is complete.
+         */
         ContextCompactedEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -2324,7 +2392,9 @@ export interface components {
         };
         /**
          * CountRequest
-         * @description A conversation. A null field counts as absent. Unknown fields, such as `cache_control`, are ignored.
+         * @description A conversation.
+         *
+         *     A null field counts as absent. Unknown fields, such as `cache_control`, are ignored.
          */
         CountRequest: {
             /**
@@ -2368,7 +2438,9 @@ export interface components {
         };
         /**
          * DocumentSource
-         * @description Data of a document: plain text in ``data`` if the type is `text`. The server reads no other documents.
+         * @description Data of a document: plain text in ``data`` if the type is `text`.
+         *
+         *     The server reads no other documents.
          */
         DocumentSource: {
             /** Type */
@@ -2681,7 +2753,9 @@ export interface components {
         };
         /**
          * Health
-         * @description State of the server. ``status`` is always ``ok``. ``ollama_connected`` is true if Ollama responds.
+         * @description State of the server.
+         *
+         *     ``status`` is always ``ok``. ``ollama_connected`` is true if Ollama responds.
          */
         Health: {
             /**
@@ -2712,7 +2786,8 @@ export interface components {
         };
         /**
          * HostList
-         * @description All Ollama hosts, with the numbers of this server's requests that run on them or wait for them.
+         * @description All Ollama hosts, with the numbers of this server's requests that run on them or wait for
+         *     them.
          */
         HostList: {
             /** Hosts */
@@ -2756,7 +2831,9 @@ export interface components {
         };
         /**
          * ImageReference
-         * @description An image of a message. ``sha256`` is the hash of its bytes, in hex. Its bytes are at ``blobs/{sha256}``.
+         * @description An image of a message.
+         *
+         *     ``sha256`` is the hash of its bytes, in hex. Its bytes are at ``blobs/{sha256}``.
          */
         ImageReference: {
             /** Sha256 */
@@ -2838,7 +2915,9 @@ export interface components {
         };
         /**
          * InputTokensDetails
-         * @description Cached tokens in the input. ``cached_tokens`` is 0 if Ollama reports none; ``cache_write_tokens`` is always 0.
+         * @description Cached tokens in the input.
+         *
+         *     ``cached_tokens`` is 0 if Ollama reports none; ``cache_write_tokens`` is always 0.
          */
         InputTokensDetails: {
             /** Cached Tokens */
@@ -2913,7 +2992,9 @@ export interface components {
         };
         /**
          * MessageList
-         * @description Messages of a session. The position in the list is the index of the message, starting at 0.
+         * @description Messages of a session.
+         *
+         *     The position in the list is the index of the message, starting at 0.
          */
         MessageList: {
             /** Session Id */
@@ -3034,7 +3115,9 @@ export interface components {
         };
         /**
          * Metadata
-         * @description Metadata of a request. ``session_id`` is the ID of the session for the turn. Other keys have no effect.
+         * @description Metadata of a request.
+         *
+         *     ``session_id`` is the ID of the session for the turn. Other keys have no effect.
          */
         Metadata: {
             /** Session Id */
@@ -3044,7 +3127,9 @@ export interface components {
         };
         /**
          * MochiExtension
-         * @description Results that other providers do not have. ``notices`` are ``warning`` and ``context_compacted`` events.
+         * @description Results that other providers do not have.
+         *
+         *     ``notices`` are ``warning`` and ``context_compacted`` events.
          */
         MochiExtension: {
             /** Context Window */
@@ -3060,7 +3145,9 @@ export interface components {
         };
         /**
          * Model
-         * @description A chat model. ``size_mb`` is in units of 1024 * 1024 bytes. ``context_length`` is in tokens.
+         * @description A chat model.
+         *
+         *     ``size_mb`` is in units of 1024 * 1024 bytes. ``context_length`` is in tokens.
          */
         Model: {
             /** Name */
@@ -3095,7 +3182,9 @@ export interface components {
         };
         /**
          * ModelResponse
-         * @description A response. ``output`` has `reasoning`, `message` and `function_call`. Fields of the request are repeated.
+         * @description A response.
+         *
+         *     ``output`` has `reasoning`, `message` and `function_call`. Fields of the request are repeated.
          */
         ModelResponse: {
             /** Id */
@@ -3141,7 +3230,9 @@ export interface components {
         };
         /**
          * NamedResponseFunction
-         * @description The function that the model should call. The server does not offer any other function to the model.
+         * @description The function that the model should call.
+         *
+         *     The server does not offer any other function to the model.
          */
         NamedResponseFunction: {
             /** Name */
@@ -3154,7 +3245,9 @@ export interface components {
         };
         /**
          * NamedTool
-         * @description The tool that the model should call. The server does not offer any other tool to the model.
+         * @description The tool that the model should call.
+         *
+         *     The server does not offer any other tool to the model.
          */
         NamedTool: {
             /**
@@ -3166,7 +3259,9 @@ export interface components {
         };
         /**
          * OllamaHost
-         * @description An Ollama host. Its URL has no credentials. A `draining` host was removed from the list: it gets no new turns.
+         * @description An Ollama host.
+         *
+         *     Its URL has no credentials. A `draining` host was removed from the list: it gets no new turns.
          */
         OllamaHost: {
             /** Name */
@@ -3208,7 +3303,9 @@ export interface components {
         };
         /**
          * OpenAIModel
-         * @description A possible value of ``model`` in a request. ``created`` is the time of its last change, in seconds since 1970.
+         * @description A possible value of ``model`` in a request.
+         *
+         *     ``created`` is the time of its last change, in seconds since 1970.
          */
         OpenAIModel: {
             /** Id */
@@ -3318,7 +3415,9 @@ export interface components {
         };
         /**
          * OpenWebUIMessage
-         * @description Message with the ID of its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored.
+         * @description Message with the ID of its parent.
+         *
+         *     ``timestamp`` is in Unix seconds. Messages without a role are ignored.
          */
         OpenWebUIMessage: {
             /**
@@ -3377,7 +3476,9 @@ export interface components {
         };
         /**
          * OutputTokensDetails
-         * @description Number of reasoning tokens in the output. It is always 0, because Ollama does not count them separately.
+         * @description Number of reasoning tokens in the output.
+         *
+         *     It is always 0, because Ollama does not count them separately.
          */
         OutputTokensDetails: {
             /** Reasoning Tokens */
@@ -3427,7 +3528,9 @@ export interface components {
         };
         /**
          * PromptContent
-         * @description New text of a prompt file. It must not be blank and must have fewer than 10,000 characters.
+         * @description New text of a prompt file.
+         *
+         *     It must not be blank and must have fewer than 10,000 characters.
          */
         PromptContent: {
             /**
@@ -3503,7 +3606,9 @@ export interface components {
         };
         /**
          * PromptTokensDetails
-         * @description Number of prompt tokens that were in Ollama's cache. It is null if Ollama does not report it.
+         * @description Number of prompt tokens that were in Ollama's cache.
+         *
+         *     It is null if Ollama does not report it.
          */
         PromptTokensDetails: {
             /** Cached Tokens */
@@ -3586,7 +3691,9 @@ export interface components {
         };
         /**
          * ResponseNamespace
-         * @description A group of functions. The model receives them as single functions. Their calls name the group.
+         * @description A group of functions.
+         *
+         *     The model receives them as single functions. Their calls name the group.
          */
         ResponseNamespace: {
             /**
@@ -3820,7 +3927,9 @@ export interface components {
         };
         /**
          * RunStatus
-         * @description The running or most recent turn of a session. ``idle`` means that there was no recent turn.
+         * @description The running or most recent turn of a session.
+         *
+         *     ``idle`` means that there was no recent turn.
          */
         RunStatus: {
             /** Run Id */
@@ -3875,7 +3984,9 @@ export interface components {
         };
         /**
          * Session
-         * @description A session in a list. ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it.
+         * @description A session in a list.
+         *
+         *     ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it.
          */
         Session: {
             /** Session Id */
@@ -3925,7 +4036,9 @@ export interface components {
         };
         /**
          * SessionChanged
-         * @description A new or changed session. ``warnings`` lists what in the request cannot be used, or makes models reload.
+         * @description A new or changed session.
+         *
+         *     ``warnings`` lists what in the request cannot be used, or makes models reload.
          */
         SessionChanged: {
             /** Session Id */
@@ -3975,7 +4088,9 @@ export interface components {
         };
         /**
          * SessionCreate
-         * @description A new session. If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label, else it is read.
+         * @description A new session.
+         *
+         *     If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label, else it is read.
          * @example {
          *       "model": "qwen3:14b"
          *     }
@@ -4044,7 +4159,9 @@ export interface components {
         };
         /**
          * SessionDetail
-         * @description A session with its messages. The bytes of an image in ``images`` are at ``blobs/{sha256}``.
+         * @description A session with its messages.
+         *
+         *     The bytes of an image in ``images`` are at ``blobs/{sha256}``.
          */
         SessionDetail: {
             /** Session Id */
@@ -4112,7 +4229,9 @@ export interface components {
         };
         /**
          * SessionFork
-         * @description The last message to copy to the fork, by index or ID. The default is the last message of the session.
+         * @description The last message to copy to the fork, by index or ID.
+         *
+         *     The default is the last message of the session.
          */
         SessionFork: {
             /**
@@ -4141,7 +4260,9 @@ export interface components {
         };
         /**
          * SessionPatch
-         * @description Changes of a session. Absent fields are kept, null clears a field, and nested objects are replaced completely.
+         * @description Changes of a session.
+         *
+         *     Absent fields are kept, null clears a field, and nested objects are replaced completely.
          * @example {
          *       "title": "Paris"
          *     }
@@ -4273,7 +4394,9 @@ export interface components {
         };
         /**
          * SessionsImported
-         * @description The imported sessions, in the order of the imported file. ``warnings`` names turns that were left out.
+         * @description The imported sessions, in the order of the imported file.
+         *
+         *     ``warnings`` names turns that were left out.
          */
         SessionsImported: {
             /** Sessions */
@@ -4284,7 +4407,8 @@ export interface components {
         /**
          * @description All text and reasoning of the turn up to this event.
          *
-         *     It replaces events that are no longer stored, or an answer that did not fit the schema in `format`.
+         *     It replaces events that are no longer stored, or an answer that did not fit the schema in
+         *     `format`.
          */
         Snapshot: {
             content: string;
@@ -4293,7 +4417,8 @@ export interface components {
         /**
          * @description `snapshot`: All text and reasoning of the turn up to this event.
          *
-         *     It replaces events that are no longer stored, or an answer that did not fit the schema in `format`.
+         *     It replaces events that are no longer stored, or an answer that did not fit the schema in
+         *     `format`.
          */
         SnapshotEvent: {
             /**
@@ -4309,15 +4434,19 @@ export interface components {
             data: components["schemas"]["Snapshot"];
         };
         /**
-         * @description The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
+         * @description The turn waits for the model.
          *
-         *     - `queued`: Ollama serves other requests first. `position` is the place in this server's queue, starting at 1,
-         *       and absent if Ollama itself lets the request wait.
-         *     - `failover`: an Ollama host failed, and the request goes to the next one, whose name is `host`.
+         *     `elapsed` is the time since the start of the turn, in seconds.
+         *
+         *     - `queued`: Ollama serves other requests first. `position` is the place in this server's
+         *       queue, starting at 1, and absent if Ollama itself lets the request wait.
+         *     - `failover`: an Ollama host failed, and the request goes to the next one, whose name is
+         *       `host`.
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
-         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run that waited.
+         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run
+         *       that waited.
          */
         Status: {
             state: string;
@@ -4327,15 +4456,19 @@ export interface components {
             continues: string | null;
         };
         /**
-         * @description `status`: The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
+         * @description `status`: The turn waits for the model.
          *
-         *     - `queued`: Ollama serves other requests first. `position` is the place in this server's queue, starting at 1,
-         *       and absent if Ollama itself lets the request wait.
-         *     - `failover`: an Ollama host failed, and the request goes to the next one, whose name is `host`.
+         *     `elapsed` is the time since the start of the turn, in seconds.
+         *
+         *     - `queued`: Ollama serves other requests first. `position` is the place in this server's
+         *       queue, starting at 1, and absent if Ollama itself lets the request wait.
+         *     - `failover`: an Ollama host failed, and the request goes to the next one, whose name is
+         *       `host`.
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
-         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run that waited.
+         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run
+         *       that waited.
          */
         StatusEvent: {
             /**
@@ -4350,11 +4483,19 @@ export interface components {
             event: "status";
             data: components["schemas"]["Status"];
         };
-        /** @description A client stopped the turn. `message_id` is the ID of the stored partial answer, or null. `done` follows. */
+        /**
+         * @description A client stopped the turn.
+         *
+         *     `message_id` is the ID of the stored partial answer, or null. `done` follows.
+         */
         Stopped: {
             message_id: string | null;
         };
-        /** @description `stopped`: A client stopped the turn. `message_id` is the ID of the stored partial answer, or null. `done` follows. */
+        /**
+         * @description `stopped`: A client stopped the turn.
+         *
+         *     `message_id` is the ID of the stored partial answer, or null. `done` follows.
+         */
         StoppedEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -4543,7 +4684,9 @@ export interface components {
         };
         /**
          * SystemPromptUpdate
-         * @description A new system prompt. If ``content`` has text, ``source_file`` is only a label, else it is read.
+         * @description A new system prompt.
+         *
+         *     If ``content`` has text, ``source_file`` is only a label, else it is read.
          * @example {
          *       "source_file": "helpful.md"
          *     }
@@ -4808,11 +4951,19 @@ export interface components {
              */
             thinking?: string;
         };
-        /** @description A piece of the model's reasoning. It is sent if the model can think and the request or session sets `think`. */
+        /**
+         * @description A piece of the model's reasoning.
+         *
+         *     It is sent if the model can think and the request or session sets `think`.
+         */
         ThinkingDelta: {
             content: string;
         };
-        /** @description `thinking_delta`: A piece of the model's reasoning. It is sent if the model can think and the request or session sets `think`. */
+        /**
+         * @description `thinking_delta`: A piece of the model's reasoning.
+         *
+         *     It is sent if the model can think and the request or session sets `think`.
+         */
         ThinkingDeltaEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -4826,13 +4977,19 @@ export interface components {
             event: "thinking_delta";
             data: components["schemas"]["ThinkingDelta"];
         };
-        /** @description Log probabilities of the tokens in the next `content_delta`, for a request to `/v1` with `logprobs`. */
+        /**
+         * @description Log probabilities of the tokens in the next `content_delta`, for a request to `/v1` with
+         *     `logprobs`.
+         */
         TokenLogprobs: {
             logprobs: {
                 [key: string]: unknown;
             }[];
         };
-        /** @description `logprobs`: Log probabilities of the tokens in the next `content_delta`, for a request to `/v1` with `logprobs`. */
+        /**
+         * @description `logprobs`: Log probabilities of the tokens in the next `content_delta`, for a request to `/v1` with
+         *     `logprobs`.
+         */
         TokenLogprobsEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -4899,7 +5056,9 @@ export interface components {
         };
         /**
          * ToolCallFunction
-         * @description Function of a tool call. ``index`` is the position of the call among the tool calls of the message.
+         * @description Function of a tool call.
+         *
+         *     ``index`` is the position of the call among the tool calls of the message.
          */
         ToolCallFunction: {
             /** Index */
@@ -4950,7 +5109,11 @@ export interface components {
             /** Disable Parallel Tool Use */
             disable_parallel_tool_use?: boolean | null;
         };
-        /** @description A tool call waits for approval. Send the decision to `confirm-tool`. An agent's call has an `agent_name`. */
+        /**
+         * @description A tool call waits for approval.
+         *
+         *     Send the decision to `confirm-tool`. An agent's call has an `agent_name`.
+         */
         ToolConfirmationRequired: {
             tool_name: string;
             arguments: {
@@ -4960,7 +5123,11 @@ export interface components {
             confirmation_id: string;
             agent_name: string | null;
         };
-        /** @description `tool_call_confirmation_required`: A tool call waits for approval. Send the decision to `confirm-tool`. An agent's call has an `agent_name`. */
+        /**
+         * @description `tool_call_confirmation_required`: A tool call waits for approval.
+         *
+         *     Send the decision to `confirm-tool`. An agent's call has an `agent_name`.
+         */
         ToolConfirmationRequiredEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -5093,7 +5260,9 @@ export interface components {
         ToolExecutionPolicy: "always_confirm" | "never_confirm" | "confirm_destructive";
         /**
          * ToolList
-         * @description All tools, tool groups and problems. The tools of each MCP server form a group with its name or ``mcp:NAME``.
+         * @description All tools, tool groups and problems.
+         *
+         *     The tools of each MCP server form a group with its name or ``mcp:NAME``.
          */
         ToolList: {
             /** Tools */
@@ -5199,7 +5368,8 @@ export interface components {
          * ToolSettings
          * @description Tools that a session may use: the union of ``tools`` and the tools of ``tool_group``.
          *
-         *     ``tool_group`` is a group of ``GET /tools``: a group of the tools directory, or else the tools of an MCP server.
+         *     ``tool_group`` is a group of ``GET /tools``: a group of the tools directory, or else the tools
+         *     of an MCP server.
          */
         ToolSettings: {
             /** Tools */
@@ -5230,7 +5400,9 @@ export interface components {
         };
         /**
          * ToolSummary
-         * @description A tool. Under the policy ``confirm_destructive``, calls of ``destructive`` tools need approval.
+         * @description A tool.
+         *
+         *     Under the policy ``confirm_destructive``, calls of ``destructive`` tools need approval.
          */
         ToolSummary: {
             /** Name */
@@ -5266,7 +5438,8 @@ export interface components {
         /**
          * @description The turn failed. The answer up to this point is stored. `done` still follows.
          *
-         *     `retry_after` is the time in seconds after which the client can repeat the request, if Ollama is busy.
+         *     `retry_after` is the time in seconds after which the client can repeat the request, if Ollama
+         *     is busy.
          */
         TurnError: {
             code: string;
@@ -5279,7 +5452,8 @@ export interface components {
         /**
          * @description `error`: The turn failed. The answer up to this point is stored. `done` still follows.
          *
-         *     `retry_after` is the time in seconds after which the client can repeat the request, if Ollama is busy.
+         *     `retry_after` is the time in seconds after which the client can repeat the request, if Ollama
+         *     is busy.
          */
         TurnErrorEvent: {
             /**
@@ -5297,18 +5471,25 @@ export interface components {
         /**
          * @description A problem that does not end the turn.
          *
-         *     - `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model lacks this capability.
+         *     - `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model lacks
+         *       this capability.
          *     - `IMAGE_NOT_FOUND`: images of the history are no longer stored and were left out.
-         *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without tools.
-         *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
-         *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
-         *     - `FORMAT_NOT_CHECKED`: the server cannot check whether the answer fits the JSON schema in `format`.
+         *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without
+         *       tools.
+         *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others
+         *       were left out.
+         *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval
+         *       again.
+         *     - `FORMAT_NOT_CHECKED`: the server cannot check whether the answer fits the JSON schema in
+         *       `format`.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
-         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window
-         *       of other sessions with the model.
+         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window
+         *       differs from the window of other sessions with the model.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
-         *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
-         *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
+         *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers
+         *       instead.
+         *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that
+         *       does not exist.
          *     - `AGENT_INVALID`: the session enables an agent whose files are incomplete or invalid.
          *     - `TURN_LEFT_OUT`: a turn in an imported session waited for approval. It does not continue.
          */
@@ -5319,18 +5500,25 @@ export interface components {
         /**
          * @description `warning`: A problem that does not end the turn.
          *
-         *     - `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model lacks this capability.
+         *     - `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model lacks
+         *       this capability.
          *     - `IMAGE_NOT_FOUND`: images of the history are no longer stored and were left out.
-         *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without tools.
-         *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
-         *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
-         *     - `FORMAT_NOT_CHECKED`: the server cannot check whether the answer fits the JSON schema in `format`.
+         *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without
+         *       tools.
+         *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others
+         *       were left out.
+         *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval
+         *       again.
+         *     - `FORMAT_NOT_CHECKED`: the server cannot check whether the answer fits the JSON schema in
+         *       `format`.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
-         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window
-         *       of other sessions with the model.
+         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window
+         *       differs from the window of other sessions with the model.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
-         *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
-         *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
+         *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers
+         *       instead.
+         *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that
+         *       does not exist.
          *     - `AGENT_INVALID`: the session enables an agent whose files are incomplete or invalid.
          *     - `TURN_LEFT_OUT`: a turn in an imported session waited for approval. It does not continue.
          */
@@ -5349,7 +5537,9 @@ export interface components {
         };
         /**
          * UiMessage
-         * @description A message of the AI SDK. The server uses parts of the types `text` and `file`, and responses to approvals.
+         * @description A message of the AI SDK.
+         *
+         *     The server uses parts of the types `text` and `file`, and responses to approvals.
          */
         UiMessage: {
             /**
@@ -5409,7 +5599,9 @@ export interface components {
         };
         /**
          * WindowOverride
-         * @description Manual context window in tokens, at most the model's maximum. Null restores the automatic window.
+         * @description Manual context window in tokens, at most the model's maximum.
+         *
+         *     Null restores the automatic window.
          */
         WindowOverride: {
             /** Current Window */
@@ -5417,7 +5609,9 @@ export interface components {
         };
         /**
          * WindowStatus
-         * @description Context window of a session. Windows and usage are in tokens. ``usage_ratio`` is usage divided by window.
+         * @description Context window of a session.
+         *
+         *     Windows and usage are in tokens. ``usage_ratio`` is usage divided by window.
          */
         WindowStatus: {
             /** Dynamic Enabled */

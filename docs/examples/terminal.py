@@ -2,8 +2,8 @@
 
     uv run --no-dev python docs/examples/terminal.py http://127.0.0.1:5099 mochi-demo
 
-Without a model, the program uses the first model of the server. Set MOCHI_API_KEY if the server requires an API key.
-Ctrl+C stops an answer. An empty line ends the program.
+Without a model, the program uses the first model of the server. Set MOCHI_API_KEY if the server
+requires an API key. Ctrl+C stops an answer. An empty line ends the program.
 """
 
 import os

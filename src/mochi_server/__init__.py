@@ -1,7 +1,7 @@
 """mochi-server: a headless chat backend for Ollama.
 
-``create_app`` returns the ASGI application. Packages such as ``mochi_server.sessions`` and ``mochi_server.ollama`` can
-also be used as libraries: they do not import the web framework.
+``create_app`` returns the ASGI application. Packages such as ``mochi_server.sessions`` and
+``mochi_server.ollama`` can also be used as libraries: they do not import the web framework.
 """
 
 from importlib import import_module

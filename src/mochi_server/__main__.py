@@ -1,4 +1,6 @@
-"""Entry point of `python -m mochi_server`, which runs the same program as the `mochi-server` command."""
+"""Entry point of `python -m mochi_server`, which runs the same program as the `mochi-server`
+command.
+"""
 
 import sys
 

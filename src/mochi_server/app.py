@@ -55,13 +55,14 @@ def create_app(
 ) -> FastAPI:
     """Return the ASGI application.
 
-    ``overrides`` are settings by name. They take precedence over ``settings`` and environment variables.
-    If ``insecure`` is true, API keys are optional. ``ollama_client`` answers in place of Ollama, for example in tests.
-    ``components`` replace parts and limits that have no setting, such as the session stores.
-    If the settings contain no key and listen on an address that other machines can reach, the app generates a key and
-    logs it at its start.
+    ``overrides`` are settings by name. They take precedence over ``settings`` and environment
+    variables. If ``insecure`` is true, API keys are optional. ``ollama_client`` answers in place of
+    Ollama, for example in tests. ``components`` replace parts and limits that have no setting, such
+    as the session stores. If the settings contain no key and listen on an address that other
+    machines can reach, the app generates a key and logs it at its start.
 
-    Raises ``pydantic.ValidationError`` for invalid settings, ``KeysFileInvalid`` for an invalid keys file.
+    Raises ``pydantic.ValidationError`` for invalid settings, ``KeysFileInvalid`` for an invalid
+    keys file.
     """
     if settings is None:
         settings = MochiServerSettings(**overrides)
@@ -75,7 +76,10 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if generated_key is not None:
-            logger.warning("API key generated for this run: %s. Set MOCHI_API_KEYS to choose the keys.", generated_key)
+            logger.warning(
+                "API key generated for this run: %s. Set MOCHI_API_KEYS to choose the keys.",
+                generated_key,
+            )
         _replace_closed_services(app)
         try:
             await app.state.services.open()
@@ -87,7 +91,11 @@ def create_app(
     if settings.store_url:  # several servers can share the database
         from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
 
-        middleware = [Middleware(ClusterMiddleware, guards=middleware, peers=lambda: app.state.services.stores.peers)]
+        middleware = [
+            Middleware(
+                ClusterMiddleware, guards=middleware, peers=lambda: app.state.services.stores.peers
+            )
+        ]
     middleware.insert(0, Middleware(answer_head))
     app: FastAPI = _App(
         title="mochi-server",
@@ -107,7 +115,9 @@ def create_app(
     for router in API:
         app.include_router(router, prefix=API_PREFIX, responses=any_error())
     for protocol in app.state.protocols:
-        app.include_router(protocol.router, prefix=protocol.prefix, responses=any_error(protocol.errors))
+        app.include_router(
+            protocol.router, prefix=protocol.prefix, responses=any_error(protocol.errors)
+        )
     for router in ALIASED:
         app.include_router(router, include_in_schema=False)
     add_docs(app)
@@ -120,8 +130,13 @@ def _replace_closed_services(app: FastAPI) -> None:
         state.services = build_services(state.settings, state.ollama_client, state.components)
 
 
-def with_key(settings: MochiServerSettings, *, insecure: bool) -> tuple[MochiServerSettings, str | None]:
-    """Return settings with a generated API key, and the key. If the settings need none, return them and None."""
+def with_key(
+    settings: MochiServerSettings, *, insecure: bool
+) -> tuple[MochiServerSettings, str | None]:
+    """Return settings with a generated API key, and the key.
+
+    If the settings need none, return them and None.
+    """
     if settings.api_keys or settings.api_keys_file or insecure or is_loopback(settings.host):
         return settings, None
     key = secrets.token_urlsafe(24)
@@ -129,7 +144,10 @@ def with_key(settings: MochiServerSettings, *, insecure: bool) -> tuple[MochiSer
 
 
 class _App(FastAPI):
-    """FastAPI app with an extended OpenAPI document. The app also logs requests that end with an unexpected error."""
+    """FastAPI app with an extended OpenAPI document.
+
+    The app also logs requests that end with an unexpected error.
+    """
 
     def openapi(self) -> dict[str, Any]:
         with _DOCUMENT_LOCK:  # simultaneous first requests make one document
@@ -144,7 +162,10 @@ class _App(FastAPI):
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
-    """Return the middleware, outermost first. A web page can read only the errors after ``CORSMiddleware``."""
+    """Return the middleware, outermost first.
+
+    A web page can read only the errors after ``CORSMiddleware``.
+    """
     origins = settings.allowed_origins
     given_keys = [key.get_secret_value() for key in settings.api_keys]
     ring = KeyRing(given_keys, settings.keys_path)

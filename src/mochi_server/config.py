@@ -29,12 +29,16 @@ from mochi_server.util.text import MASK, nearest
 
 
 def _split(value: object) -> object:
-    """Split a comma-separated text or a JSON list, the usual form of lists in pydantic's settings."""
+    """Split a comma-separated text or a JSON list, the usual form of lists in pydantic's
+    settings.
+    """
     if not isinstance(value, str):
         return value
     if re.fullmatch(r"\s*\[.*\]\s*", value, re.DOTALL):
         try:
-            return tuple(part.strip() if isinstance(part, str) else part for part in json.loads(value))
+            return tuple(
+                part.strip() if isinstance(part, str) else part for part in json.loads(value)
+            )
         except ValueError:
             raise ValueError('not a JSON list such as ["a", "b"]; write a, b') from None
     return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -58,20 +62,32 @@ _WHSEC_FORMAT = "`whsec_` and 24 to 64 bytes as base64; `openssl rand -base64 32
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split)]
 LogLevel = Annotated[
-    Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"], BeforeValidator(lambda value: str(value).upper())
+    Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"],
+    BeforeValidator(lambda value: str(value).upper()),
 ]
-Stripped = Annotated[str, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)]
-Secret = Annotated[SecretStr, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)]
+Stripped = Annotated[
+    str, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)
+]
+Secret = Annotated[
+    SecretStr, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)
+]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Directory = Annotated[str, BeforeValidator(_expand_home)]
 
-DATA_DIR_MARKER = ".mochi-server"  # file with which `init` marks a data directory whose code may be imported
+DATA_DIR_MARKER = (
+    ".mochi-server"  # file with which `init` marks a data directory whose code may be imported
+)
 SAMPLE_FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
 CodeDirectory = Literal["tools_dir", "agents_dir"]
-CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")  # the server imports code from these
-OLLAMA_HOST = "OLLAMA_HOST"  # variable of Ollama, which this server reads if MOCHI_OLLAMA_HOST is not set
+CODE_DIRECTORIES: tuple[CodeDirectory, ...] = (
+    "tools_dir",
+    "agents_dir",
+)  # the server imports code from these
+OLLAMA_HOST = (
+    "OLLAMA_HOST"  # variable of Ollama, which this server reads if MOCHI_OLLAMA_HOST is not set
+)
 _PREFIX = "MOCHI_"
 _ORIGIN = re.compile(r"[\w+.-]+://([^\s/\[\]@]+|\[[\da-fA-F:.]+\](:\d+)?)")
 # Options of the command that are not settings
@@ -84,12 +100,16 @@ class MochiServerSettings(BaseSettings):
     """Settings of a server. Relative directories are below ``data_dir``."""
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
+        env_prefix=_PREFIX,
+        extra="forbid",
+        frozen=True,
+        env_ignore_empty=True,
+        hide_input_in_errors=True,
     )
 
-    host: Annotated[Stripped, _matches(r"[A-Za-z0-9._:%-]{1,253}", "a host name or an IP address")] = Field(
-        "127.0.0.1", description="Address to listen on."
-    )
+    host: Annotated[
+        Stripped, _matches(r"[A-Za-z0-9._:%-]{1,253}", "a host name or an IP address")
+    ] = Field("127.0.0.1", description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on. `0` selects a free port.")
     env: Annotated[str, AfterValidator(str.lower)] = Field(
         "", description="`test` starts test mode, like `--test-mode`."
@@ -97,61 +117,86 @@ class MochiServerSettings(BaseSettings):
 
     ollama_host: Stripped = Field(
         "http://localhost:11434",
-        description="URL of Ollama. A host name alone means port 11434. `OLLAMA_HOST` changes the default.",
+        description="URL of Ollama. A host name alone means port 11434. `OLLAMA_HOST` changes the "
+        "default.",
     )
     ollama_slots: int | None = Field(
-        None, ge=1, description="Requests that each Ollama host takes at a time. Others wait. The default is no limit."
+        None,
+        ge=1,
+        description="Requests that each Ollama host takes at a time. Others wait. The default is "
+        "no limit.",
     )
     max_queue: int = Field(
-        512, ge=1, description="Limit of requests that wait for a slot of `MOCHI_OLLAMA_SLOTS`. New turns are refused."
+        512,
+        ge=1,
+        description="Limit of requests that wait for a slot of `MOCHI_OLLAMA_SLOTS`. New turns are "
+        "refused.",
     )
-    ollama_connect_timeout_seconds: Timeout = Field(5, description="Timeout for connecting to Ollama.")
+    ollama_connect_timeout_seconds: Timeout = Field(
+        5, description="Timeout for connecting to Ollama."
+    )
     ollama_stall_timeout_seconds: Timeout = Field(
-        600, description="Longest time without output from Ollama during an answer. It includes loading the model."
+        600,
+        description="Longest time without output from Ollama during an answer. It includes "
+        "loading the model.",
     )
 
     data_dir: Directory = Field(
-        ".", description="Base directory for all relative paths of this table. `~` is the home directory."
+        ".",
+        description="Base directory for all relative paths of this table. `~` is the home "
+        "directory.",
     )
     ollama_hosts: CommaSeparated = Field(
         (),
         repr=False,
-        description="Ollama hosts, as URLs or as `name=URL`. They replace `MOCHI_OLLAMA_HOST`. `@path` is a file of "
-        "hosts, one a line, which is read again when it changes.",
+        description="Ollama hosts, as URLs or as `name=URL`. They replace `MOCHI_OLLAMA_HOST`. "
+        "`@path` is a file of hosts, one a line, which is read again when it changes.",
     )
     store_url: Secret = Field(
         SecretStr(""),
-        description="`postgresql://…` stores sessions in this database, which several servers can share. "
-        "Without it, sessions are files.",
+        description="`postgresql://…` stores sessions in this database, which several servers "
+        "can share. Without it, sessions are files.",
     )
     store_retry_seconds: Seconds = Field(
         60,
-        description="How long a turn retries to read and write its session while the database is unreachable.",
+        description="How long a turn retries to read and write its session while the database is "
+        "unreachable.",
     )
-    workers: int = Field(1, ge=1, le=1000, description="Server processes. More than one requires `MOCHI_STORE_URL`.")
+    workers: int = Field(
+        1, ge=1, le=1000, description="Server processes. More than one requires `MOCHI_STORE_URL`."
+    )
     advertise_url: Stripped = Field(
         "",
-        description="URL at which other servers with the same database reach this server. "
-        "The default is the listening address, or the host name if the server listens on all addresses.",
+        description="URL at which other servers with the same database reach this server. The "
+        "default is the listening address, or the host name if the server listens on all "
+        "addresses.",
     )
     sessions_dir: Directory = Field("chat_sessions", description="Directory of the session files.")
     tools_dir: Directory = Field("tools", description="Directory of the tools.")
     agents_dir: Directory = Field("agents", description="Directory of the agents.")
     agent_chats_dir: Directory = Field(
-        "agents/agent_chats", description="Directory of the agents' sessions. The default follows `MOCHI_AGENTS_DIR`."
+        "agents/agent_chats",
+        description="Directory of the agents' sessions. The default follows `MOCHI_AGENTS_DIR`.",
     )
-    system_prompts_dir: Directory = Field("system_prompts", description="Directory of the system prompt files.")
+    system_prompts_dir: Directory = Field(
+        "system_prompts", description="Directory of the system prompt files."
+    )
     planning_prompt_path: Directory = Field(
-        "docs/agents/agent_prompt_planning.md", description="Planning prompt file. If absent, a packaged one is used."
+        "docs/agents/agent_prompt_planning.md",
+        description="Planning prompt file. If absent, a packaged one is used.",
     )
     execution_prompt_path: Directory = Field(
-        "docs/agents/agent_prompt_execution.md", description="Execution prompt file. If absent, a packaged one is used."
+        "docs/agents/agent_prompt_execution.md",
+        description="Execution prompt file. If absent, a packaged one is used.",
     )
 
     summarization_enabled: bool = Field(True, description="Summarize sessions automatically.")
-    summarization_interval_seconds: Seconds = Field(3, description="Idle time before a session is summarized.")
+    summarization_interval_seconds: Seconds = Field(
+        3, description="Idle time before a session is summarized."
+    )
     summary_unsupported_models: CommaSeparated = Field(
-        SUMMARY_UNSUPPORTED_MODELS, description="Models without automatic summaries. A name includes all its tags."
+        SUMMARY_UNSUPPORTED_MODELS,
+        description="Models without automatic summaries. A name includes all its tags.",
     )
     dynamic_context_window_enabled: bool = Field(
         True,
@@ -159,48 +204,81 @@ class MochiServerSettings(BaseSettings):
         "If `false`, the server sends `num_ctx` only for a manual window.",
     )
     initial_context_window: int | None = Field(
-        None, ge=512, description="First context window of each model, in tokens. The default is at least `8192`."
+        None,
+        ge=512,
+        description="First context window of each model, in tokens. The default is at least "
+        "`8192`.",
     )
 
     max_tool_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds per turn.")
-    max_identical_tool_calls: int = Field(3, ge=1, description="Limit of identical tool calls in a row.")
+    max_identical_tool_calls: int = Field(
+        3, ge=1, description="Limit of identical tool calls in a row."
+    )
     max_tool_calls_per_round: int = Field(
-        128, ge=1, description="Limit of distinct tool calls in one answer. Further calls are left out, with a warning."
+        128,
+        ge=1,
+        description="Limit of distinct tool calls in one answer. Further calls are left out, "
+        "with a warning.",
     )
     tool_timeout_seconds: Timeout = Field(60, description="Timeout of a tool call.")
-    tool_output_limit_chars: int = Field(20_000, ge=1, description="Limit of tool output for the model, in characters.")
+    tool_output_limit_chars: int = Field(
+        20_000, ge=1, description="Limit of tool output for the model, in characters."
+    )
     tool_confirmation_timeout_seconds: Seconds = Field(
         300, description="Approval timeout. Then the call is denied. `0` means no timeout."
     )
     park_seconds: Seconds = Field(
-        30, description="How long a turn that waits for approval stays in memory. Its stored state waits on."
+        30,
+        description="How long a turn that waits for approval stays in memory. Its stored state "
+        "waits on.",
     )
     continue_background_turns: bool = Field(
-        True, description="Whether a background turn continues after its server was killed or stopped."
+        True,
+        description="Whether a background turn continues after its server was killed or stopped.",
     )
-    max_agent_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds in an agent's execution phase.")
+    max_agent_iterations: int = Field(
+        50, ge=1, description="Limit of tool-call rounds in an agent's execution phase."
+    )
 
     api_keys: Secrets = Field(
-        (), description="API keys. Requests must send one. Without keys, only this machine has access."
+        (),
+        description="API keys. Requests must send one. Without keys, only this machine has access.",
     )
     api_keys_file: Directory = Field(
         "",
-        description="File of API keys with names, which `mochi-server keys` writes. Requests must send a key.",
+        description="File of API keys with names, which `mochi-server keys` writes. Requests "
+        "must send a key.",
     )
     allowed_origins: CommaSeparated = Field(
-        (), description="Origins of web pages that may use the server, besides those of this machine. `*` allows all."
+        (),
+        description="Origins of web pages that may use the server, besides those of this "
+        "machine. `*` allows all.",
     )
-    max_body_bytes: int = Field(32 * 1024 * 1024, ge=1, description="Largest request body, in bytes.")
+    max_body_bytes: int = Field(
+        32 * 1024 * 1024, ge=1, description="Largest request body, in bytes."
+    )
     keep_alive_seconds: int = Field(
-        75, ge=1, description="Time before an idle connection is closed. It must exceed a proxy's idle timeout."
+        75,
+        ge=1,
+        description="Time before an idle connection is closed. It must exceed a proxy's idle "
+        "timeout.",
     )
-    max_import_sessions: int = Field(10_000, ge=1, description="Limit of sessions in one imported file.")
-    disconnect_grace_seconds: Seconds = Field(0, description="How long a turn continues without connected clients.")
-    shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may continue at shutdown.")
+    max_import_sessions: int = Field(
+        10_000, ge=1, description="Limit of sessions in one imported file."
+    )
+    disconnect_grace_seconds: Seconds = Field(
+        0, description="How long a turn continues without connected clients."
+    )
+    shutdown_grace_seconds: Seconds = Field(
+        5, description="How long running turns may continue at shutdown."
+    )
 
-    trace_content: bool = Field(False, description="Whether OpenTelemetry spans contain the text of conversations.")
+    trace_content: bool = Field(
+        False, description="Whether OpenTelemetry spans contain the text of conversations."
+    )
     webhook_url: Secret = Field(
-        SecretStr(""), description="`http(s)` URL to which the server posts events of runs. Empty: no webhooks."
+        SecretStr(""),
+        description="`http(s)` URL to which the server posts events of runs. Empty: no webhooks.",
     )
     webhook_secret: Secret = Field(
         SecretStr(""),
@@ -208,7 +286,9 @@ class MochiServerSettings(BaseSettings):
         description="Secret for the signatures of webhooks: `whsec_` and 24 to 64 bytes as base64.",
     )
 
-    log_level: LogLevel = Field("INFO", description="Log level: `CRITICAL`, `ERROR`, `WARNING`, `INFO` or `DEBUG`.")
+    log_level: LogLevel = Field(
+        "INFO", description="Log level: `CRITICAL`, `ERROR`, `WARNING`, `INFO` or `DEBUG`."
+    )
     log_format: Annotated[LogFormat, BeforeValidator(lambda value: str(value).lower())] = Field(
         "text", description="`text`, or `json` for one JSON object per line."
     )
@@ -233,7 +313,9 @@ class MochiServerSettings(BaseSettings):
     @classmethod
     def _workers_have_database(cls, value: int, info: ValidationInfo) -> int:
         if value > 1 and not info.data.get("store_url"):
-            raise ValueError("more than one process requires a database: set MOCHI_STORE_URL=postgresql://…")
+            raise ValueError(
+                "more than one process requires a database: set MOCHI_STORE_URL=postgresql://…"
+            )
         return value
 
     @field_validator("advertise_url")
@@ -241,9 +323,15 @@ class MochiServerSettings(BaseSettings):
     def _is_advertise_url(cls, value: str, info: ValidationInfo) -> str:
         value = value.rstrip("/")
         if value and (not is_http_url(value) or re.search(r"[?#@]", value)):
-            raise ValueError("not a URL such as http://10.0.0.5:8000, without credentials and query")
-        if info.data.get("workers", 1) > 1 and not re.fullmatch(r"(http://([^/:]+|\[[^/\]]+\]))?", value):
-            raise ValueError("with several workers, use http://host without a port: each worker has its own port")
+            raise ValueError(
+                "not a URL such as http://10.0.0.5:8000, without credentials and query"
+            )
+        if info.data.get("workers", 1) > 1 and not re.fullmatch(
+            r"(http://([^/:]+|\[[^/\]]+\]))?", value
+        ):
+            raise ValueError(
+                "with several workers, use http://host without a port: each worker has its own port"
+            )
         return value
 
     @field_validator("webhook_secret")
@@ -294,13 +382,17 @@ class MochiServerSettings(BaseSettings):
     def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for origin in value:
             if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
-                raise ValueError(f"{without_credentials(origin)!r} is not an origin such as https://chat.example")
+                raise ValueError(
+                    f"{without_credentials(origin)!r} is not an origin such as https://chat.example"
+                )
         return tuple(origin.lower() for origin in value)  # as browsers send them
 
     @model_validator(mode="after")
     def _agent_chats_follow_agents(self) -> Self:
         if "agent_chats_dir" not in self.model_fields_set:
-            self.__dict__["agent_chats_dir"] = str(Path(self.agents_dir, "agent_chats"))  # the settings are frozen
+            self.__dict__["agent_chats_dir"] = str(
+                Path(self.agents_dir, "agent_chats")
+            )  # the settings are frozen
         return self
 
     @model_validator(mode="after")
@@ -310,7 +402,10 @@ class MochiServerSettings(BaseSettings):
         return self
 
     def hosts(self) -> "tuple[HostAddress, ...]":
-        """Return the Ollama hosts. A file of hosts is read again. Raises ``ValueError`` if it is invalid."""
+        """Return the Ollama hosts.
+
+        A file of hosts is read again. Raises ``ValueError`` if it is invalid.
+        """
         return read_hosts(self.ollama_hosts or (self.ollama_host,), self.data_dir)
 
     @property
@@ -323,19 +418,28 @@ class MochiServerSettings(BaseSettings):
         return self.resolved(self.api_keys_file) if self.api_keys_file else None
 
     def resolved(self, path: str) -> Path:
-        """Return the path of a configured directory or file. Relative paths are below ``data_dir``."""
+        """Return the path of a configured directory or file.
+
+        Relative paths are below ``data_dir``.
+        """
         return Path(self.data_dir, path)
 
     def with_absolute_data_dir(self) -> Self:
-        """Return a copy whose directories do not depend on the working directory, which a tool may change."""
+        """Return a copy whose directories do not depend on the working directory, which a tool may
+        change.
+        """
         copy = self.model_copy()
-        copy.__dict__["data_dir"] = str(Path(self.data_dir).absolute())  # an update would mark the field as set
+        copy.__dict__["data_dir"] = str(
+            Path(self.data_dir).absolute()
+        )  # an update would mark the field as set
         return copy
 
     def code_directory(self, name: CodeDirectory) -> Path | None:
-        """Return the directory of the tools or of the agents, or None if the server may not import from it.
+        """Return the directory of the tools or of the agents, or None if the server may not import
+        from it.
 
-        A setting must name it, `mochi-server init` must have marked it, or it contains the samples of the package.
+        A setting must name it, `mochi-server init` must have marked it, or it contains the samples
+        of the package.
         """
         path = self.resolved(getattr(self, name))
         if self.model_fields_set & {name, "data_dir"}:
@@ -361,12 +465,19 @@ class HostAddress(NamedTuple):
 
 
 def read_hosts(entries: Sequence[str], data_dir: str) -> tuple[HostAddress, ...]:
-    """Return the hosts of the setting ``ollama_hosts``. Raises ``ValueError``, whose message names the entry."""
+    """Return the hosts of the setting ``ollama_hosts``.
+
+    Raises ``ValueError``, whose message names the entry.
+    """
     if file := hosts_file(entries, data_dir):
         try:
-            text = ",".join(line.partition("#")[0] for line in regular_files.read_text(file).splitlines())
+            text = ",".join(
+                line.partition("#")[0] for line in regular_files.read_text(file).splitlines()
+            )
         except (OSError, UnicodeError) as error:
-            raise ValueError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+            raise ValueError(
+                f"cannot read {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}"
+            ) from None
         entries = [part.strip() for part in text.split(",") if part.strip()]
     if not entries:
         raise ValueError("no host in the list")
@@ -402,9 +513,15 @@ def _netloc(url: str) -> str:
 
 
 def sample_folders() -> list[Path]:
-    """Return the paths of the folders with samples: in an installed package, or in a clone of the repository."""
+    """Return the paths of the folders with samples: in an installed package, or in a clone of the
+    repository.
+    """
     package = Path(__file__).parent
-    root = next(root for root in (package / "samples", package.parents[1]) if (root / SAMPLE_FOLDERS[0]).is_dir())
+    root = next(
+        root
+        for root in (package / "samples", package.parents[1])
+        if (root / SAMPLE_FOLDERS[0]).is_dir()
+    )
     return [root / folder for folder in SAMPLE_FOLDERS]
 
 
@@ -425,7 +542,9 @@ def environment_problems(environment: Mapping[str, str]) -> list[str]:
             hint = f" Did you mean {known}?" if similar else ""
             problems.append(f"{variable} is not a setting and has no effect.{hint}")
         elif name == "env" and value.lower() not in ("", "test"):
-            problems.append(f"{variable}={value} has no effect. The only value of {variable} is `test`.")
+            problems.append(
+                f"{variable}={value} has no effect. The only value of {variable} is `test`."
+            )
     return problems
 
 

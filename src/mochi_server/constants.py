@@ -4,7 +4,8 @@ from typing import Literal
 
 LogFormat = Literal["text", "json"]
 
-AGENT_TOOL = "agent"  # tool that calls the agents; other tools cannot have this name while agents are enabled
+# Tool that calls the agents. Other tools cannot have this name while agents are enabled.
+AGENT_TOOL = "agent"
 
 DENIED = "The user denied this call."  # result of a tool call, before the reason
 
@@ -19,21 +20,32 @@ PING_SECONDS = 10  # maximum time without bytes in a stream, so that proxies do 
 FORMAT_VERSION = "1.4"  # of session files
 PREVIEW_CHARS = 250  # maximum length of a preview in lists, without the "..." that follows
 
-DEFAULT_WINDOW = 8192  # initial context window of a session in tokens, limited to the model's maximum
-SAFE_WINDOW_RATIO = 0.9  # largest share of a model's maximum context window that is selected automatically
-MIN_ANSWER_TOKENS = 64  # number of tokens that a prompt must leave free in the context window for the answer
+DEFAULT_WINDOW = (
+    8192  # initial context window of a session in tokens, limited to the model's maximum
+)
+SAFE_WINDOW_RATIO = (
+    0.9  # largest share of a model's maximum context window that is selected automatically
+)
+MIN_ANSWER_TOKENS = (
+    64  # number of tokens that a prompt must leave free in the context window for the answer
+)
 
 RELOADING_OPTIONS = frozenset(
     {"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
 )  # options that make Ollama reload the model. Requests must not contain them
 
 SUMMARY_UNSUPPORTED_MODELS: tuple[str, ...] = ("gpt-oss", "deepseek-r1", "qwq")
-"""Models whose structured output is unusable. A model name without a tag stands for all tags of the model."""
+"""Models whose structured output is unusable.
+
+A model name without a tag stands for all tags of the model.
+"""
 
 MAX_MESSAGE_CHARS = 1_000_000
 MAX_TITLE_CHARS = 500
 MAX_PROMPT_CHARS = 10_000  # system prompt files must be shorter than this
 MAX_IMAGES = 16  # per message; the limit of the request body also limits their total size
 MAX_ARGUMENT_LEVELS = 100  # nesting of tool call arguments; JSON encoders fail at about 250 levels
-MAX_ARGUMENT_VALUES = 50_000  # in the arguments of a tool call, whose validation blocks the event loop
+MAX_ARGUMENT_VALUES = (
+    50_000  # in the arguments of a tool call, whose validation blocks the event loop
+)
 MAX_SCHEMA_VALUES = 20_000  # in the schema of an MCP tool

@@ -1,4 +1,7 @@
-"""Services of one server, built from its settings. This module does not import the web framework."""
+"""Services of one server, built from its settings.
+
+This module does not import the web framework.
+"""
 
 import asyncio
 import logging
@@ -71,7 +74,10 @@ DEFAULT_COMPONENTS = Components()
 
 
 class Services:
-    """Services of one server. Open and close them once, on the same event loop. ``ollama_client`` replaces Ollama."""
+    """Services of one server.
+
+    Open and close them once, on the same event loop. ``ollama_client`` replaces Ollama.
+    """
 
     is_closed = False
 
@@ -96,19 +102,29 @@ class Services:
             slots=settings.ollama_slots,
             max_queue=settings.max_queue,
             dynamic=settings.dynamic_context_window_enabled,
-            # Other servers of a database also load models, so a loaded window need not be Ollama's own.
-            initial=settings.initial_context_window or (DEFAULT_WINDOW if settings.store_url else None),
+            # Other servers of a database also load models, so a loaded window need not be Ollama's
+            # own.
+            initial=settings.initial_context_window
+            or (DEFAULT_WINDOW if settings.store_url else None),
             observer=metrics,
         )
         self.fleet = gateway.fleet
         self.stores = components.stores(settings)
-        views = [cast(SessionStore, VisibleSessions(each)) for each in (self.stores.chats, self.stores.agents)]
+        views = [
+            cast(SessionStore, VisibleSessions(each))
+            for each in (self.stores.chats, self.stores.agents)
+        ]
         self.store, self.agent_chats = views
         retry = StorageRetry(settings.store_retry_seconds)
         webhook_url = settings.webhook_url.get_secret_value()
-        self.conversations = Conversations(self.store, self.agent_chats, retry, reports=bool(webhook_url))
+        self.conversations = Conversations(
+            self.store, self.agent_chats, retry, reports=bool(webhook_url)
+        )
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
-        tools_dir, agents_dir = settings.code_directory("tools_dir"), settings.code_directory("agents_dir")
+        tools_dir, agents_dir = (
+            settings.code_directory("tools_dir"),
+            settings.code_directory("agents_dir"),
+        )
         self.mcp = McpServers(tools_dir, [AGENT_TOOL], components.mcp, components.schema_checks())
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.execution = ToolExecutionService(
@@ -129,7 +145,9 @@ class Services:
         )
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
-        self.sessions = SessionService(self.store, gateway, self.prompts, self.tools, self.agents.directory_agents)
+        self.sessions = SessionService(
+            self.store, gateway, self.prompts, self.tools, self.agents.directory_agents
+        )
         self.summaries = SummarizationService(
             self.store,
             gateway,
@@ -148,7 +166,11 @@ class Services:
             self.agent_chats,
             self.execution,
             PromptLoader(settings.resolved(planning), settings.resolved(execution)),
-            replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
+            replace(
+                limits,
+                rounds=settings.max_agent_iterations,
+                rounds_setting="MOCHI_MAX_AGENT_ITERATIONS",
+            ),
             on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
             callers=self.store,
@@ -177,17 +199,26 @@ class Services:
         )
         self.stores.on_sessions_lost(self.turns.abort_all)
         max_sessions, shutdown = settings.max_import_sessions, self.turns.shutdown
-        self.transfers = ImportExportService(self.store, max_sessions=max_sessions, shutdown=shutdown)
+        self.transfers = ImportExportService(
+            self.store, max_sessions=max_sessions, shutdown=shutdown
+        )
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.turns.table.running
-        metrics.waiting.set_function(lambda: sum(host.tracker.waiting_turns() for host in gateway.fleet.hosts))
+        metrics.waiting.set_function(
+            lambda: sum(host.tracker.waiting_turns() for host in gateway.fleet.hosts)
+        )
         metrics.running.set_function(lambda: len(running()))
         metrics.subscribers.set_function(lambda: sum(run.subscribers for run in running()))
         metrics.store.set_function(lambda: self.stores.connected)
-        metrics.hosts = lambda: [(host.name, host.state, host.queue.waiting) for host in self.fleet.hosts]
+        metrics.hosts = lambda: [
+            (host.name, host.state, host.queue.waiting) for host in self.fleet.hosts
+        ]
 
     async def open(self) -> None:
-        """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
+        """Open the stores and start to connect to MCP servers.
+
+        Raises ``MochiError`` if the stores cannot be used.
+        """
         await self.stores.open()
         await self.mcp.open()
         self.webhooks.open()
@@ -203,12 +234,24 @@ class Services:
             raise NotReady(error.message) from error
 
     async def drain(self) -> None:
-        """Refuse new turns and comparisons. Wait for the running ones, and end those that exceed the grace period."""
+        """Refuse new turns and comparisons.
+
+        Wait for the running ones, and end those that exceed the grace period.
+        """
         turns, began = self.turns.table.running(), time.monotonic()
         log_event(logger, logging.INFO, "Draining began", turns=len(turns))
         await asyncio.gather(self.turns.drain(), self.compare.drain())
-        cancelled, seconds = sum(run.state == "cancelled" for run in turns), time.monotonic() - began
-        log_event(logger, logging.INFO, "Draining ended", cancelled=cancelled, duration_ms=round(seconds * 1000))
+        cancelled, seconds = (
+            sum(run.state == "cancelled" for run in turns),
+            time.monotonic() - began,
+        )
+        log_event(
+            logger,
+            logging.INFO,
+            "Draining ended",
+            cancelled=cancelled,
+            duration_ms=round(seconds * 1000),
+        )
 
     async def end_turns(self) -> None:
         """End running turns and comparisons now."""
@@ -235,19 +278,29 @@ def build_services(
 
 
 async def prepare_store(settings: MochiServerSettings) -> str:
-    """Migrate the database, and return its version as a text for the user. Raises ``StorageFailed``."""
+    """Migrate the database, and return its version as a text for the user.
+
+    Raises ``StorageFailed``.
+    """
     with _database_driver():
         from mochi_server.storage.postgres.database import prepare  # noqa: PLC0415 - its driver is optional
-    return f"the database schema is up to date (version {await prepare(settings.store_url.get_secret_value())})"
+    return (
+        "the database schema is up to date (version "
+        f"{await prepare(settings.store_url.get_secret_value())})"
+    )
 
 
 def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
-    """Build the session stores, without opening connections. Raises ``StorageFailed`` without the driver.
+    """Build the session stores, without opening connections.
+
+    Raises ``StorageFailed`` without the driver.
 
     ``url`` is the address at which other servers with the same database reach this process.
     """
     if not settings.store_url:
-        return FileStores(settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
+        return FileStores(
+            settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir)
+        )
     with _database_driver():
         from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional
     return PostgresStores(settings.store_url.get_secret_value(), url)

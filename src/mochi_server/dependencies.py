@@ -11,8 +11,13 @@ from mochi_server.sessions import SessionManager
 
 
 def get_settings(request: Request = None) -> MochiServerSettings:  # type: ignore[assignment]  # FastAPI passes it
-    """Return the settings of the app. Without an app of `create_app`, read them from the environment variables."""
-    settings: MochiServerSettings | None = getattr(request.app.state, "settings", None) if request else None
+    """Return the settings of the app.
+
+    Without an app of `create_app`, read them from the environment variables.
+    """
+    settings: MochiServerSettings | None = (
+        getattr(request.app.state, "settings", None) if request else None
+    )
     defaults: dict[str, Any] = {}
     return settings or MochiServerSettings(**defaults)
 
@@ -21,28 +26,43 @@ def get_ollama_client(
     settings: Annotated[MochiServerSettings, Depends(get_settings)],
     request: Request = None,  # type: ignore[assignment]  # FastAPI passes it
 ) -> OllamaClient:
-    """Return a synchronous client of the app's Ollama server. It is closed when it is no longer referenced.
+    """Return a synchronous client of the app's Ollama server.
+
+    It is closed when it is no longer referenced.
 
     If `create_app` received an ``ollama_client``, return that client.
     """
-    injected: OllamaClient | None = getattr(request.app.state, "ollama_client", None) if request else None
+    injected: OllamaClient | None = (
+        getattr(request.app.state, "ollama_client", None) if request else None
+    )
     return OllamaClient(settings.ollama_host) if injected is None else injected
 
 
-def get_session_manager(settings: Annotated[MochiServerSettings, Depends(get_settings)]) -> SessionManager:
-    """Return a manager of the app's session files. Raises ValueError if the app stores sessions in a database."""
+def get_session_manager(
+    settings: Annotated[MochiServerSettings, Depends(get_settings)],
+) -> SessionManager:
+    """Return a manager of the app's session files.
+
+    Raises ValueError if the app stores sessions in a database.
+    """
     if settings.store_url:
-        raise ValueError("The sessions are in a database. Use the services of the app in place of a SessionManager.")
+        raise ValueError(
+            "The sessions are in a database. Use the services of the app in place of a "
+            "SessionManager."
+        )
     return SessionManager(settings.resolved_sessions_dir)
 
 
 async def get_services(request: Request) -> Services:
-    """Return the services of the app. Raises RuntimeError in an app that `create_app` has not created."""
+    """Return the services of the app.
+
+    Raises RuntimeError in an app that `create_app` has not created.
+    """
     services: Services | None = getattr(request.app.state, "services", None)
     if services is None:
         raise RuntimeError(
-            "This app has no services of mochi-server. A router works only in the app of create_app(): mount that app, "
-            "as docs/how-to/use-as-a-library.md shows."
+            "This app has no services of mochi-server. A router works only in the app of "
+            "create_app(): mount that app, as docs/how-to/use-as-a-library.md shows."
         )
     return services
 

@@ -1,7 +1,9 @@
-"""All errors that a client can receive. Each class has an error code, an HTTP status and a description of the cause.
+"""All errors that a client can receive.
 
-``AgentChatNotFound``, ``HostsUnreachable``, ``SessionTaken``, ``DirectoryInUse`` and ``StorageUnavailable`` inherit
-these attributes from their base classes.
+Each class has an error code, an HTTP status and a description of the cause.
+
+``AgentChatNotFound``, ``HostsUnreachable``, ``SessionTaken``, ``DirectoryInUse`` and
+``StorageUnavailable`` inherit these attributes from their base classes.
 """
 
 import json
@@ -14,7 +16,10 @@ from mochi_server.util.text import join_names, nearest
 
 
 class MochiError(Exception):
-    """Base class of all errors. The client receives the message and ``details``, which is a JSON object."""
+    """Base class of all errors.
+
+    The client receives the message and ``details``, which is a JSON object.
+    """
 
     code: ClassVar[str]
     status: ClassVar[int]
@@ -23,7 +28,10 @@ class MochiError(Exception):
     template: ClassVar[str] = ""
     """Format of the message. If it is empty, the argument of the constructor is the message."""
     fields: ClassVar[tuple[str, ...]] = ()
-    """Names of the details, in the order of the arguments. By default they are the names in ``template``."""
+    """Names of the details, in the order of the arguments.
+
+    By default they are the names in ``template``.
+    """
 
     def __init_subclass__(cls) -> None:
         names = (name for _, name, _, _ in Formatter().parse(cls.template) if name)
@@ -36,7 +44,9 @@ class MochiError(Exception):
 
     @property
     def retry_after(self) -> int | None:
-        """Time in seconds after which the client can repeat the request, or None if it is unknown."""
+        """Time in seconds after which the client can repeat the request, or None if it is
+        unknown.
+        """
         return self.details.get("retry_after")
 
     def body(self) -> bytes:
@@ -54,62 +64,83 @@ class SessionDamaged(SessionNotFound):
     """The rows of the session in the database are damaged."""
 
     template = (
-        "The data of session {session_id!r} in the database is damaged. Restore it from a backup, or delete the "
-        "session with DELETE /api/v1/sessions/{session_id}."
+        "The data of session {session_id!r} in the database is damaged. Restore it from a "
+        "backup, or delete the session with DELETE /api/v1/sessions/{session_id}."
     )
 
 
 class AgentChatNotFound(SessionNotFound):
     """The session does not exist in the directory of agent sessions."""
 
-    template = "Session with ID {session_id!r} not found. GET /api/v1/agents/chats lists the sessions of agents."
+    template = (
+        "Session with ID {session_id!r} not found. GET /api/v1/agents/chats lists the sessions "
+        "of agents."
+    )
 
 
 class SessionBusy(MochiError):
     code, status, cause = "SESSION_BUSY", 409, "Another turn is running on the session."
-    template = "Session {session_id!r} is busy: a turn is running. Wait, or use POST /api/v1/chat/{session_id}/stop."
+    template = (
+        "Session {session_id!r} is busy: a turn is running. Wait, or use POST "
+        "/api/v1/chat/{session_id}/stop."
+    )
     fields = ("session_id", "run_id")
 
     @classmethod
-    def waiting(cls, session_id: str, run_id: str, confirmations: Sequence[dict[str, Any]]) -> "SessionBusy":
+    def waiting(
+        cls, session_id: str, run_id: str, confirmations: Sequence[dict[str, Any]]
+    ) -> "SessionBusy":
         """Return the error for a session whose turn waits for approval, or is about to continue."""
         error = cls(session_id, run_id)
         if not confirmations:  # the turn is about to continue
             return error
         error.details["confirmations"] = list(confirmations)
         error.message = (
-            f"Session {session_id!r} is busy: its turn waits for the approval of a tool call. Decide with POST "
-            f'/api/v1/chat/{session_id}/confirm-tool, or send "if_waiting": "deny" with the message.'
+            f"Session {session_id!r} is busy: its turn waits for the approval of a tool call. "
+            f"Decide with POST /api/v1/chat/{session_id}/confirm-tool, or send "
+            '"if_waiting": "deny" with the message.'
         )
         return error
 
 
 class SessionConflict(MochiError):
     code, status, cause = "SESSION_CONFLICT", 409, "Another request changed the session first."
-    template = "Another request changed session {session_id!r} meanwhile. Load the session, then try again."
+    template = (
+        "Another request changed session {session_id!r} meanwhile. Load the session, then try "
+        "again."
+    )
 
 
 class SessionTaken(SessionConflict):
     """Another server owns the session now, so this server must not write it."""
 
     template = (
-        "Another server took over session {session_id!r} while this server had no connection to the database. "
-        "The rest of the answer is not stored. Load the session, then send the message again."
+        "Another server took over session {session_id!r} while this server had no connection to "
+        "the database. The rest of the answer is not stored. Load the session, then send the "
+        "message again."
     )
 
 
 class InvalidMessageIndex(MochiError):
-    code, status, cause = "INVALID_MESSAGE_INDEX", 400, "The message does not exist or cannot be edited or forked from."
+    code, status, cause = (
+        "INVALID_MESSAGE_INDEX",
+        400,
+        "The message does not exist or cannot be edited or forked from.",
+    )
 
     def __init__(self, index: int | str, reason: str) -> None:
         super().__init__(f"Message {index} cannot be used: {reason}.", index=index)
 
 
 class SessionTooNew(MochiError):
-    code, status, cause = "SESSION_TOO_NEW", 409, "A later version of the server wrote the session file."
+    code, status, cause = (
+        "SESSION_TOO_NEW",
+        409,
+        "A later version of the server wrote the session file.",
+    )
     template = (
-        "The file of session {session_id!r} has format version {version}, and this server reads versions up to "
-        f"{FORMAT_VERSION}. Update mochi-server."
+        "The file of session {session_id!r} has format version {version}, and this server reads "
+        f"versions up to {FORMAT_VERSION}. Update mochi-server."
     )
 
 
@@ -119,8 +150,15 @@ class BlobNotFound(MochiError):
 
 
 class ResponseNotFound(MochiError):
-    code, status, cause = "RESPONSE_NOT_FOUND", 404, "The response does not exist, or the server no longer has it."
-    template = "Response {response_id!r} not found. Without a session, the server keeps responses for an hour."
+    code, status, cause = (
+        "RESPONSE_NOT_FOUND",
+        404,
+        "The response does not exist, or the server no longer has it.",
+    )
+    template = (
+        "Response {response_id!r} not found. Without a session, the server keeps responses for "
+        "an hour."
+    )
 
 
 class EmptyHistory(MochiError):
@@ -134,18 +172,32 @@ class NothingToSummarize(MochiError):
 
 
 class ContextOverflow(MochiError):
-    code, status, cause = "CONTEXT_OVERFLOW", 422, "The prompt does not fit into the model's context window."
+    code, status, cause = (
+        "CONTEXT_OVERFLOW",
+        422,
+        "The prompt does not fit into the model's context window.",
+    )
 
     def __init__(self, window: int | None, estimate: int) -> None:
         size = f" of {window} tokens" if window else ""
-        problem = f"The prompt of about {estimate} tokens does not fit into the model's context window{size}."
+        problem = (
+            f"The prompt of about {estimate} tokens does not fit into the model's context "
+            f"window{size}."
+        )
         advice = "Shorten the message, enable fewer tools, or use a model with a longer context."
         super().__init__(f"{problem} {advice}", window=window, estimated_tokens=estimate)
 
 
 class IdempotencyKeyReused(MochiError):
-    code, status, cause = "IDEMPOTENCY_KEY_REUSED", 422, "Another message of the session has this idempotency key."
-    template = "The idempotency key {idempotency_key!r} was used for another message of this session. Use a new key."
+    code, status, cause = (
+        "IDEMPOTENCY_KEY_REUSED",
+        422,
+        "Another message of the session has this idempotency key.",
+    )
+    template = (
+        "The idempotency key {idempotency_key!r} was used for another message of this session. "
+        "Use a new key."
+    )
     fields = ("idempotency_key", "run_id")
 
 
@@ -161,25 +213,43 @@ class ModelNotFound(MochiError):
         can_embed: bool = False,
         can_install: bool = True,
     ) -> None:
-        """``models`` are the available models of the ``kind``. ``can_embed``: ``model`` can only embed, not chat.
+        """``models`` are the available models of the ``kind``.
 
-        If ``can_install`` is true and ``can_embed`` is false, the message contains the command to install the model.
+        ``can_embed``: ``model`` can only embed, not chat.
+
+        If ``can_install`` is true and ``can_embed`` is false, the message contains the command to
+        install the model.
         """
-        models = [name for name in models if name != model]  # Ollama may have removed it after the list was read
+        models = [
+            name for name in models if name != model
+        ]  # Ollama may have removed it after the list was read
         similar = nearest(model, models)
-        unknown = f"There is no {kind} model {model!r}." + (f" Did you mean {similar!r}?" if similar else "")
+        unknown = f"There is no {kind} model {model!r}." + (
+            f" Did you mean {similar!r}?" if similar else ""
+        )
         parts = [
             f"Model {model!r} is an embedding model and cannot chat." if can_embed else unknown,
             f"Choose one of the {kind} models: {join_names(models)}." if models else "",
-            f"To install {model!r}, run `ollama pull {model}`." if can_install and not can_embed else "",
+            f"To install {model!r}, run `ollama pull {model}`."
+            if can_install and not can_embed
+            else "",
         ]
-        super().__init__(" ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)})
+        super().__init__(
+            " ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)}
+        )
         self.models = models
-        self._options: dict[str, Any] = {"kind": kind, "can_embed": can_embed, "can_install": can_install}
+        self._options: dict[str, Any] = {
+            "kind": kind,
+            "can_embed": can_embed,
+            "can_install": can_install,
+        }
 
     @classmethod
     def on_hosts(cls, errors: "Mapping[str, ModelNotFound]") -> "ModelNotFound":
-        """Return one error for the errors of several hosts, by name. It has their models and their names."""
+        """Return one error for the errors of several hosts, by name.
+
+        It has their models and their names.
+        """
         first, names = next(iter(errors.values())), [*errors]
         models = dict.fromkeys(name for error in errors.values() for name in error.models)
         joined = cls(first.details["model"], models=[*models], **first._options)
@@ -192,7 +262,10 @@ class OllamaUnreachable(MochiError):
     code, status, cause = "OLLAMA_UNREACHABLE", 502, "The connection to Ollama failed."
 
     def __init__(self, host: str, reason: str) -> None:
-        text = f"Cannot reach Ollama at {host}: {reason}. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST."
+        text = (
+            f"Cannot reach Ollama at {host}: {reason}. Start it with `ollama serve`, or correct "
+            "MOCHI_OLLAMA_HOST."
+        )
         super().__init__(text, ollama_host=host)
 
 
@@ -202,17 +275,26 @@ class HostsUnreachable(OllamaUnreachable):
 
 
 class OllamaError(MochiError):
-    """Ollama failed. ``message`` contains Ollama's error text, and ``upstream_status`` is its HTTP status, if any."""
+    """Ollama failed.
+
+    ``message`` contains Ollama's error text, and ``upstream_status`` is its HTTP status, if any.
+    """
 
     code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
     upstream_text: str = ""
-    """Error text as Ollama sent it. No response contains it, because it may be internal text of a model runner."""
+    """Error text as Ollama sent it.
+
+    No response contains it, because it may be internal text of a model runner.
+    """
     is_reported: bool = False
     """Whether Ollama itself reported the error, in its JSON format, and no proxy in front of it."""
 
 
 class OllamaBusy(OllamaError):
-    """Ollama refused a request because Ollama has too many requests. ``upstream_status`` is 429 or 503."""
+    """Ollama refused a request because Ollama has too many requests.
+
+    ``upstream_status`` is 429 or 503.
+    """
 
     code, status, cause = "OLLAMA_BUSY", 503, "Ollama has too many requests."
 
@@ -228,10 +310,18 @@ class ToolNotFound(MochiError):
 
 
 class ToolNotCalled(MochiError):
-    code, status, cause = "TOOL_NOT_CALLED", 502, "The model called no tool, although the request requires a call."
+    code, status, cause = (
+        "TOOL_NOT_CALLED",
+        502,
+        "The model called no tool, although the request requires a call.",
+    )
 
     def __init__(self, model: str, *, is_cut: bool = False) -> None:
-        hint = "Raise the token limit of the answer." if is_cut else 'Use another model, or `tool_choice: "auto"`.'
+        hint = (
+            "Raise the token limit of the answer."
+            if is_cut
+            else 'Use another model, or `tool_choice: "auto"`.'
+        )
         text = f"Model {model!r} called no tool, although `tool_choice` requires a call. {hint}"
         super().__init__(text, model=model)
 
@@ -239,34 +329,59 @@ class ToolNotCalled(MochiError):
 class FormatNotMet(MochiError):
     """No answer of the model fits the schema in ``format``. ``text`` is the last answer."""
 
-    code, status, cause = "FORMAT_NOT_MET", 502, "The answer does not fit the JSON schema of the request."
+    code, status, cause = (
+        "FORMAT_NOT_MET",
+        502,
+        "The answer does not fit the JSON schema of the request.",
+    )
 
     def __init__(self, model: str, problem: str, text: str) -> None:
         advice = "Use another model, or a simpler schema."
-        problem = f"Model {model!r} returned no JSON that fits the schema, also after a repair request: {problem}."
+        problem = (
+            f"Model {model!r} returned no JSON that fits the schema, also after a repair "
+            f"request: {problem}."
+        )
         super().__init__(f"{problem} {advice} Its last answer: {text}", model=model, text=text)
 
 
 class ToolExecutionFailed(MochiError):
     """The model receives this error as the tool result; no route returns the error."""
 
-    code, status, cause = "TOOL_EXECUTION_FAILED", 500, "The tool failed, timed out or got invalid arguments."
+    code, status, cause = (
+        "TOOL_EXECUTION_FAILED",
+        500,
+        "The tool failed, timed out or got invalid arguments.",
+    )
 
 
 class ToolExecutionDenied(MochiError):
-    """A tool call was denied. The model receives this error as the tool result; no route returns the error."""
+    """A tool call was denied.
+
+    The model receives this error as the tool result; no route returns the error.
+    """
 
     code, status, cause = "TOOL_EXECUTION_DENIED", 403, "The tool call was not approved."
 
 
 class ConfirmationTimeout(MochiError):
-    code, status, cause = "TOOL_CONFIRMATION_TIMEOUT", 408, "The approval timed out, and the tool call was denied."
-    template = "The tool call was denied: no decision arrived within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
+    code, status, cause = (
+        "TOOL_CONFIRMATION_TIMEOUT",
+        408,
+        "The approval timed out, and the tool call was denied.",
+    )
+    template = (
+        "The tool call was denied: no decision arrived within "
+        "MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
+    )
     fields = ("confirmation_id",)
 
 
 class ConfirmationNotFound(MochiError):
-    code, status, cause = "CONFIRMATION_NOT_FOUND", 404, "No tool call of the session has this confirmation ID."
+    code, status, cause = (
+        "CONFIRMATION_NOT_FOUND",
+        404,
+        "No tool call of the session has this confirmation ID.",
+    )
     template = (
         "This session has no confirmation {confirmation_id!r}. "
         "GET /api/v1/chat/{{session_id}}/confirmations lists the calls that wait for approval."
@@ -280,10 +395,15 @@ class ConfirmationResolved(MochiError):
 
 
 class ConfirmationStale(MochiError):
-    code, status, cause = "CONFIRMATION_STALE", 409, "The tool changed after the approval of its call was requested."
+    code, status, cause = (
+        "CONFIRMATION_STALE",
+        409,
+        "The tool changed after the approval of its call was requested.",
+    )
     template = (
-        "The tool changed after the approval was requested, and the call did not run. The server requests the approval "
-        "again: read GET /api/v1/chat/{{session_id}}/confirmations, and decide on the new confirmation ID."
+        "The tool changed after the approval was requested, and the call did not run. The server "
+        "requests the approval again: read GET /api/v1/chat/{{session_id}}/confirmations, and "
+        "decide on the new confirmation ID."
     )
     fields = ("confirmation_id",)
 
@@ -304,21 +424,34 @@ class PromptNotFound(MochiError):
     code, status, cause = "PROMPT_NOT_FOUND", 404, "The system prompt does not exist."
 
     def __init__(self, filename: str | None) -> None:
-        text = f"System prompt {filename!r} not found. GET /api/v1/system-prompts lists the prompt files."
-        super().__init__("The session has no system prompt." if filename is None else text, filename=filename)
+        text = (
+            f"System prompt {filename!r} not found. GET /api/v1/system-prompts lists the prompt "
+            "files."
+        )
+        super().__init__(
+            "The session has no system prompt." if filename is None else text, filename=filename
+        )
 
 
 class PromptExists(MochiError):
     code, status, cause = "PROMPT_EXISTS", 409, "A prompt file with this name exists."
-    template = "System prompt {filename!r} already exists. Replace it with PUT, or choose another name."
+    template = (
+        "System prompt {filename!r} already exists. Replace it with PUT, or choose another name."
+    )
 
 
 class ValidationFailed(MochiError):
-    code, status, cause = "VALIDATION_ERROR", 422, "The request is invalid. The message names the field."
+    code, status, cause = (
+        "VALIDATION_ERROR",
+        422,
+        "The request is invalid. The message names the field.",
+    )
 
     @classmethod
     def at(cls, location: str | Sequence[str | int], problem: str) -> "ValidationFailed":
-        """Return the error for an invalid value at ``location``: the name of a field, or a path in the request body."""
+        """Return the error for an invalid value at ``location``: the name of a field, or a path in
+        the request body.
+        """
         path = [location] if isinstance(location, str) else [*location]
         error = {"loc": ["body", *path], "msg": problem, "type": "value_error"}
         return cls(f"{'.'.join(map(str, path))}: {problem}", errors=[error])
@@ -332,7 +465,9 @@ class StorageFailed(MochiError):
     code, status, cause = "STORAGE_FAILED", 500, "The server cannot read or write the sessions."
 
     def __init__(self, operation: str, error: OSError) -> None:
-        reason = error.strerror or type(error).__name__  # the text of the error may contain file names
+        reason = (
+            error.strerror or type(error).__name__
+        )  # the text of the error may contain file names
         super().__init__(f"Cannot {operation}: {reason}.", errno=error.errno)
 
 
@@ -344,15 +479,23 @@ class StorageBusy(MochiError):
 
 
 class DirectoryInUse(StorageBusy):
-    """Another process has locked a sessions directory. ``host`` is its machine, or empty if it is this machine."""
+    """Another process has locked a sessions directory.
+
+    ``host`` is its machine, or empty if it is this machine.
+    """
 
     def __init__(self, directory: str, process_id: str, host: str) -> None:
         place = f" on the machine {host}" if host else ""
-        advice = f" If that machine no longer runs, delete the file .lock in {directory} and try again." if host else ""
+        advice = (
+            f" If that machine no longer runs, delete the file .lock in {directory} and try again."
+            if host
+            else ""
+        )
         super().__init__(
-            f"Process {process_id or '(unknown)'}{place} already uses the sessions in {directory}: stop that process, "
-            "send requests to it with the Python client, select another directory with MOCHI_DATA_DIR, "
-            f"or store the sessions in PostgreSQL with MOCHI_STORE_URL.{advice}"
+            f"Process {process_id or '(unknown)'}{place} already uses the sessions in "
+            f"{directory}: stop that process, send requests to it with the Python client, select "
+            "another directory with MOCHI_DATA_DIR, or store the sessions in PostgreSQL with "
+            f"MOCHI_STORE_URL.{advice}"
         )
 
 
@@ -361,7 +504,10 @@ class StorageUnavailable(StorageFailed):
 
 
 class ServerLost(MochiError):
-    """The server that runs a turn cannot be reached. Other servers return this error and end the turn's streams."""
+    """The server that runs a turn cannot be reached.
+
+    Other servers return this error and end the turn's streams.
+    """
 
     code, status, cause = "SERVER_LOST", 504, "The server that runs the turn does not respond."
 
@@ -370,8 +516,14 @@ class ServerLost(MochiError):
         unreachable = "cannot be reached. Check its MOCHI_ADVERTISE_URL and the log"
         problem = f"session {session_id!r} {unreachable if is_unreachable else 'does not respond'}"
         advice = "Load the session to see the stored messages. Send the request again later."
-        tried = f"The turn was started {starts} times, and its server died each time. " if starts > 1 else ""
-        super().__init__(f"The server that runs the turn of {problem}. {tried}{advice}", session_id=session_id)
+        tried = (
+            f"The turn was started {starts} times, and its server died each time. "
+            if starts > 1
+            else ""
+        )
+        super().__init__(
+            f"The server that runs the turn of {problem}. {tried}{advice}", session_id=session_id
+        )
 
 
 class ShuttingDown(MochiError):
@@ -382,14 +534,24 @@ class ShuttingDown(MochiError):
     )
 
     def __init__(self, *, was_running: bool = False) -> None:
-        """``was_running``: a running turn ended. Otherwise nothing was stored, and the client can try again soon."""
-        effect = "ended this answer before it was complete" if was_running else "accepts no new sessions or turns"
+        """``was_running``: a running turn ended.
+
+        Otherwise nothing was stored, and the client can try again soon.
+        """
+        effect = (
+            "ended this answer before it was complete"
+            if was_running
+            else "accepts no new sessions or turns"
+        )
         details = {} if was_running else {"retry_after": 5}
         super().__init__(f"The server is shutting down and {effect}. Try again later.", **details)
 
 
 class NotReady(MochiError):
-    """The server cannot store new turns. ``reason`` is a sentence. Clients without an API key also receive it."""
+    """The server cannot store new turns.
+
+    ``reason`` is a sentence. Clients without an API key also receive it.
+    """
 
     code, status, cause = "NOT_READY", 503, "The server cannot store sessions now."
     template = "The server is not ready. {reason}"
@@ -401,8 +563,14 @@ class Unauthorized(MochiError):
     def __init__(self, *, keys_exist: bool = True, key_sent: bool = False) -> None:
         text = "An API key is required: send `Authorization: Bearer <key>`."
         if key_sent:
-            text = "The API key is wrong. Send one of the keys in MOCHI_API_KEYS, or the key that the server printed."
-        hint = " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
+            text = (
+                "The API key is wrong. Send one of the keys in MOCHI_API_KEYS, or the key that "
+                "the server printed."
+            )
+        hint = (
+            " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, "
+            "`insecure=True`)."
+        )
         super().__init__(text if keys_exist else text + hint)
 
 
@@ -411,18 +579,34 @@ class Forbidden(MochiError):
 
 
 class RateLimited(MochiError):
-    code, status, cause = "RATE_LIMITED", 429, "The turns of the API key exceed a limit in the keys file."
+    code, status, cause = (
+        "RATE_LIMITED",
+        429,
+        "The turns of the API key exceed a limit in the keys file.",
+    )
     template = "The limit of this API key is {limit}. Send the request again in {retry_after} s."
 
 
 class OriginForbidden(MochiError):
-    code, status, cause = "ORIGIN_FORBIDDEN", 403, "The request comes from a web page of another origin."
+    code, status, cause = (
+        "ORIGIN_FORBIDDEN",
+        403,
+        "The request comes from a web page of another origin.",
+    )
 
     def __init__(self, origin: str) -> None:
-        text = f"Web pages of {origin!r} may not use this server. Add the origin to MOCHI_ALLOWED_ORIGINS."
+        text = (
+            f"Web pages of {origin!r} may not use this server. Add the origin to "
+            "MOCHI_ALLOWED_ORIGINS."
+        )
         if origin == "null":
-            problem = "This page has no origin, because it was opened from a file or runs in a sandbox."
-            text = f"{problem} Serve it from a web server, such as `python -m http.server`, and open it at localhost."
+            problem = (
+                "This page has no origin, because it was opened from a file or runs in a sandbox."
+            )
+            text = (
+                f"{problem} Serve it from a web server, such as `python -m http.server`, and "
+                "open it at localhost."
+            )
         super().__init__(text, origin=origin)
 
 
@@ -435,7 +619,11 @@ class HostForbidden(MochiError):
 
 
 class MalformedRequest(MochiError):
-    code, status, cause = "BAD_REQUEST", 400, "The request line or the headers are invalid or ambiguous."
+    code, status, cause = (
+        "BAD_REQUEST",
+        400,
+        "The request line or the headers are invalid or ambiguous.",
+    )
 
 
 class BodyTooLarge(MochiError):
@@ -444,12 +632,22 @@ class BodyTooLarge(MochiError):
 
 
 class HeadersTooLarge(MochiError):
-    code, status, cause = "HEADERS_TOO_LARGE", 431, "The path and headers of the request exceed the limit."
-    template = "The path and headers of the request, or its trailers, exceed {limit} bytes. Shorten them."
+    code, status, cause = (
+        "HEADERS_TOO_LARGE",
+        431,
+        "The path and headers of the request exceed the limit.",
+    )
+    template = (
+        "The path and headers of the request, or its trailers, exceed {limit} bytes. Shorten them."
+    )
 
 
 class RequestTimedOut(MochiError):
-    code, status, cause = "REQUEST_TIMED_OUT", 408, "The rest of the request did not arrive in time."
+    code, status, cause = (
+        "REQUEST_TIMED_OUT",
+        408,
+        "The rest of the request did not arrive in time.",
+    )
     template = "The request timed out after {seconds:g} seconds without data. Send it again."
 
 
@@ -457,7 +655,11 @@ class RouteNotFound(MochiError):
     code, status, cause = "NOT_FOUND", 404, "The path does not exist."
 
     def __init__(self, path: str, similar: Sequence[str] = (), prefix: str = "") -> None:
-        advice = f"Use {' or '.join(similar)}." if similar else f"{prefix}/openapi.json lists all routes."
+        advice = (
+            f"Use {' or '.join(similar)}."
+            if similar
+            else f"{prefix}/openapi.json lists all routes."
+        )
         super().__init__(f"There is no route {path!r}. {advice}", path=path)
 
 
@@ -474,5 +676,9 @@ class InternalError(MochiError):
 
 def all_errors() -> list[type[MochiError]]:
     """Return the error classes with a code of their own, in the order of this module."""
-    classes = [value for value in globals().values() if isinstance(value, type) and issubclass(value, MochiError)]
+    classes = [
+        value
+        for value in globals().values()
+        if isinstance(value, type) and issubclass(value, MochiError)
+    ]
     return [error for error in classes if "code" in vars(error)]

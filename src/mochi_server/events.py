@@ -1,6 +1,7 @@
 """The events of a chat stream. ``type`` is the SSE event name, and the fields are the payload.
 
-Event classes for single tokens are neither frozen nor slotted, because creating them is then three times as fast.
+Event classes for single tokens are neither frozen nor slotted, because creating them is then three
+times as fast.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,10 @@ class ContentDelta:
 
 @dataclass
 class ThinkingDelta:
-    """A piece of the model's reasoning. It is sent if the model can think and the request or session sets ``think``."""
+    """A piece of the model's reasoning.
+
+    It is sent if the model can think and the request or session sets ``think``.
+    """
 
     content: str
     type: ClassVar[str] = "thinking_delta"
@@ -29,7 +33,9 @@ class ThinkingDelta:
 
 @dataclass
 class TokenLogprobs:
-    """Log probabilities of the tokens in the next ``content_delta``, for a request to ``/v1`` with ``logprobs``."""
+    """Log probabilities of the tokens in the next ``content_delta``, for a request to ``/v1`` with
+    ``logprobs``.
+    """
 
     logprobs: list[dict[str, Any]]
     type: ClassVar[str] = "logprobs"
@@ -47,7 +53,10 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ToolConfirmationRequired:
-    """A tool call waits for approval. Send the decision to ``confirm-tool``. An agent's call has an ``agent_name``."""
+    """A tool call waits for approval.
+
+    Send the decision to ``confirm-tool``. An agent's call has an ``agent_name``.
+    """
 
     tool_name: str
     arguments: dict[str, Any]
@@ -104,7 +113,8 @@ class AgentPlanning:
 class AgentExecution(AgentPlanning):
     """A piece of the agent's answer while it executes its plan.
 
-    An event with empty ``content`` means that the agent only announced its next step. Another answer follows.
+    An event with empty ``content`` means that the agent only announced its next step. Another
+    answer follows.
     """
 
     type: ClassVar[str] = "agent_execution"
@@ -112,7 +122,10 @@ class AgentExecution(AgentPlanning):
 
 @dataclass(frozen=True, slots=True)
 class AgentToolCalled:
-    """The agent starts a tool call. ``call_index`` numbers the calls of one agent run, starting at 0."""
+    """The agent starts a tool call.
+
+    ``call_index`` numbers the calls of one agent run, starting at 0.
+    """
 
     agent_name: str
     tool_name: str
@@ -141,7 +154,10 @@ class AgentToolResult:
 
 @dataclass(frozen=True, slots=True)
 class AgentComplete:
-    """The agent ended. ``output`` is the complete answer. The calling model may receive only its beginning."""
+    """The agent ended.
+
+    ``output`` is the complete answer. The calling model may receive only its beginning.
+    """
 
     agent_name: str
     session_id: str | None
@@ -169,15 +185,19 @@ class MessageComplete:
 
 @dataclass(frozen=True)
 class Status:
-    """The turn waits for the model. ``elapsed`` is the time since the start of the turn, in seconds.
+    """The turn waits for the model.
 
-    - ``queued``: Ollama serves other requests first. ``position`` is the place in this server's queue, starting at 1,
-      and absent if Ollama itself lets the request wait.
-    - ``failover``: an Ollama host failed, and the request goes to the next one, whose name is ``host``.
+    ``elapsed`` is the time since the start of the turn, in seconds.
+
+    - ``queued``: Ollama serves other requests first. ``position`` is the place in this server's
+      queue, starting at 1, and absent if Ollama itself lets the request wait.
+    - ``failover``: an Ollama host failed, and the request goes to the next one, whose name is
+      ``host``.
     - ``loading_model``: Ollama loads the model.
     - ``processing_prompt``: Ollama evaluates the prompt.
     - ``compacting``: the model summarizes the oldest turns.
-    - ``continued``: a turn that waited for approval continues. ``continues`` is the ID of the run that waited.
+    - ``continued``: a turn that waited for approval continues. ``continues`` is the ID of the run
+      that waited.
     """
 
     state: str
@@ -188,7 +208,11 @@ class Status:
     type: ClassVar[str] = "status"
 
     def __post_init__(self) -> None:
-        for name in ("position", "host", "continues"):  # absent from the payload if they do not apply
+        for name in (
+            "position",
+            "host",
+            "continues",
+        ):  # absent from the payload if they do not apply
             if getattr(self, name) is None:
                 del self.__dict__[name]
 
@@ -197,7 +221,8 @@ class Status:
 class Snapshot:
     """All text and reasoning of the turn up to this event.
 
-    It replaces events that are no longer stored, or an answer that did not fit the schema in ``format``.
+    It replaces events that are no longer stored, or an answer that did not fit the schema in
+    ``format``.
     """
 
     content: str
@@ -207,7 +232,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ContextCompacted:
-    """Old messages were left out of the prompt, or tool results were shortened. The stored session is complete."""
+    """Old messages were left out of the prompt, or tool results were shortened.
+
+    The stored session is complete.
+    """
 
     dropped_messages: int
     trimmed_tool_results: int
@@ -219,18 +247,25 @@ class ContextCompacted:
 class TurnWarning:
     """A problem that does not end the turn.
 
-    - ``THINKING_NOT_SUPPORTED``, ``TOOLS_NOT_SUPPORTED``, ``IMAGES_NOT_SUPPORTED``: the model lacks this capability.
+    - ``THINKING_NOT_SUPPORTED``, ``TOOLS_NOT_SUPPORTED``, ``IMAGES_NOT_SUPPORTED``: the model lacks
+      this capability.
     - ``IMAGE_NOT_FOUND``: images of the history are no longer stored and were left out.
-    - ``TOOL_LIMIT_REACHED``: the model reached the limit of tool calls and now answers without tools.
-    - ``TOOL_CALLS_LEFT_OUT``: one answer had more distinct tool calls than the limit. The others were left out.
-    - ``TOOL_CHANGED``: a tool changed while its call waited for approval. The call needs approval again.
-    - ``FORMAT_NOT_CHECKED``: the server cannot check whether the answer fits the JSON schema in ``format``.
+    - ``TOOL_LIMIT_REACHED``: the model reached the limit of tool calls and now answers without
+      tools.
+    - ``TOOL_CALLS_LEFT_OUT``: one answer had more distinct tool calls than the limit. The others
+      were left out.
+    - ``TOOL_CHANGED``: a tool changed while its call waited for approval. The call needs approval
+      again.
+    - ``FORMAT_NOT_CHECKED``: the server cannot check whether the answer fits the JSON schema in
+      ``format``.
     - ``ANSWER_CUT``: the answer filled the context window and was cut.
-    - ``WINDOW_DIFFERS``: Ollama reloads the model, because a session's manual context window differs from the window
-      of other sessions with the model.
+    - ``WINDOW_DIFFERS``: Ollama reloads the model, because a session's manual context window
+      differs from the window of other sessions with the model.
     - ``PROMPT_TRUNCATED``: Ollama cut the prompt.
-    - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent. The session's model answers instead.
-    - ``TOOL_NOT_FOUND``, ``AGENT_NOT_FOUND``: the session enables a tool, tool group or agent that does not exist.
+    - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent. The session's model answers
+      instead.
+    - ``TOOL_NOT_FOUND``, ``AGENT_NOT_FOUND``: the session enables a tool, tool group or agent that
+      does not exist.
     - ``AGENT_INVALID``: the session enables an agent whose files are incomplete or invalid.
     - ``TURN_LEFT_OUT``: a turn in an imported session waited for approval. It does not continue.
     """
@@ -244,7 +279,8 @@ class TurnWarning:
 class TurnError:
     """The turn failed. The answer up to this point is stored. ``done`` still follows.
 
-    ``retry_after`` is the time in seconds after which the client can repeat the request, if Ollama is busy.
+    ``retry_after`` is the time in seconds after which the client can repeat the request, if Ollama
+    is busy.
     """
 
     code: str
@@ -261,7 +297,10 @@ class TurnError:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A client stopped the turn. ``message_id`` is the ID of the stored partial answer, or null. ``done`` follows."""
+    """A client stopped the turn.
+
+    ``message_id`` is the ID of the stored partial answer, or null. ``done`` follows.
+    """
 
     message_id: str | None
     type: ClassVar[str] = "stopped"
@@ -277,8 +316,19 @@ class Done:
 
 _TextEvent = ContentDelta | ThinkingDelta | TokenLogprobs
 _ToolEvent = ToolCalled | ToolConfirmationRequired | ToolResult | ToolContinuationStart
-_AgentEvent = AgentStart | AgentPlanning | AgentExecution | AgentToolCalled | AgentToolResult | AgentComplete
-_TurnEvent = MessageComplete | Status | Snapshot | ContextCompacted | TurnWarning | TurnError | Stopped | Done
+_AgentEvent = (
+    AgentStart | AgentPlanning | AgentExecution | AgentToolCalled | AgentToolResult | AgentComplete
+)
+_TurnEvent = (
+    MessageComplete
+    | Status
+    | Snapshot
+    | ContextCompacted
+    | TurnWarning
+    | TurnError
+    | Stopped
+    | Done
+)
 ChatEvent = _TextEvent | _ToolEvent | _AgentEvent | _TurnEvent
 
 Publish = Callable[[list[ChatEvent]], None]

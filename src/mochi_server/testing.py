@@ -1,4 +1,6 @@
-"""Servers for tests, which run in a thread of the test process, and replays of recorded sessions."""
+"""Servers for tests, which run in a thread of the test process, and replays of recorded
+sessions.
+"""
 
 import threading
 import time
@@ -25,15 +27,19 @@ class ThreadedServer:
     """Server in a thread. Use it as a context manager.
 
     Args:
-        settings: Settings of the server, by name. The other settings have their default values, except that the server
-            uses a free port and background summaries are disabled. The server ignores environment variables.
+        settings: Settings of the server, by name. The other settings have their default values,
+            except that the server uses a free port and background summaries are disabled. The
+            server ignores environment variables.
 
     Attributes:
         url: URL of the server.
     """
 
     def __init__(self, **settings: Any) -> None:
-        defaults = MochiServerSettings.model_construct().model_dump() | {"port": 0, "summarization_enabled": False}
+        defaults = MochiServerSettings.model_construct().model_dump() | {
+            "port": 0,
+            "summarization_enabled": False,
+        }
         values = MochiServerSettings(**defaults | settings)
         self._listener = listen(values.host, values.port)
         host, port = self._listener.getsockname()[:2]
@@ -43,11 +49,16 @@ class ThreadedServer:
         self.app = create_app(values)
         share_routes(self.app)
         self._server = uvicorn.Server(uvicorn_config(self.app, values))
-        self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._listener],), daemon=True
+        )
 
     @cached_property
     def client(self) -> MochiClient:
-        """Client of this server. The client is closed when the ``with`` block of the server ends."""
+        """Client of this server.
+
+        The client is closed when the ``with`` block of the server ends.
+        """
         return MochiClient(self.url, api_key=self._key)
 
     def __enter__(self) -> Self:
@@ -73,8 +84,8 @@ _BUILT: dict[tuple[int, str], BaseRoute] = {}
 def share_routes(app: FastAPI) -> None:
     """Use the included routers of the first app in this process.
 
-    FastAPI builds the routes of each app again at their first request, which takes longer than most tests. The routes
-    have no state: handlers find their app in the request.
+    FastAPI builds the routes of each app again at their first request, which takes longer than most
+    tests. The routes have no state: handlers find their app in the request.
     """
     app.router.routes[:] = [_shared(route) for route in app.router.routes]
 
@@ -88,9 +99,12 @@ def _shared(route: BaseRoute) -> BaseRoute:
 
 
 def check_scenario(path: Path, **settings: Any) -> None:
-    """Replay a scenario with the recorded results of tools. Raises ``AssertionError`` for the first difference.
+    """Replay a scenario with the recorded results of tools.
 
-    ``path`` is a file of ``mochi-server export-scenario``. ``settings`` are settings of the server, by name.
+    Raises ``AssertionError`` for the first difference.
+
+    ``path`` is a file of ``mochi-server export-scenario``. ``settings`` are settings of the server,
+    by name.
     """
     __tracebackhide__ = True  # pytest then shows only the message
     recorded = load_recording(path)
@@ -102,4 +116,6 @@ def check_scenario(path: Path, **settings: Any) -> None:
         server.app.state.services.tools.discovery.cached = ToolCatalogue(tools)
         for number, difference in enumerate(differences(recorded, server.client), 1):
             if difference:
-                raise AssertionError(f"turn {number} differs from the recorded session:\n{difference}")
+                raise AssertionError(
+                    f"turn {number} differs from the recorded session:\n{difference}"
+                )

@@ -1,11 +1,14 @@
-"""Deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini. Submodules load on first use.
+"""Deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini.
 
-The way of an answer: `http` receives a request. `app` finds its handler in `providers`. The handler converts the body
-to a `Prompt` and loads the model. `provider_pipeline` shortens the prompt, and `resolver` selects the `Reply`. The
-encoder of the provider encodes the pieces of the reply, and `app` sends them at their times.
+Submodules load on first use.
 
-A new API is a module in `providers`, a new built-in reply is an entry of `BUILT_IN` in `replies/built_in.py`, and a new
-key of the configuration is a field in `config/entries.py`.
+The way of an answer: `http` receives a request. `app` finds its handler in `providers`. The handler
+converts the body to a `Prompt` and loads the model. `provider_pipeline` shortens the prompt, and
+`resolver` selects the `Reply`. The encoder of the provider encodes the pieces of the reply, and
+`app` sends them at their times.
+
+A new API is a module in `providers`, a new built-in reply is an entry of `BUILT_IN` in
+`replies/built_in.py`, and a new key of the configuration is a field in `config/entries.py`.
 """
 
 from __future__ import annotations
@@ -39,8 +42,29 @@ if TYPE_CHECKING:
 # The modules that define the exported names. The first ones load fastest.
 _MODULES = ("prompt", "reply", "models", "models.scheduler", "yaml_file", "journal", "server")
 
-__all__ = ["ConfigError", "Exchange", "Machine", "Message", "Model", "Prompt", "Remote", "StubServer"]
-__all__ += ["Choice", "Cut", "Durations", "Failure", "Gate", "Logprob", "Pace", "Pause", "Reasoning", "Reply", "Text"]
+__all__ = [
+    "ConfigError",
+    "Exchange",
+    "Machine",
+    "Message",
+    "Model",
+    "Prompt",
+    "Remote",
+    "StubServer",
+]
+__all__ += [
+    "Choice",
+    "Cut",
+    "Durations",
+    "Failure",
+    "Gate",
+    "Logprob",
+    "Pace",
+    "Pause",
+    "Reasoning",
+    "Reply",
+    "Text",
+]
 __all__ += ["ToolCall", "ToolCalls", "Usage"]
 
 

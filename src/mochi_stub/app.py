@@ -1,4 +1,6 @@
-"""Application of the stub: it routes each request to a handler or a recording, and sends the result."""
+"""Application of the stub: it routes each request to a handler or a recording, and sends the
+result.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,17 @@ def log_request(record: JournalEntry) -> None:
     """Log one line about a request and its response."""
     request, mode = record.request, record.fields.get("mode", "-")
     line = "%s %s status=%d outcome=%s chunks=%d mode=%s"
-    logger.info(line, request.method, request.path, record.status, record.outcome, record.chunks, mode)
+    logger.info(
+        line, request.method, request.path, record.status, record.outcome, record.chunks, mode
+    )
 
 
 @dataclass(frozen=True)
 class App:
-    """Request handler of the stub. All delays are divided by `speed`. If `speed` is 0, there are no delays."""
+    """Request handler of the stub.
+
+    All delays are divided by `speed`. If `speed` is 0, there are no delays.
+    """
 
     stub: Stub
     speed: float
@@ -58,7 +65,8 @@ class ExchangeHandler:
     lease: Lease | None = None
 
     async def send(self, result: Result | None = None) -> None:
-        """Send a result to the client, then close the journal entry of the request and release the loaded model.
+        """Send a result to the client, then close the journal entry of the request and release the
+        loaded model.
 
         Without `result`, the application handles the request.
         """
@@ -66,7 +74,10 @@ class ExchangeHandler:
         stub = replace(app.stub, load=self._load)
         try:
             result = (
-                result or app.access.response(request) or replay(stub, app.config(), request) or route(stub, request)
+                result
+                or app.access.response(request)
+                or replay(stub, app.config(), request)
+                or route(stub, request)
             )
             if isinstance(result, Awaitable):
                 result = await result
@@ -77,7 +88,9 @@ class ExchangeHandler:
         except HttpError as error:
             answer = refusal(stub, request, error)
             if isinstance(result, Generation) and result.error_content_type:
-                answer = answer._replace(content_type=result.error_content_type, has_length=not result.stream)
+                answer = answer._replace(
+                    content_type=result.error_content_type, has_length=not result.stream
+                )
             await self._answer(answer)
         except Exception as error:
             if self.record.status:  # the response has started
@@ -95,27 +108,43 @@ class ExchangeHandler:
 
     async def _generate(self, generation: Generation) -> None:
         reply = generation.reply
-        fields = {"rule": reply.rule, "mode": reply.mode, "passed_over": reply.passed_over, **generation.journal_fields}
+        fields = {
+            "rule": reply.rule,
+            "mode": reply.mode,
+            "passed_over": reply.passed_over,
+            **generation.journal_fields,
+        }
         self.record.update(**fields)
         if self.app.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.app.speed)
-        if self.app.speed or generation.stream or any(isinstance(part, (Failure, Cut, Gate)) for part in reply.parts):
+        if (
+            self.app.speed
+            or generation.stream
+            or any(isinstance(part, (Failure, Cut, Gate)) for part in reply.parts)
+        ):
             await self._play(generation)
         else:
             await self._answer(generation.encoder.complete_response())
 
     async def _play(self, generation: Generation) -> None:
-        """Stream the pieces of the reply at their planned times. Without streaming, send the whole body at the end."""
+        """Stream the pieces of the reply at their planned times.
+
+        Without streaming, send the whole body at the end.
+        """
         encoder, stream, speed = generation.encoder, generation.stream, self.app.speed
         end = planned_end(generation.reply) if speed else 0
         async with aclosing(paced(pieces(generation.reply), speed, end)) as batches:
             async for batch in batches:
                 last = batch[-1].value
-                if isinstance(last, Failure) and (not stream or (len(batch) == 1 and not self.record.status)):
+                if isinstance(last, Failure) and (
+                    not stream or (len(batch) == 1 and not self.record.status)
+                ):
                     raise HttpError(last.status, last.message, last.headers)
                 if stream and isinstance(last, (Failure, Cut)):
                     await self._chunks(encoder, batch[:-1])
-                    return await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")
+                    return await self._end(
+                        encoder.error(last) if isinstance(last, Failure) else b"", "failed"
+                    )
                 if stream:
                     await self._chunks(encoder, batch)
         if not stream:
@@ -136,7 +165,9 @@ class ExchangeHandler:
         request = self.writer.request
         cors = self.app.access.headers(request) if b"origin" in dict(request.raw_headers) else ()
         self.record.update(status=status)
-        named = dict((*response_headers(self.app.stub, request), *headers))  # a recording can have the same header
+        named = dict(
+            (*response_headers(self.app.stub, request), *headers)
+        )  # a recording can have the same header
         self.writer.start(status, [*named.items(), *kind, *cors])
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
@@ -148,7 +179,9 @@ class ExchangeHandler:
         await asyncio.sleep(0)  # lets other requests run between the chunks of an undelayed reply
 
     async def _end(self, body: bytes, outcome: Outcome) -> None:
-        self._close(outcome)  # before the write: a client with the whole body must find a closed exchange
+        self._close(
+            outcome
+        )  # before the write: a client with the whole body must find a closed exchange
         await self.writer.write(body, last=True)
 
     def _close(self, outcome: Outcome) -> None:

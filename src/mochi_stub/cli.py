@@ -32,7 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     The exit code is 0 after success, 1 after a failure, and 3 if `status` finds no server.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")):
+    if not arguments or (
+        arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")
+    ):
         arguments.insert(0, "run")
     if arguments[0] == "--version":
         from importlib.metadata import version  # imported here, because it is slow
@@ -43,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (OSError, ValueError) as error:  # includes errors in the configuration and in the URL of --record
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # includes errors in the configuration and in the URL of --record
         if isinstance(error, OSError) and error.filename:
             return _fail(f"{error.strerror}: {error.filename}")
         return _fail(str(error).replace("\n", "; "))
@@ -69,7 +74,11 @@ def _run(options: argparse.Namespace) -> int:
         stub.start()
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]  # without the address
-        advice = ". Stop the other program, or select a port with --port" if error.errno == errno.EADDRINUSE else ""
+        advice = (
+            ". Stop the other program, or select a port with --port"
+            if error.errno == errno.EADDRINUSE
+            else ""
+        )
         return _fail(f"cannot listen on {options.host}:{port}: {reason}{advice}")
     pid_file = options.pid_file or (_pid_file_of(stub.port) if options.in_background else None)
     try:
@@ -92,15 +101,23 @@ def _machine(options: argparse.Namespace) -> Machine:
     from mochi_stub.models.scheduler import Machine
 
     names = ("parallel", "max_loaded_models", "context_length", "prompt_speed")
-    limits: dict[str, Any] = {name: getattr(options, name) or None for name in names}  # 0 means no limit
+    limits: dict[str, Any] = {
+        name: getattr(options, name) or None for name in names
+    }  # 0 means no limit
     return Machine(max_queue=options.max_queue, **limits)
 
 
 def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
     names = ("pid_file", *vars(_server_options().parse_args([])))
-    values = {name: getattr(options, name) for name in names if name != "in_background"} | {"port": port}
+    values = {name: getattr(options, name) for name in names if name != "in_background"} | {
+        "port": port
+    }
     paths = {name: value.absolute() for name, value in values.items() if isinstance(value, Path)}
-    return [f"--{name.replace('_', '-')}={value}" for name, value in (values | paths).items() if value is not None]
+    return [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in (values | paths).items()
+        if value is not None
+    ]
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -132,7 +149,9 @@ def _restart(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     explicit = options.pid_file or options.port
-    servers = [_running(path) for path in ([_pid_file(options)] if explicit else _running_pid_files())]
+    servers = [
+        _running(path) for path in ([_pid_file(options)] if explicit else _running_pid_files())
+    ]
     for server in filter(None, servers):
         print(f"mochi-stub on {server.url} (process {server.process})")
     if any(servers):
@@ -153,7 +172,9 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
-    """Return the selected PID file: by default that of the default port, or else of the only background server."""
+    """Return the selected PID file: by default that of the default port, or else of the only
+    background server.
+    """
     if options.pid_file or options.port:
         return options.pid_file or _pid_file_of(options.port)
     default, running = _pid_file_of(DEFAULT_PORT), _running_pid_files()
@@ -161,13 +182,17 @@ def _pid_file(options: argparse.Namespace) -> Path:
         return default
     if len(running) > 1:
         ports = ", ".join(path.stem for path in running)
-        raise OSError(f"several servers run in the background, on the ports {ports}; choose one with --port")
+        raise OSError(
+            f"several servers run in the background, on the ports {ports}; choose one with --port"
+        )
     return running[0]
 
 
 def _not_found(options: argparse.Namespace) -> str:
     port = f" on port {options.port}" if options.port else ""
-    return "no server in the background" + (f" with the PID file {options.pid_file}" if options.pid_file else port)
+    return "no server in the background" + (
+        f" with the PID file {options.pid_file}" if options.pid_file else port
+    )
 
 
 def _fail(message: str) -> int:
@@ -178,14 +203,22 @@ def _fail(message: str) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(
         prog="mochi-stub",
-        description="A deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini.",
-        epilog="`mochi-stub run --help` lists the options of the server, such as --port, --config and --speed.",
+        description="A deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and "
+        "Gemini.",
+        epilog="`mochi-stub run --help` lists the options of the server, such as --port, --config "
+        "and --speed.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (default: run)")
+    commands = parser.add_subparsers(
+        metavar="COMMAND", required=True, title="commands (default: run)"
+    )
 
-    def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *parents: _Parser) -> _Parser:
-        added = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", parents=parents)
+    def add(
+        name: str, command: Callable[[argparse.Namespace], int], text: str, *parents: _Parser
+    ) -> _Parser:
+        added = commands.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", parents=parents
+        )
         added.set_defaults(command=command, arguments=argv[1:])
         return added
 
@@ -193,13 +226,32 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     port = _bounded("port", int, 65535)
     text = f"port to listen on; 0 selects a free port (default: $PORT or {DEFAULT_PORT})"
     common.add_argument("--port", type=port, default=os.environ.get("PORT") or None, help=text)
-    common.add_argument("--pid-file", type=Path, metavar="FILE", help="PID file (default in background: one per port)")
+    common.add_argument(
+        "--pid-file",
+        type=Path,
+        metavar="FILE",
+        help="PID file (default in background: one per port)",
+    )
     server_options = _server_options()
     add("run", _run, "serve in the foreground", common, server_options)
-    add("start", _start, "serve in the background; return when the server responds", common, server_options)
+    add(
+        "start",
+        _start,
+        "serve in the background; return when the server responds",
+        common,
+        server_options,
+    )
     add("stop", _stop, "stop the server in the background", common)
-    add("restart", _restart, "stop the server if it runs, then start it with the same options", common, server_options)
-    add("status", _status, "show whether the server runs (exit code 0) or not (exit code 3)", common)
+    add(
+        "restart",
+        _restart,
+        "stop the server if it runs, then start it with the same options",
+        common,
+        server_options,
+    )
+    add(
+        "status", _status, "show whether the server runs (exit code 0) or not (exit code 3)", common
+    )
     checking = add("check", _check, "check a configuration for errors")
     checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
     options = parser.parse_args(argv)
@@ -212,9 +264,19 @@ def _server_options() -> _Parser:
     parser = _Parser(add_help=False)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    add("--config", type=Path, metavar="FILE", help="configuration of models and replies (default: packaged)")
+    add(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="configuration of models and replies (default: packaged)",
+    )
     speed = _bounded("speed", float, sys.float_info.max)
-    add("--speed", type=speed, default=1.0, help="1: 50 words per second, 2: twice as fast, 0: no delays (default: 1)")
+    add(
+        "--speed",
+        type=speed,
+        default=1.0,
+        help="1: 50 words per second, 2: twice as fast, 0: no delays (default: 1)",
+    )
     add("--seed", type=int, default=0, help="seed of IDs and times (default: %(default)s)")
     number = _bounded("number", int, sys.maxsize)
     for name, default, text in (
@@ -224,12 +286,26 @@ def _server_options() -> _Parser:
         ("context-length", 0, "default num_ctx; 0: 4096, without truncation of prompts"),
         ("prompt-speed", 0, "prompt tokens evaluated per second; 0: no delay"),
     ):
-        add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
-    text = "origins of web pages besides Ollama's, separated by commas; *: all (default: $OLLAMA_ORIGINS, or else *)"
+        add(
+            f"--{name}",
+            type=number,
+            default=default,
+            metavar="N",
+            help=f"{text} (default: %(default)s)",
+        )
+    text = (
+        "origins of web pages besides Ollama's, separated by commas; *: all (default: "
+        "$OLLAMA_ORIGINS, or else *)"
+    )
     add("--cors", default=os.environ.get("OLLAMA_ORIGINS") or None, metavar="ORIGINS", help=text)
     add("--record", metavar="URL", help="forward requests to this server and record its replies")
     add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
-    add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")
+    add(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="(default: %(default)s)",
+    )
     add("--in-background", action="store_true", help=argparse.SUPPRESS)
     return parser
 
@@ -240,7 +316,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], float]:
-    """Return a parser of numbers from 0 to `highest`. For other values, argparse prints `invalid NAME value`."""
+    """Return a parser of numbers from 0 to `highest`.
+
+    For other values, argparse prints `invalid NAME value`.
+    """
 
     def read(text: str) -> float:
         value = kind(text)
@@ -269,9 +348,12 @@ NO_POSIX = "servers in the background need a POSIX system; use `mochi-stub run` 
 
 @dataclass(frozen=True)
 class Running:
-    """Server in the background. `arguments` are the arguments of `run` that start the same server again.
+    """Server in the background.
 
-    A server locks its PID file until its process ends, so stale files and reused process IDs can be detected.
+    `arguments` are the arguments of `run` that start the same server again.
+
+    A server locks its PID file until its process ends, so stale files and reused process IDs can be
+    detected.
     """
 
     process: int
@@ -301,7 +383,9 @@ def _running_pid_files() -> list[Path]:
 
 def _spawn(arguments: Sequence[str], path: Path | None) -> str:
     if path and (server := _running(path)):
-        raise OSError(f"already running on {server.url} (process {server.process}); use restart to replace it")
+        raise OSError(
+            f"already running on {server.url} (process {server.process}); use restart to replace it"
+        )
     log = path.with_suffix(".log") if path else _runtime_folder() / f"starting-{os.getpid()}.log"
     reader, writer = os.pipe()
     with log.open("wb") as log_file, os.fdopen(reader) as output:
@@ -319,7 +403,11 @@ def _spawn(arguments: Sequence[str], path: Path | None) -> str:
         lines = log.read_text(errors="replace").strip().splitlines()
         if path is None:
             log.unlink()
-        raise OSError(lines[-1].removeprefix("mochi-stub: ") if lines else "the server ended before it was ready")
+        raise OSError(
+            lines[-1].removeprefix("mochi-stub: ")
+            if lines
+            else "the server ended before it was ready"
+        )
     process.returncode = 0  # prevents a ResourceWarning about the running process
     if path is None:
         log.rename(_runtime_folder() / f"{line.rpartition(':')[2]}.log")
@@ -342,7 +430,9 @@ def _terminate(path: Path) -> Running | None:
 def _claim(path: Path, url: str, arguments: Sequence[str]) -> None:
     descriptor = _lock(path)
     if descriptor is None:
-        raise OSError(f"{path} is the PID file of a running server; stop it, or choose another --pid-file")
+        raise OSError(
+            f"{path} is the PID file of a running server; stop it, or choose another --pid-file"
+        )
     _sibling(path, ".url").write_text("".join(f"{line}\n" for line in (url, *arguments)))
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -376,7 +466,9 @@ def _runtime_folder() -> Path:
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or gettempdir()) / f"mochi-stub-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise PermissionError(13, "the folder for PID files belongs to another user; set XDG_RUNTIME_DIR", str(folder))
+        raise PermissionError(
+            13, "the folder for PID files belongs to another user; set XDG_RUNTIME_DIR", str(folder)
+        )
     return folder
 
 

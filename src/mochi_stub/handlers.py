@@ -1,4 +1,7 @@
-"""Request handlers: the state that they share, and the results that they return. `app.py` sends these results."""
+"""Request handlers: the state that they share, and the results that they return.
+
+`app.py` sends these results.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from mochi_stub.reply import Failure, Reply
 class Encoder(Protocol):
     """Encoder of one reply in the format of one provider's API.
 
-    A stream consists of the results of `chunk`, followed by the result of `end` or `error`. `complete_response` returns
-    the response to a request without streaming.
+    A stream consists of the results of `chunk`, followed by the result of `end` or `error`.
+    `complete_response` returns the response to a request without streaming.
     """
 
     content_type: bytes
@@ -33,11 +36,13 @@ class Encoder(Protocol):
 
 
 class Generation(NamedTuple):
-    """A reply that is sent over time. `journal_fields` holds additional fields for the journal entry of the request.
+    """A reply that is sent over time.
 
-    `prompt_seconds` is the delay before the first piece, which simulates the evaluation of the prompt.
-    `error_content_type` is the content type of an error before the first piece, if it differs from that of the API's
-    other errors.
+    `journal_fields` holds additional fields for the journal entry of the request.
+
+    `prompt_seconds` is the delay before the first piece, which simulates the evaluation of the
+    prompt. `error_content_type` is the content type of an error before the first piece, if it
+    differs from that of the API's other errors.
     """
 
     reply: Reply
@@ -54,8 +59,8 @@ Result: TypeAlias = "HttpResponse | Generation | Awaitable[HttpResponse | Genera
 class ModelRegistry:
     """Registry of models. It is not thread-safe: use it from the event loop only.
 
-    `load` returns the declared models, which a configuration can change. After a client deletes a declared model,
-    clients can pull this model again.
+    `load` returns the declared models, which a configuration can change. After a client deletes a
+    declared model, clients can pull this model again.
     """
 
     def __init__(self, load: Callable[[], Sequence[Model]]) -> None:
@@ -69,9 +74,14 @@ class ModelRegistry:
         return tuple(self._models.values())
 
     def refresh(self) -> None:
-        """Replace the declared models if they have changed. Models that client requests added remain."""
+        """Replace the declared models if they have changed.
+
+        Models that client requests added remain.
+        """
         if (declared := tuple(self._load())) != self.declared:
-            added = {name: model for name, model in self._models.items() if model not in self.declared}
+            added = {
+                name: model for name, model in self._models.items() if model not in self.declared
+            }
             self.declared = declared
             self._models = {model.name: model for model in declared} | added
 
@@ -86,8 +96,8 @@ class ModelRegistry:
 class Stub:
     """State of the stub for a request handler.
 
-    `resolve` returns the reply to a prompt. `load` waits for a model and a free slot, which are released after the
-    response to the request.
+    `resolve` returns the reply to a prompt. `load` waits for a model and a free slot, which are
+    released after the response to the request.
     """
 
     registry: ModelRegistry
@@ -111,6 +121,6 @@ ANY = "*"
 Routes = Mapping[str, Mapping[str, Handler]]
 """Handlers by path and method. The `Allow` header lists the methods in the order of the mapping.
 
-A path that ends in `/*` matches all paths below it that have no entry of their own. `ANY` matches all methods that have
-no entry.
+A path that ends in `/*` matches all paths below it that have no entry of their own. `ANY` matches
+all methods that have no entry.
 """

@@ -1,7 +1,9 @@
-"""HTTP/1.1 server of the stub, based on asyncio and the parser httptools, and access control with the rules of Ollama.
+"""HTTP/1.1 server of the stub, based on asyncio and the parser httptools, and access control with
+the rules of Ollama.
 
-uvicorn is not used. Its httptools protocol drops the body of requests with an `Upgrade` header, which Java's client
-always sends. Its h11 protocol serves less than a third of the requests per second that this protocol serves.
+uvicorn is not used. Its httptools protocol drops the body of requests with an `Upgrade` header,
+which Java's client always sends. Its h11 protocol serves less than a third of the requests per
+second that this protocol serves.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
 @dataclass  # not frozen: frozen instances take three times as long to create
 class Request:
-    """A complete HTTP request. `path` is percent-decoded; the query string and the `raw_` fields are not decoded."""
+    """A complete HTTP request.
+
+    `path` is percent-decoded; the query string and the `raw_` fields are not decoded.
+    """
 
     method: str
     path: str
@@ -41,7 +46,10 @@ class Request:
     @cached_property
     def headers(self) -> Mapping[str, str]:
         """Header values by lower-case name. The last value of a repeated header wins."""
-        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.raw_headers}
+        return {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in self.raw_headers
+        }
 
     @cached_property
     def query(self) -> Mapping[str, str]:
@@ -49,7 +57,10 @@ class Request:
 
 
 class HttpResponse(NamedTuple):
-    """A complete response. If `has_length` is false, the body is sent in chunks without `Content-Length`."""
+    """A complete response.
+
+    If `has_length` is false, the body is sent in chunks without `Content-Length`.
+    """
 
     status: int
     body: bytes = b""
@@ -62,11 +73,17 @@ Application = Callable[["ResponseWriter"], Coroutine[Any, Any, None]]
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _UPGRADE_HEADERS = (b"upgrade", b"http2-settings", b"connection")
-_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n400 Bad Request"
+_BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"400 Bad Request"
+)
 
 
 class HttpConnection(asyncio.Protocol):
-    """Connection to one client. It answers the requests of the client in order and ignores `Upgrade` headers."""
+    """Connection to one client.
+
+    It answers the requests of the client in order and ignores `Upgrade` headers.
+    """
 
     transport: asyncio.Transport
 
@@ -139,7 +156,9 @@ class HttpConnection(asyncio.Protocol):
             return  # `data_received` parses the request again, without its upgrade headers
         url = httptools.parse_url(self.url)
         method, path = self.parser.get_method().decode("ascii"), unquote(url.path.decode("ascii"))
-        request = Request(method, path, bytes(self.body), url.query or b"", tuple(self.headers), url.path)
+        request = Request(
+            method, path, bytes(self.body), url.query or b"", tuple(self.headers), url.path
+        )
         version = self.parser.get_http_version()
         keep_alive = version != "1.0" and self.parser.should_keep_alive()
         self.writers.append(ResponseWriter(self, request, keep_alive, version))
@@ -147,7 +166,10 @@ class HttpConnection(asyncio.Protocol):
             self.writers[0].answer()
 
     def answer_next(self) -> None:
-        """Answer the next request. Close the connection instead if the last response did not allow keep-alive."""
+        """Answer the next request.
+
+        Close the connection instead if the last response did not allow keep-alive.
+        """
         if not self.writers.popleft().keep_alive:
             self.writers.clear()
             self.transport.close()
@@ -159,10 +181,15 @@ class HttpConnection(asyncio.Protocol):
         if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
             lines.append(b"connection: close")
         version = self.parser.get_http_version().encode()
-        return b"\r\n".join([b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version), *lines, b"", b""])
+        return b"\r\n".join(
+            [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version), *lines, b"", b""]
+        )
 
     def _reject(self) -> None:
-        """Close the connection after the answers to earlier requests. Without these, send the rejection first."""
+        """Close the connection after the answers to earlier requests.
+
+        Without these, send the rejection first.
+        """
         if self.writers:
             self.writers[-1].keep_alive = False
         else:
@@ -172,7 +199,10 @@ class HttpConnection(asyncio.Protocol):
 
 @dataclass
 class ResponseWriter:
-    """Writer of the response to one request. `task` runs the application and is cancelled by a client disconnect."""
+    """Writer of the response to one request.
+
+    `task` runs the application and is cancelled by a client disconnect.
+    """
 
     connection: HttpConnection
     request: Request
@@ -187,19 +217,26 @@ class ResponseWriter:
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Prepare the status line and the headers. The next `write` sends them together with its part of the body.
+        """Prepare the status line and the headers.
 
-        Without `Content-Length`, the body is sent in chunks or, in HTTP/1.0, ends with the connection.
+        The next `write` sends them together with its part of the body.
+
+        Without `Content-Length`, the body is sent in chunks or, in HTTP/1.0, ends with the
+        connection.
         """
         all_headers = [(b"date", _date(int(time.time()))), *headers]
         has_body = self.request.method != "HEAD" and status not in (204, 304)
-        self.chunked = has_body and b"content-length" not in dict(all_headers) and self.version != "1.0"
+        self.chunked = (
+            has_body and b"content-length" not in dict(all_headers) and self.version != "1.0"
+        )
         if not self.keep_alive and self.version != "1.0":
             all_headers.append((b"connection", b"close"))
         if self.chunked:
             all_headers.append((b"transfer-encoding", b"chunked"))
         status_line = f"HTTP/{self.version} {status} {_PHRASES.get(status, '')}".encode()
-        self.head = b"\r\n".join([status_line, *[b"%s: %s" % header for header in all_headers], b"", b""])
+        self.head = b"\r\n".join(
+            [status_line, *[b"%s: %s" % header for header in all_headers], b"", b""]
+        )
 
     async def write(self, body: bytes, *, last: bool = False) -> None:
         """Send a part of the body, which can be empty. If `last` is true, complete the response."""
@@ -220,9 +257,13 @@ class ResponseWriter:
         try:
             await self.connection.app(self)
         except asyncio.CancelledError:
-            return  # the connection is lost; the task would store this error, whose traceback refers to the task
+            # the connection is lost; the task would store this error, whose traceback refers to the
+            # task
+            return
         except Exception:
-            logger.exception("request failed: method=%s path=%s", self.request.method, self.request.path)
+            logger.exception(
+                "request failed: method=%s path=%s", self.request.method, self.request.path
+            )
         if not self.complete:
             self.connection.transport.close()
 
@@ -247,12 +288,13 @@ _LOCAL_DOMAINS = (".localhost", ".local", ".internal")
 class Access:
     """Rules for the origins and host names of requests.
 
-    The stub refuses requests whose header `Origin` is not allowed (CORS). On a loopback address, it also refuses
-    requests whose header `Host` is neither a local name nor an address. This check prevents DNS rebinding.
+    The stub refuses requests whose header `Origin` is not allowed (CORS). On a loopback address, it
+    also refuses requests whose header `Host` is neither a local name nor an address. This check
+    prevents DNS rebinding.
 
     Args:
-        origins: Comma-separated origins that are allowed in addition to `DEFAULT_ORIGINS`. One `*` in an origin
-            matches any text. The origin `*` allows all origins and host names.
+        origins: Comma-separated origins that are allowed in addition to `DEFAULT_ORIGINS`. One `*`
+            in an origin matches any text. The origin `*` allows all origins and host names.
         host: Address that the server listens on.
 
     Raises ValueError for an invalid origin.
@@ -262,13 +304,18 @@ class Access:
         added = tuple(origin.strip().lower() for origin in origins.split(",") if origin.strip())
         for origin in added:
             if origin != "*" and ("://" not in origin or origin.count("*") > 1):
-                raise ValueError(f"invalid origin {origin!r}: use an origin such as https://example.com, or * for all")
+                raise ValueError(
+                    f"invalid origin {origin!r}: use an origin such as https://example.com, or * "
+                    "for all"
+                )
         self.open = "*" in added
         self._patterns = tuple(origin.partition("*") for origin in (*DEFAULT_ORIGINS, *added))
         self._checks_host = not self.open and (host == "localhost" or _is_loopback(host))
 
     def response(self, request: Request) -> HttpResponse | None:
-        """Return the response to a preflight request or to a refused request, or None for other requests."""
+        """Return the response to a preflight request or to a refused request, or None for other
+        requests.
+        """
         host = request.headers.get("host", "")
         if origin := _foreign_origin(request):
             if not self._allows(origin):
@@ -295,7 +342,11 @@ class Access:
     def _preflight(self, request: Request) -> HttpResponse:
         names = request.headers.get("access-control-request-headers", "*").encode("latin-1")
         methods = (b"access-control-allow-methods", b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS")
-        allowed = (methods, (b"access-control-allow-headers", names), (b"access-control-max-age", b"43200"))
+        allowed = (
+            methods,
+            (b"access-control-allow-headers", names),
+            (b"access-control-max-age", b"43200"),
+        )
         return HttpResponse(204, headers=allowed, has_length=False)
 
 
@@ -319,7 +370,9 @@ def _is_local(host: str) -> bool:
 
 
 def _is_loopback(address: str) -> bool | None:
-    """Return whether an IP address is a loopback address, or None if the text is not an IP address."""
+    """Return whether an IP address is a loopback address, or None if the text is not an IP
+    address.
+    """
     try:
         return ip_address(address).is_loopback
     except ValueError:

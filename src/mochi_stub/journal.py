@@ -21,8 +21,12 @@ Outcome = Literal["running", "finished", "cancelled", "failed"]
 MAX_EXCHANGES = 1000
 STUB_ROUTES = "/stub/"  # requests to these routes are not recorded
 MASK = "***"
-_SECRET_HEADER = re.compile(rb"auth|cookie|credential|api-?key|token|secret|passw|(?<!idempotency)-key$")
-_SECRET_QUERY = re.compile(r"(?i)(?:key|token|secret|passw(?:or)?d|auth|credentials?|sig|signature)$")
+_SECRET_HEADER = re.compile(
+    rb"auth|cookie|credential|api-?key|token|secret|passw|(?<!idempotency)-key$"
+)
+_SECRET_QUERY = re.compile(
+    r"(?i)(?:key|token|secret|passw(?:or)?d|auth|credentials?|sig|signature)$"
+)
 _SECRET_FIELD = re.compile(
     r"(?i)(?:(?:api|access|private|secret|subscription|auth|signing|encryption)[_-]?keys?"
     r"|token|secret|passw(?:or)?d|passphrase|authorization|auth|bearer|cookie|credentials?)$"
@@ -36,7 +40,8 @@ class Exchange:
     Attributes:
         body: Parsed JSON body. None if there is no body or it is not JSON.
         status: HTTP status, 0 until the response starts.
-        outcome: "running", "finished", "cancelled" (by the client or the server's end), or "failed" (with an error).
+        outcome: "running", "finished", "cancelled" (by the client or the server's end), or "failed"
+            (with an error).
         chunks: Number of content chunks in the streamed reply.
         size: Size of the request body in bytes.
         rule: Name of the rule that selected the reply, for example a trigger of the configuration.
@@ -46,7 +51,8 @@ class Exchange:
         reload: Whether the request reloaded the model with other settings.
         truncated: Whether the prompt was shortened to fit the context.
         prompt_tokens: Number of prompt tokens after truncation.
-        evaluated_tokens: Number of prompt tokens that were not in the prompt cache. None if the API reports none.
+        evaluated_tokens: Number of prompt tokens that were not in the prompt cache. None if the API
+            reports none.
         duration: Seconds from the start of the request to the end of the response.
     """
 
@@ -74,7 +80,10 @@ class Exchange:
 
 @dataclass
 class JournalEntry:
-    """Journal entry of one request and its response. The request is parsed only when the journal is read."""
+    """Journal entry of one request and its response.
+
+    The request is parsed only when the journal is read.
+    """
 
     journal: Journal
     request: Request
@@ -102,8 +111,17 @@ class JournalEntry:
 
     def exchange(self) -> Exchange:
         duration = time.monotonic() - self.started if self.duration is None else self.duration
-        counts = {"status": self.status, "outcome": self.outcome, "chunks": self.chunks, "duration": duration}
-        return Exchange(self.request.method, self.request.path, **{**counts, **self._request_fields, **self.fields})
+        counts = {
+            "status": self.status,
+            "outcome": self.outcome,
+            "chunks": self.chunks,
+            "duration": duration,
+        }
+        return Exchange(
+            self.request.method,
+            self.request.path,
+            **{**counts, **self._request_fields, **self.fields},
+        )
 
     @cached_property
     def _request_fields(self) -> dict[str, Any]:
@@ -145,17 +163,23 @@ class Journal:
         with self.changed:
             return [record.exchange() for record in self._records]
 
-    def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float) -> list[Exchange]:
+    def wait_for(
+        self, condition: Callable[[list[Exchange]], bool], timeout: float
+    ) -> list[Exchange]:
         with self.changed:
             if not self.changed.wait_for(lambda: condition(self.exchanges()), timeout):
                 last = self.exchanges()[-5:]
-                raise TimeoutError(f"the condition was not met within {timeout} s; last exchanges: {last}")
+                raise TimeoutError(
+                    f"the condition was not met within {timeout} s; last exchanges: {last}"
+                )
             return self.exchanges()
 
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the headers as a dictionary of strings, without secrets."""
-    masked = ((name, MASK.encode() if _is_secret_header(name) else value) for name, value in headers)
+    masked = (
+        (name, MASK.encode() if _is_secret_header(name) else value) for name, value in headers
+    )
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in masked}
 
 
@@ -163,13 +187,17 @@ def masked_query(query: bytes) -> str:
     """Return the query string as text, without secrets."""
     pairs = [pair.partition("=") for pair in query.decode("latin-1").split("&")]
     return "&".join(
-        f"{name}={MASK}" if value and _SECRET_QUERY.search(unquote_plus(name)) else name + equals + value
+        f"{name}={MASK}"
+        if value and _SECRET_QUERY.search(unquote_plus(name))
+        else name + equals + value
         for name, equals, value in pairs
     )
 
 
 def parsed_body(data: bytes) -> Any:
-    """Return the parsed JSON body with masked secrets, or None for an empty body or invalid JSON."""
+    """Return the parsed JSON body with masked secrets, or None for an empty body or invalid
+    JSON.
+    """
     try:
         return _masked(orjson.loads(data))
     except (orjson.JSONDecodeError, RecursionError):

@@ -1,4 +1,6 @@
-"""Compact JSON, server-sent events, and the JSON, numbers, times and quoted texts of Ollama, which is written in Go."""
+"""Compact JSON, server-sent events, and the JSON, numbers, times and quoted texts of Ollama, which
+is written in Go.
+"""
 
 import json
 import re
@@ -12,22 +14,34 @@ import orjson
 
 
 def dumps(value: Any) -> str:
-    """Return compact JSON. Lone surrogates, huge numbers and deep nesting, which orjson rejects, are supported."""
+    """Return compact JSON.
+
+    Lone surrogates, huge numbers and deep nesting, which orjson rejects, are supported.
+    """
     try:
         return orjson.dumps(value).decode()
     except (TypeError, orjson.JSONEncodeError):
         return json.dumps(
-            value, separators=(",", ":"), default=lambda item: dict(item) if isinstance(item, Mapping) else list(item)
+            value,
+            separators=(",", ":"),
+            default=lambda item: dict(item) if isinstance(item, Mapping) else list(item),
         )
 
 
 def event(value: Any, name: str = "") -> str:
     """Return a server-sent event whose data is the value as JSON."""
-    return f"event: {name}\ndata: {compact_json(value)}\n\n" if name else f"data: {compact_json(value)}\n\n"
+    return (
+        f"event: {name}\ndata: {compact_json(value)}\n\n"
+        if name
+        else f"data: {compact_json(value)}\n\n"
+    )
 
 
 def compact_json(value: Any) -> str:
-    """Return compact JSON on one line. Unicode separators that some clients treat as line ends are escaped."""
+    """Return compact JSON on one line.
+
+    Unicode separators that some clients treat as line ends are escaped.
+    """
     return dumps(value).translate(_SEPARATORS)
 
 
@@ -36,7 +50,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def go_dumps(value: Any) -> str:
-    """Return compact JSON like Go's `encoding/json`, with `<`, `>` and `&` escaped. Keys keep their order."""
+    """Return compact JSON like Go's `encoding/json`, with `<`, `>` and `&` escaped.
+
+    Keys keep their order.
+    """
     if isinstance(value, str):
         return go_text(value)
     if value is None or isinstance(value, int):
@@ -44,7 +61,11 @@ def go_dumps(value: Any) -> str:
     if isinstance(value, float):
         return number(value)
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{go_text(str(key))}:{go_dumps(item)}" for key, item in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(f"{go_text(str(key))}:{go_dumps(item)}" for key, item in value.items())
+            + "}"
+        )
     return "[" + ",".join(map(go_dumps, value)) + "]"
 
 
@@ -53,10 +74,17 @@ def go_text(value: str) -> str:
 
     Lone surrogates become U+FFFD, like invalid UTF-8 in Go.
     """
-    escaped = encode_basestring(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    escaped = (
+        encode_basestring(value)
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
+    )
     if escaped.isascii():  # fast path, because this runs for every chunk
         return escaped
-    return _SURROGATE.sub(r"\\ufffd", escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+    return _SURROGATE.sub(
+        r"\\ufffd", escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    )
 
 
 def number(value: float) -> str:
@@ -65,7 +93,9 @@ def number(value: float) -> str:
 
 
 def timestamp(nanoseconds: int) -> str:
-    """Return nanoseconds since 1970 as an RFC 3339 time in UTC, without trailing zeros in the fraction."""
+    """Return nanoseconds since 1970 as an RFC 3339 time in UTC, without trailing zeros in the
+    fraction.
+    """
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
     return f"{_second(seconds)}.{fraction:09d}".rstrip("0").removesuffix(".") + "Z"
 

@@ -40,8 +40,10 @@ class Prompt:
     """Request to a model. For an embedding request, the only message is the text to embed.
 
     Attributes:
-        required_tools: Tools of which the reply must call one. Empty if the request does not require a tool call.
-        think: Thinking that the request sets: false, true or a level. None if the request does not set it.
+        required_tools: Tools of which the reply must call one. Empty if the request does not
+            require a tool call.
+        think: Thinking that the request sets: false, true or a level. None if the request does not
+            set it.
         thinks: Whether the reply includes reasoning. This depends on the request and the model.
         plain_text: Whether a text that `format` describes is sent without the quotes of JSON.
         options: Generation options: those of the request, and defaults of the model.
@@ -67,7 +69,10 @@ class Prompt:
     @cached_property
     def last_user(self) -> int:
         """Index of the latest user message in `messages`, or -1 if there are no user messages."""
-        return max((index for index, message in enumerate(self.messages) if message.role == "user"), default=-1)
+        return max(
+            (index for index, message in enumerate(self.messages) if message.role == "user"),
+            default=-1,
+        )
 
     @property
     def after_tools(self) -> bool:
@@ -76,8 +81,13 @@ class Prompt:
 
     @cached_property
     def results(self) -> tuple[Message, ...]:
-        """Tool results that the model has not replied to. User and system messages can follow the results."""
-        earlier = dropwhile(lambda message: message.role in ("user", "system"), reversed(self.messages))
+        """Tool results that the model has not replied to.
+
+        User and system messages can follow the results.
+        """
+        earlier = dropwhile(
+            lambda message: message.role in ("user", "system"), reversed(self.messages)
+        )
         return tuple(takewhile(lambda message: message.role == "tool", earlier))[::-1]
 
     @property
@@ -87,11 +97,16 @@ class Prompt:
 
 
 def render(prompt: Prompt) -> str:
-    """Return the prompt as text: the tools as JSON, then a line `role: content` for each message."""
+    """Return the prompt as text: the tools as JSON, then a line `role: content` for each
+    message.
+    """
     if prompt.raw:
         return prompt.user_text
     lines = [f"tools: {dumps(list(prompt.tools))}"] if prompt.tools else []
-    lines += [render_message(message.role, message.content, message.tool_calls) for message in prompt.messages]
+    lines += [
+        render_message(message.role, message.content, message.tool_calls)
+        for message in prompt.messages
+    ]
     return "\n".join(lines)
 
 
@@ -102,7 +117,9 @@ def render_message(role: str, content: str, tool_calls: Iterable[ToolCall]) -> s
 
 
 def counted_text(prompt: Prompt) -> str:
-    """Return the text whose characters count as prompt tokens: tools, contents and tool calls, without roles."""
+    """Return the text whose characters count as prompt tokens: tools, contents and tool calls,
+    without roles.
+    """
     if prompt.raw:
         return prompt.user_text
     tools = dumps(list(prompt.tools)) if prompt.tools else ""
@@ -110,8 +127,12 @@ def counted_text(prompt: Prompt) -> str:
 
 
 def counted_text_of(message: Message) -> str:
-    """Return the text of a message that counts as prompt tokens: its content, and its tool calls."""
-    return message.content + "".join(f"{call.name}{dumps(dict(call.arguments))}" for call in message.tool_calls)
+    """Return the text of a message that counts as prompt tokens: its content, and its tool
+    calls.
+    """
+    return message.content + "".join(
+        f"{call.name}{dumps(dict(call.arguments))}" for call in message.tool_calls
+    )
 
 
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:

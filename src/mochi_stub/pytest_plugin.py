@@ -1,4 +1,7 @@
-"""Pytest plugin with the fixture `mochi_stub`. It loads in every test run, so only the fixture imports the server."""
+"""Pytest plugin with the fixture `mochi_stub`.
+
+It loads in every test run, so only the fixture imports the server.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Conversion of recorded responses to replies: what all providers share, and the format that each provider adds."""
+"""Conversion of recorded responses to replies: what all providers share, and the format that each
+provider adds.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,34 @@ from typing import Any, NamedTuple
 
 from mochi_stub.json_encoding import compact_json, dumps, go_dumps
 from mochi_stub.prompt import ToolCall
-from mochi_stub.reply import Durations, Failure, Finish, Pace, Pause, Reasoning, Reply, Text, ToolCalls, Usage
+from mochi_stub.reply import (
+    Durations,
+    Failure,
+    Finish,
+    Pace,
+    Pause,
+    Reasoning,
+    Reply,
+    Text,
+    ToolCalls,
+    Usage,
+)
 
 DONE = {"done": True}
 """Object that stands for OpenAI's `[DONE]` in a recorded stream."""
 _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "length"),
-    **dict.fromkeys(("content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT"), "content_filter"),
+    **dict.fromkeys(
+        ("content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT"), "content_filter"
+    ),
 }
-_USAGE = {  # fields of each token count in the usage objects of all providers; dots separate nested fields
+# fields of each token count in the usage objects of all providers; dots separate nested fields
+_USAGE = {
     "input": "prompt_tokens input_tokens promptTokenCount prompt_eval_count",
     "output": "completion_tokens output_tokens candidatesTokenCount eval_count",
-    "reasoning": "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens "
-    "output_tokens_details.thinking_tokens thoughtsTokenCount",
+    "reasoning": "completion_tokens_details.reasoning_tokens "
+    "output_tokens_details.reasoning_tokens output_tokens_details.thinking_tokens "
+    "thoughtsTokenCount",
     "cache_read": "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens "
     "cache_read_input_tokens cachedContentTokenCount",
     "cache_creation": "cache_creation_input_tokens",
@@ -59,12 +76,19 @@ class _Call:
         arguments: Any = None if self.fragments else self.arguments
         with suppress(json.JSONDecodeError, RecursionError):
             arguments = arguments or json.loads(self.fragments)
-        return ToolCall(self.name, arguments if isinstance(arguments, Mapping) else {"_raw": self.fragments}, self.id)
+        return ToolCall(
+            self.name,
+            arguments if isinstance(arguments, Mapping) else {"_raw": self.fragments},
+            self.id,
+        )
 
 
 @dataclass
 class ReplyBuilder:
-    """Builder of a reply from response objects. `timestamp` is the time of the current object in nanoseconds."""
+    """Builder of a reply from response objects.
+
+    `timestamp` is the time of the current object in nanoseconds.
+    """
 
     stream: bool
     timestamp: int = 0
@@ -82,19 +106,29 @@ class ReplyBuilder:
             self.parts.append(kind((text,) if self.stream else text))
 
     def fail(self, message: Any, error: Any) -> None:
-        """Add a failure. The code or the type of the recorded error object determines its HTTP status."""
+        """Add a failure.
+
+        The code or the type of the recorded error object determines its HTTP status.
+        """
         self._wait()
         code = get(error, "code")
         status = _STATUSES.get(str(code)) or _STATUSES.get(str(get(error, "type"))) or 500
         status = code if isinstance(code, int) and 400 <= code <= 599 else status
-        self.parts.append(Failure(message if isinstance(message, str) else json.dumps(message), status))
+        self.parts.append(
+            Failure(message if isinstance(message, str) else json.dumps(message), status)
+        )
 
     def call(self, index: Any, function: Any, id: Any = None) -> None:
-        """Add an object with the name or the arguments of a tool call. The arguments can be a fragment of JSON text."""
+        """Add an object with the name or the arguments of a tool call.
+
+        The arguments can be a fragment of JSON text.
+        """
         call, name = self.calls.setdefault(index, _Call()), get(function, "name")
         call.id = id if isinstance(id, str) and id else call.id
         call.name = name if isinstance(name, str) and name else call.name
-        for arguments in (get(function, key) for key in ("arguments", "args", "input", "partial_json")):
+        for arguments in (
+            get(function, key) for key in ("arguments", "args", "input", "partial_json")
+        ):
             if isinstance(arguments, Mapping):
                 call.arguments = arguments
             elif isinstance(arguments, str):
@@ -112,7 +146,13 @@ class ReplyBuilder:
         self._wait()
         if self.calls:
             self.parts.append(ToolCalls([call.finished() for call in self.calls.values()]))
-        reply = Reply(self.parts, self.finish, Usage(**self.usage), self.durations, stop_sequence=self.stop_sequence)
+        reply = Reply(
+            self.parts,
+            self.finish,
+            Usage(**self.usage),
+            self.durations,
+            stop_sequence=self.stop_sequence,
+        )
         return replace(reply, pace=Pace(characters_per_second=math.inf))
 
     def _wait(self) -> None:
@@ -124,8 +164,8 @@ class ReplyBuilder:
 class RecordedFormat(NamedTuple):
     """Format of the recorded responses of one path.
 
-    `read` adds a response, or an object of a stream, to a builder. `frame` encodes an object of a stream with the
-    content type `stream_type`. `encode` encodes a response that is not a stream.
+    `read` adds a response, or an object of a stream, to a builder. `frame` encodes an object of a
+    stream with the content type `stream_type`. `encode` encodes a response that is not a stream.
     """
 
     read: Callable[[Any, ReplyBuilder], None]
@@ -135,7 +175,9 @@ class RecordedFormat(NamedTuple):
 
 
 def event_frame(value: Any, *, named: bool = True, end: str = "\n\n", done: str = "") -> str:
-    """Encode an object of a stream as a server-sent event. A text is data that was not JSON, and stays unchanged.
+    """Encode an object of a stream as a server-sent event.
+
+    A text is data that was not JSON, and stays unchanged.
 
     If `named` is true, the event has the name of the object's type. `done` is the event for `DONE`.
     """
@@ -147,5 +189,8 @@ def event_frame(value: Any, *, named: bool = True, end: str = "\n\n", done: str 
 
 
 def line_frame(value: Any) -> str:
-    """Encode an object of a stream as a line. A text is a line that was not JSON, and stays unchanged."""
+    """Encode an object of a stream as a line.
+
+    A text is a line that was not JSON, and stays unchanged.
+    """
     return (value if isinstance(value, str) else go_dumps(value)) + "\n"

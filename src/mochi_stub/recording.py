@@ -1,4 +1,6 @@
-"""Recorded files of one request and its response each, and the conversion of these responses to replies."""
+"""Recorded files of one request and its response each, and the conversion of these responses to
+replies.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,29 @@ MILLISECOND = 1_000_000
 Milliseconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ENDINGS = (".yaml", ".yml", ".json")
 PREFIX = "/ollama"
-LOCAL_ROUTES = ("/health", STUB_ROUTES)  # requests to these routes are neither recorded nor replayed
+LOCAL_ROUTES = (
+    "/health",
+    STUB_ROUTES,
+)  # requests to these routes are neither recorded nor replayed
 _NOT_REPLAYED = {
-    *(b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"connection", b"keep-alive"),
+    *(
+        b"content-length",
+        b"content-type",
+        b"content-encoding",
+        b"transfer-encoding",
+        b"connection",
+        b"keep-alive",
+    ),
     *(b"date", b"server", b"set-cookie", b"access-control-allow-origin", b"vary", b"alt-svc"),
 }
 
 
 @dataclass(frozen=True)
 class RequestKey:
-    """Parts of a request that identify its recording, without secrets. `body` is without the field `stream`."""
+    """Parts of a request that identify its recording, without secrets.
+
+    `body` is without the field `stream`.
+    """
 
     method: str
     path: str
@@ -45,7 +60,9 @@ class RequestKey:
 
     @cached_property
     def digest(self) -> str:
-        text = json.dumps([self.method, self.path, self.query, self.body, self.stream], sort_keys=True)
+        text = json.dumps(
+            [self.method, self.path, self.query, self.body, self.stream], sort_keys=True
+        )
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
     @property
@@ -57,7 +74,9 @@ class RequestKey:
 
 def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
     """Return the key of a request. Requests that differ only in secrets have equal keys."""
-    pairs = tuple(sorted(parse_qsl(masked_query(query.encode("latin-1", "replace")), keep_blank_values=True)))
+    pairs = tuple(
+        sorted(parse_qsl(masked_query(query.encode("latin-1", "replace")), keep_blank_values=True))
+    )
     path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
     parsed = parsed_body(data)
     body = data.decode(errors="replace") if parsed is None else parsed
@@ -65,11 +84,16 @@ def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
     if isinstance(body, dict) and "stream" in body:
         streamed = bool(body["stream"])
         body = {key: value for key, value in body.items() if key != "stream"}
-    return RequestKey(method, path, pairs, body, streamed or path.endswith(":streamGenerateContent"))
+    return RequestKey(
+        method, path, pairs, body, streamed or path.endswith(":streamGenerateContent")
+    )
 
 
 class RecordedRequest(BaseModel, defer_build=True):
-    """Request of a client. `path` is the path of the client's request if it differs from that in `url`."""
+    """Request of a client.
+
+    `path` is the path of the client's request if it differs from that in `url`.
+    """
 
     method: str = "POST"
     url: str
@@ -95,7 +119,9 @@ class _Exchange(BaseModel, defer_build=True):
 
 @dataclass(frozen=True)
 class Recording:
-    """Recorded request and response, with the time of each streamed object in nanoseconds after the request."""
+    """Recorded request and response, with the time of each streamed object in nanoseconds after the
+    request.
+    """
 
     file: Path
     request: RecordedRequest
@@ -110,40 +136,68 @@ class Recording:
     @cached_property
     def request_key(self) -> RequestKey:
         body = self.request.body
-        data = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        data = (
+            b""
+            if body is None
+            else body.encode()
+            if isinstance(body, str)
+            else json.dumps(body).encode()
+        )
         return request_key(
-            self.request.method, unquote(self.request.path or self.path), urlsplit(self.request.url).query, data
+            self.request.method,
+            unquote(self.request.path or self.path),
+            urlsplit(self.request.url).query,
+            data,
         )
 
     @cached_property
     def reply(self) -> Reply:
-        """Recorded response as a reply that any API can send. Its `frames` are only valid for the recorded API."""
+        """Recorded response as a reply that any API can send.
+
+        Its `frames` are only valid for the recorded API.
+        """
         ending = path_ending(self.path)
         if self.response.status >= 400:
             reply = Reply([Pause(max(self.timestamps, default=0) / 1e9), self._failure()])
         elif ending is None:
-            reply = Reply([Failure(f"the response recorded at {self.path} is not the reply of a model", 500)])
+            reply = Reply(
+                [Failure(f"the response recorded at {self.path} is not the reply of a model", 500)]
+            )
         else:
             reply = self._translated(RECORDED_FORMATS[ending].read)
         return replace(reply, frames=self.frames)
 
     @cached_property
     def frames(self) -> Frames:
-        """Recorded response as texts. Only white space between JSON values can differ from the original."""
+        """Recorded response as texts.
+
+        Only white space between JSON values can differ from the original.
+        """
         ending = path_ending(self.path)
         path = ending or self.request.path or self.path
         format = RECORDED_FORMATS[ending] if ending else _format_of_other_responses(path)
         if self.stream:
             texts, content_type = tuple(map(format.frame, self.response.body)), format.stream_type
         elif self.response.body is None or isinstance(self.response.body, str):
-            texts, content_type = (self.response.body or "",), "text/plain; charset=utf-8" if self.response.body else ""
+            texts, content_type = (
+                (self.response.body or "",),
+                "text/plain; charset=utf-8" if self.response.body else "",
+            )
         else:
             texts, content_type = (format.encode(self.response.body),), "application/json"
         content_type = self.response.headers.get("content-type") or content_type
-        encoded = [(name.encode(), text.encode("latin-1")) for name, text in self.response.headers.items()]
+        encoded = [
+            (name.encode(), text.encode("latin-1")) for name, text in self.response.headers.items()
+        ]
         headers = tuple(header for header in encoded if header[0] not in _NOT_REPLAYED)
         return Frames(
-            path, self.stream, texts, self.timestamps, self.response.status, content_type.encode("latin-1"), headers
+            path,
+            self.stream,
+            texts,
+            self.timestamps,
+            self.response.status,
+            content_type.encode("latin-1"),
+            headers,
         )
 
     def _translated(self, read: Callable[[Any, ReplyBuilder], None]) -> Reply:
@@ -151,7 +205,9 @@ class Recording:
         objects = (
             self.response.body if isinstance(self.response.body, list) else [self.response.body]
         )  # without alt=sse, Gemini sends a list
-        for time, item in zip(self.timestamps if self.stream else [0] * len(objects), objects, strict=True):
+        for time, item in zip(
+            self.timestamps if self.stream else [0] * len(objects), objects, strict=True
+        ):
             builder.timestamp = time
             error = get(item, "error")
             if error is None:
@@ -163,19 +219,35 @@ class Recording:
     def _failure(self) -> Failure:
         error = get(self.response.body, "error")
         message = (
-            get(error, "message") or error or get(self.response.body, "message") or f"error {self.response.status}"
+            get(error, "message")
+            or error
+            or get(self.response.body, "message")
+            or f"error {self.response.status}"
         )
-        retry = [item for item in self.response.headers.items() if item[0].startswith(("retry-after", "x-ratelimit"))]
-        return Failure(message if isinstance(message, str) else go_dumps(message), self.response.status, tuple(retry))
+        retry = [
+            item
+            for item in self.response.headers.items()
+            if item[0].startswith(("retry-after", "x-ratelimit"))
+        ]
+        return Failure(
+            message if isinstance(message, str) else go_dumps(message),
+            self.response.status,
+            tuple(retry),
+        )
 
 
 def recorded(path: Path) -> Recording:
-    """Return the recording in a file. The file is read again only after a change. Raises ConfigError."""
+    """Return the recording in a file.
+
+    The file is read again only after a change. Raises ConfigError.
+    """
     return _watched(path).current()
 
 
 def recordings_below(folder: Path, excluded: Path) -> tuple[list[Recording], list[str]]:
-    """Return all recordings below a folder, except files named like `excluded`, and the errors of invalid files."""
+    """Return all recordings below a folder, except files named like `excluded`, and the errors of
+    invalid files.
+    """
     found: list[Recording] = []
     problems: list[str] = []
     for file in sorted(folder.rglob("*")):
@@ -202,7 +274,9 @@ def read_recording(path: Path, data: bytes) -> Recording:
     if stream and not isinstance(response.body, list):
         raise document.error("a list of objects as the body of a stream", "response", "body")
     objects = len(response.body) if stream else 1
-    times = response.at_ms or [exchange.duration_ms * (index + 1) / objects for index in range(objects)]
+    times = response.at_ms or [
+        exchange.duration_ms * (index + 1) / objects for index in range(objects)
+    ]
     if len(times) != objects:
         expected = f"{objects} times, one for each object of the body, found {len(times)}"
         raise document.error(expected, "response", "at_ms")

@@ -1,4 +1,7 @@
-"""Replies of a model in a form that is independent of the provider. A reply is a sequence of parts."""
+"""Replies of a model in a form that is independent of the provider.
+
+A reply is a sequence of parts.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ Content: TypeAlias = "str | Sequence[str]"
 
 @dataclass(frozen=True)
 class Logprob:
-    """Log probability of a token. `top` lists alternative tokens with log probabilities, the most likely first."""
+    """Log probability of a token.
+
+    `top` lists alternative tokens with log probabilities, the most likely first.
+    """
 
     token: str
     logprob: float
@@ -28,16 +34,22 @@ class Logprob:
 
 @dataclass(frozen=True)
 class Reasoning:
-    """Reasoning of the model. A string is split into chunks. In a sequence of strings, each item is one chunk."""
+    """Reasoning of the model.
+
+    A string is split into chunks. In a sequence of strings, each item is one chunk.
+    """
 
     content: Content
 
 
 @dataclass(frozen=True)
 class Text:
-    """Text of the reply. A string is split into chunks. In a sequence of strings, each item is one chunk.
+    """Text of the reply.
 
-    `logprobs` has one entry for each chunk. If `logprobs` is empty, the stub generates the log probabilities.
+    A string is split into chunks. In a sequence of strings, each item is one chunk.
+
+    `logprobs` has one entry for each chunk. If `logprobs` is empty, the stub generates the log
+    probabilities.
     """
 
     content: Content
@@ -61,9 +73,14 @@ class Failure:
 
 
 class HttpError(Exception):
-    """Exception that becomes an error response. `details` are additional fields of OpenAI's error object."""
+    """Exception that becomes an error response.
 
-    def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = (), **details: Any) -> None:
+    `details` are additional fields of OpenAI's error object.
+    """
+
+    def __init__(
+        self, status: int, message: str, headers: tuple[tuple[str, str], ...] = (), **details: Any
+    ) -> None:
         super().__init__(status, message)
         self.failure = Failure(message, status, headers)
         self.details = details
@@ -76,7 +93,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class Choice:
-    """Start of a choice in a reply with several choices. The parts after it belong to the choice `index`."""
+    """Start of a choice in a reply with several choices.
+
+    The parts after it belong to the choice `index`.
+    """
 
     index: int
 
@@ -89,7 +109,10 @@ class Pause:
 
 
 class Gate:
-    """Part at which a reply waits until a test calls `open()`, from any thread. An open gate stays open."""
+    """Part at which a reply waits until a test calls `open()`, from any thread.
+
+    An open gate stays open.
+    """
 
     def __init__(self) -> None:
         self._opened: Future[None] = Future()
@@ -100,7 +123,9 @@ class Gate:
 
     async def wait(self) -> None:
         loop, event = asyncio.get_running_loop(), asyncio.Event()
-        self._opened.add_done_callback(lambda _: loop.is_closed() or loop.call_soon_threadsafe(event.set))
+        self._opened.add_done_callback(
+            lambda _: loop.is_closed() or loop.call_soon_threadsafe(event.set)
+        )
         await event.wait()
 
 
@@ -109,12 +134,15 @@ Part: TypeAlias = Reasoning | Text | ToolCalls | Choice | Pause | Gate | Failure
 
 @dataclass(frozen=True)
 class Pace:
-    """Chunk size and speed of a reply. Without a `Pace`, a chunk has five words and 50 words are sent per second.
+    """Chunk size and speed of a reply.
+
+    Without a `Pace`, a chunk has five words and 50 words are sent per second.
 
     Attributes:
         characters: Characters per chunk. None means five words.
         characters_per_second: Speed of the text. If it is infinite, only pauses take time.
-        jitter: Maximum fraction of a chunk's delay by which a chunk before the last is sent early, from 0 to 1.
+        jitter: Maximum fraction of a chunk's delay by which a chunk before the last is sent early,
+            from 0 to 1.
         delay: Additional delay before each chunk, in seconds.
     """
 
@@ -129,8 +157,8 @@ class Pace:
 class Frames:
     """Recorded body, or objects of a recorded stream, and encoder that sends them unchanged.
 
-    `path` is the ending of the recorded path. `due` has the send time of each text in nanoseconds after the start of
-    the reply.
+    `path` is the ending of the recorded path. `due` has the send time of each text in nanoseconds
+    after the start of the reply.
     """
 
     path: str
@@ -151,12 +179,17 @@ class Frames:
         return failure.message.encode()
 
     def complete_response(self) -> HttpResponse:
-        return HttpResponse(self.status, "".join(self.texts).encode(), self.content_type, self.headers)
+        return HttpResponse(
+            self.status, "".join(self.texts).encode(), self.content_type, self.headers
+        )
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts of a reply. The stub calculates counts that are None. `output` includes `reasoning`."""
+    """Token counts of a reply.
+
+    The stub calculates counts that are None. `output` includes `reasoning`.
+    """
 
     input: int | None = None
     output: int | None = None
@@ -211,7 +244,10 @@ class Reply:
         finish: Finish = "stop",
         usage: Usage | None = None,
     ) -> Reply:
-        """Return a reply that consists of reasoning, text and tool calls, in this order. Empty parts are omitted."""
+        """Return a reply that consists of reasoning, text and tool calls, in this order.
+
+        Empty parts are omitted.
+        """
         parts: list[Part] = [Reasoning(reasoning)] if reasoning else []
         parts += [Text(text)] if text else []
         parts += [ToolCalls(tool_calls)] if tool_calls else []
@@ -231,16 +267,32 @@ class Reply:
 
     @property
     def mode(self) -> str:
-        """Kinds of content in their order, for example `reasoning+text`, or "empty" for a reply without content."""
-        return "+".join(dict.fromkeys(_MODES[type(part)] for part in self.parts if type(part) in _MODES)) or "empty"
+        """Kinds of content in their order, for example `reasoning+text`, or "empty" for a reply
+        without content.
+        """
+        return (
+            "+".join(
+                dict.fromkeys(_MODES[type(part)] for part in self.parts if type(part) in _MODES)
+            )
+            or "empty"
+        )
 
 
 Scripted: TypeAlias = "Reply | str | ToolCall"
-_MODES = {Reasoning: "reasoning", Text: "text", ToolCalls: "tool_calls", Failure: "error", Cut: "cut"}
+_MODES = {
+    Reasoning: "reasoning",
+    Text: "text",
+    ToolCalls: "tool_calls",
+    Failure: "error",
+    Cut: "cut",
+}
 
 
 def as_reply(value: object) -> Reply:
-    """Return the reply for a scripted text, `ToolCall` or `Reply`. Raises TypeError for invalid values."""
+    """Return the reply for a scripted text, `ToolCall` or `Reply`.
+
+    Raises TypeError for invalid values.
+    """
     if isinstance(value, str):
         return Reply.of(value)
     if isinstance(value, ToolCall):
@@ -248,7 +300,10 @@ def as_reply(value: object) -> Reply:
     if not isinstance(value, Reply):
         raise TypeError(f"a reply must be a text, a ToolCall or a Reply, not {value!r}")
     if wrong := [part for part in value.parts if not isinstance(part, Part)]:
-        raise TypeError(f"a part of a Reply must be Text, Reasoning, ToolCalls or another part, not {wrong[0]!r}")
+        raise TypeError(
+            "a part of a Reply must be Text, Reasoning, ToolCalls or another part, not "
+            f"{wrong[0]!r}"
+        )
     return value
 
 

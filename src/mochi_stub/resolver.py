@@ -1,8 +1,10 @@
-"""Selection of the reply to a prompt: by instruction block, trigger, `_default` or, if none applies, built-in rules.
+"""Selection of the reply to a prompt: by instruction block, trigger, `_default` or, if none
+applies, built-in rules.
 
-An instruction block is JSON in a user message. It contains a list of entries, which form rounds. A round is one reply
-of the model and ends after tool calls. If the API allows several choices in one reply, the block has only one round, in
-which each entry is a choice."""
+An instruction block is JSON in a user message. It contains a list of entries, which form rounds. A
+round is one reply of the model and ends after tool calls. If the API allows several choices in one
+reply, the block has only one round, in which each entry is a choice.
+"""
 
 from __future__ import annotations
 
@@ -39,38 +41,56 @@ def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
     if prompt.think is False:
         parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
         return replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
-    if prompt.thinks and prompt.think and not reply.reasoning and not reply.text.startswith("<think>"):
+    if (
+        prompt.thinks
+        and prompt.think
+        and not reply.reasoning
+        and not reply.text.startswith("<think>")
+    ):
         words = lorem(5 + stable_hash(prompt.user_text) % 16)
         return replace(reply, parts=[Reasoning(words), *reply.parts])
     return reply
 
 
 def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
-    """Return the reply with a generated tool call instead of its text if the request requires a tool call.
+    """Return the reply with a generated tool call instead of its text if the request requires a
+    tool call.
 
     Recorded replies, replies with tool calls and replies that end early stay unchanged.
     """
-    ends_early = reply.finish != "stop" or any(isinstance(part, (Failure, Cut)) for part in reply.parts)
+    ends_early = reply.finish != "stop" or any(
+        isinstance(part, (Failure, Cut)) for part in reply.parts
+    )
     if not prompt.required_tools or reply.frames is not None or reply.tool_calls or ends_early:
         return reply
     call = call_of(_next_tool(prompt), prompt.user_text, complete=True)
     parts = [part for part in reply.parts if not isinstance(part, Text)]
-    return replace(reply, parts=[*parts, ToolCalls([call])], rule=f"{reply.rule}, with the required tool call")
+    return replace(
+        reply, parts=[*parts, ToolCalls([call])], rule=f"{reply.rule}, with the required tool call"
+    )
 
 
 def _next_tool(prompt: Prompt) -> Function:
-    called = {call.name for message in prompt.messages[prompt.last_user + 1 :] for call in message.tool_calls}
+    called = {
+        call.name
+        for message in prompt.messages[prompt.last_user + 1 :]
+        for call in message.tool_calls
+    }
     tools = functions(prompt.required_tools)
     return next((tool for tool in tools if tool.name not in called), tools[-1])
 
 
 def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
-    """Return the reply to a prompt: from its instruction block, from `config`, or the built-in reply."""
+    """Return the reply to a prompt: from its instruction block, from `config`, or the built-in
+    reply.
+    """
     passed_over: list[str] = []
     model = config.find(prompt.model) if config else None
     block = _block_reply(prompt, passed_over)
     configured = None if block else _configured_reply(prompt, model, passed_over)
-    reply = block or with_required_call(prompt, configured or with_requested_thinking(prompt, default_reply(prompt)))
+    reply = block or with_required_call(
+        prompt, configured or with_requested_thinking(prompt, default_reply(prompt))
+    )
     if model is not None and configured is None:
         reply = model.settings.paced(reply, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
@@ -84,8 +104,14 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
         return None
     index, rounds = _latest_block(prompt)
     is_latest, later = index == prompt.last_user, prompt.messages[index + 1 :]
-    ended = sum(bool(message.tool_calls) for message in later)  # each message with tool calls completes a round
-    if rounds is not None and ended < len(rounds) and (is_latest or _continues(rounds[0], later, prompt)):
+    ended = sum(
+        bool(message.tool_calls) for message in later
+    )  # each message with tool calls completes a round
+    if (
+        rounds is not None
+        and ended < len(rounds)
+        and (is_latest or _continues(rounds[0], later, prompt))
+    ):
         rule = "instruction block" if is_latest else "instruction block of an earlier message"
         return Reply(rounds[ended], rule=rule, sends_unoffered_calls=True)
     problem = "no valid block" if rounds is None or not is_latest else "all rounds have ended"
@@ -94,7 +120,9 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
 
 
 def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
-    """Return the index and the rounds of the latest user message with a valid block, or -1 and None."""
+    """Return the index and the rounds of the latest user message with a valid block, or -1 and
+    None.
+    """
     indices = range(prompt.last_user, -1, -1)
     for index in indices[:1] if prompt.choices else indices:
         message = prompt.messages[index]
@@ -104,12 +132,17 @@ def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
 
 
 def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt) -> bool:
-    """Return whether the `later` user messages are reminders of an agent program, so that the block continues."""
+    """Return whether the `later` user messages are reminders of an agent program, so that the block
+    continues.
+    """
     answers = [message for message in later if message.role == "assistant"]
     if not answers or answers[-1].tool_calls:
         return True
-    # After a text, such as a plan, the block begins if the request offers all tools of its first round.
-    called = {call.name for part in first_round if isinstance(part, ToolCalls) for call in part.calls}
+    # After a text, such as a plan, the block begins if the request offers all tools of its first
+    # round.
+    called = {
+        call.name for part in first_round if isinstance(part, ToolCalls) for call in part.calls
+    }
     offered = {function.name for function in functions(prompt.tools)}
     return bool(called) and called <= offered and not any(message.tool_calls for message in later)
 
@@ -142,20 +175,29 @@ def _entries(block: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
     for entry in block["messages"]:
         if "tool_call" in entry:
             calls = [ToolCall(call["name"], call.get("args", {})) for call in entry["tool_call"]]
-            if not all(isinstance(call.name, str) and isinstance(call.arguments, dict) for call in calls):
+            if not all(
+                isinstance(call.name, str) and isinstance(call.arguments, dict) for call in calls
+            ):
                 raise TypeError("a tool_call entry needs a name and an object of args")
             entries.append([ToolCalls(calls)])
         else:
             text = Text(_labelled(label, entry["text_message"]))
-            entries.append([Reasoning(reasoning), text] if reasoning is not None and thinks else [text])
+            entries.append(
+                [Reasoning(reasoning), text] if reasoning is not None and thinks else [text]
+            )
     return entries
 
 
 def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
-    """Combine the entries of a block into rounds. Tool calls end a round. Blank lines separate the texts of a round."""
+    """Combine the entries of a block into rounds.
+
+    Tool calls end a round. Blank lines separate the texts of a round.
+    """
     rounds: list[list[Part]] = [[]]
     for part in (part for entry in entries for part in entry):
-        if isinstance(part, (Reasoning, Text)) and any(type(earlier) is type(part) for earlier in rounds[-1]):
+        if isinstance(part, (Reasoning, Text)) and any(
+            type(earlier) is type(part) for earlier in rounds[-1]
+        ):
             rounds[-1].append(type(part)("\n\n"))
         rounds[-1].append(part)
         if isinstance(part, ToolCalls):
@@ -168,7 +210,9 @@ def _labelled(label: str, message: Mapping[str, Any]) -> str:
     return " ".join(filter(None, [label, words, label]))
 
 
-def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over: list[str]) -> Reply | None:
+def _configured_reply(
+    prompt: Prompt, model: ConfiguredModel | None, passed_over: list[str]
+) -> Reply | None:
     if model is None:
         passed_over.append("configuration: the model is not configured")
         return None
@@ -182,33 +226,55 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         reply, is_turn = response.reply(prompt, model.model), rule.startswith("turn ")
         if not is_turn or prompt.think is False:
             reply = with_requested_thinking(prompt, reply)
-        settings = response.merged_over(model.settings) if isinstance(response, ReplySettings) else model.settings
+        settings = (
+            response.merged_over(model.settings)
+            if isinstance(response, ReplySettings)
+            else model.settings
+        )
         reply = settings.applied_to(reply, model.model, prompt)
         reply = replace(reply, sends_unoffered_calls=True, rule=rule)
         if is_turn or not _is_answered(reply, prompt):
             return reply
         if reply.text:  # without tool calls, because the client would run them again and again
             contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
-            return replace(reply, parts=contents, frames=None, rule=f"{rule}, without its tool calls")
+            return replace(
+                reply, parts=contents, frames=None, rule=f"{rule}, without its tool calls"
+            )
         passed_over.append(f"{rule}: its tool calls already have results")
         answered = answered or rule
     if not answered:
         return None
-    results = "\n\n".join(filter(None, (message.content for message in prompt.results))) or NO_RESULT
+    results = (
+        "\n\n".join(filter(None, (message.content for message in prompt.results))) or NO_RESULT
+    )
     reply = with_requested_thinking(prompt, Reply.of(results))
     reply = model.settings.paced(reply, model.model, prompt)
     return replace(reply, rule=f"{answered}, with the results of its tool calls")
 
 
 def _is_answered(reply: Reply, prompt: Prompt) -> bool:
-    """Return whether the prompt contains the results of the reply's tool calls. User messages can follow them."""
+    """Return whether the prompt contains the results of the reply's tool calls.
+
+    User messages can follow them.
+    """
     if not reply.tool_calls or not prompt.results:
         return False
-    called = next((message.tool_calls for message in reversed(prompt.messages) if message.role == "assistant"), ())
-    return prompt.after_tools or {call.name for call in reply.tool_calls} <= {call.name for call in called}
+    called = next(
+        (
+            message.tool_calls
+            for message in reversed(prompt.messages)
+            if message.role == "assistant"
+        ),
+        (),
+    )
+    return prompt.after_tools or {call.name for call in reply.tool_calls} <= {
+        call.name for call in called
+    }
 
 
-def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
+def _candidates(
+    prompt: Prompt, model: ConfiguredModel, passed_over: list[str]
+) -> Iterator[tuple[str, Response]]:
     yield from _replies_of_turns(prompt, model)
     texts = [message.content for message in prompt.messages if message.role == "user"]
     # a reminder can follow tool results; then a trigger can also match the message before it
@@ -221,7 +287,9 @@ def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) 
             how = "" if response.match == "exact" else f" ({response.match})"
             yield f"trigger {shortened(trigger, MAX_SHOWN)!r}{how} of {script.name}", response
         else:
-            passed_over.append(f"{script.name}: no match among its triggers ({len(script.triggers)})")
+            passed_over.append(
+                f"{script.name}: no match among its triggers ({len(script.triggers)})"
+            )
     for script in model.scripts:
         if script.default is not None:
             yield f"_default of {script.name}", script.default
@@ -230,14 +298,21 @@ def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) 
 
 
 def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[str, Response]]:
-    """Yield the next reply of the turn with the user's message. Its position decides between turns with this message.
+    """Yield the next reply of the turn with the user's message.
 
-    If the client has dropped old messages, the position is unknown. Then it is the last turn with the message.
+    Its position decides between turns with this message.
+
+    If the client has dropped old messages, the position is unknown. Then it is the last turn with
+    the message.
     """
     for script in (script for script in model.scripts if script.turns):
         position = sum(message.role == "user" for message in prompt.messages)
-        ended = sum(message.role == "assistant" for message in prompt.messages[prompt.last_user + 1 :])
-        turns = [index for index, (user, _) in enumerate(script.turns, 1) if user == prompt.user_text]
+        ended = sum(
+            message.role == "assistant" for message in prompt.messages[prompt.last_user + 1 :]
+        )
+        turns = [
+            index for index, (user, _) in enumerate(script.turns, 1) if user == prompt.user_text
+        ]
         turn = position if position in turns else max(turns, default=0)
         for response in script.turns[turn - 1][1][ended : ended + 1] if turn else ():
             yield f"turn {turn} of {script.name}, reply {ended + 1}", response

@@ -48,16 +48,20 @@ class StubServer:
         port: Port to listen on; 0 selects a free port.
         models: Models to serve. Without `models` and `config`, the packaged models are served.
         config: YAML file of models and their replies, or a loaded configuration.
-        resolve: Function that returns the reply to a prompt. If it returns None, the stub selects the reply.
+        resolve: Function that returns the reply to a prompt. If it returns None, the stub selects
+            the reply.
         seed: Seed of generated values. Equal seeds and requests give equal responses.
         speed: Divisor of all delays: 2 halves them, 0 removes them.
-        machine: Limits of the simulated Ollama scheduler. By default, requests do not wait for each other.
-        cors: Origins of web pages that may send requests, in addition to Ollama's default origins. They are separated
-            by commas. `*` allows all pages and all host names. The default is `*`, or with `record` no origins.
-        record: Recorder that forwards each request to a real server and records the response. To create a recorder,
-            call `mochi_stub.recorder.record`.
-        load: Coroutine function that returns when a model is loaded, so that a test can end a load. It gets the
-            `load_time` of the model in seconds. By default, a load takes this time divided by `speed`.
+        machine: Limits of the simulated Ollama scheduler. By default, requests do not wait for each
+            other.
+        cors: Origins of web pages that may send requests, in addition to Ollama's default origins.
+            They are separated by commas. `*` allows all pages and all host names. The default is
+            `*`, or with `record` no origins.
+        record: Recorder that forwards each request to a real server and records the response. To
+            create a recorder, call `mochi_stub.recorder.record`.
+        load: Coroutine function that returns when a model is loaded, so that a test can end a load.
+            It gets the `load_time` of the model in seconds. By default, a load takes this time
+            divided by `speed`.
 
     Example:
         with StubServer(speed=0) as stub:
@@ -97,7 +101,10 @@ class StubServer:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def start(self) -> Self:
-        """Start the server and return it when it accepts requests. Raises OSError if the port is in use."""
+        """Start the server and return it when it accepts requests.
+
+        Raises OSError if the port is in use.
+        """
         try:
             listener = _bind(self.host, self.port)
         except OSError:
@@ -108,13 +115,18 @@ class StubServer:
         self._loop: asyncio.AbstractEventLoop = loops.new_event_loop()
         self._grace: asyncio.Future[float] = self._loop.create_future()
         running = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(listener, running), name="mochi-stub", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(listener, running), name="mochi-stub", daemon=True
+        )
         self._thread.start()
         running.wait()
         return self
 
     def stop(self, grace: float = 0.0) -> None:
-        """Stop the server and wait for its end. Replies that still run after `grace` seconds are aborted."""
+        """Stop the server and wait for its end.
+
+        Replies that still run after `grace` seconds are aborted.
+        """
         if self._thread is not None:
             if self._thread.is_alive():
                 self._loop.call_soon_threadsafe(self._grace.set_result, grace)
@@ -131,8 +143,13 @@ class StubServer:
         """Return the latest requests with their outcomes, oldest first."""
         return self._journal.exchanges()
 
-    def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float = 30) -> list[Exchange]:
-        """Return the exchanges once `condition(exchanges)` is true. Raises TimeoutError after `timeout` seconds."""
+    def wait_for(
+        self, condition: Callable[[list[Exchange]], bool], timeout: float = 30
+    ) -> list[Exchange]:
+        """Return the exchanges once `condition(exchanges)` is true.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
         return self._journal.wait_for(condition, timeout)
 
     def clear_exchanges(self) -> None:
@@ -155,7 +172,9 @@ class StubServer:
                     return resolve(prompt, self._config())
                 reply = as_reply(scripted)
                 if not prompt.choices and any(isinstance(part, Choice) for part in reply.parts):
-                    raise ValueError("this API has only one choice, so the reply must not contain a Choice")
+                    raise ValueError(
+                        "this API has only one choice, so the reply must not contain a Choice"
+                    )
                 return replace(reply, rule=reply.rule or "script")
             except Exception as error:
                 logger.exception("reply failed: model=%s", prompt.model)
@@ -163,7 +182,12 @@ class StubServer:
 
         scheduler = Scheduler(self.machine, wait=self.load or load)
         stub = Stub(
-            ModelRegistry(declared_models), resolve_reply, scheduler, scheduler.acquire, self._journal, self.seed
+            ModelRegistry(declared_models),
+            resolve_reply,
+            scheduler,
+            scheduler.acquire,
+            self._journal,
+            self.seed,
         )
         app = App(stub, self.speed, self._access, self._config)
         return self.record.app(app) if self.record else app
@@ -180,7 +204,9 @@ class StubServer:
     async def _serve(self, listener: socket.socket, running: threading.Event) -> None:
         app = self._app()
         connections: set[HttpConnection] = set()
-        server = await self._loop.create_server(lambda: HttpConnection(app, connections), sock=listener, backlog=2048)
+        server = await self._loop.create_server(
+            lambda: HttpConnection(app, connections), sock=listener, backlog=2048
+        )
         running.set()
         deadline = await self._grace + time.monotonic()
         server.close()
@@ -197,7 +223,10 @@ class StubServer:
 
 
 class ScriptedStub(StubServer):
-    """Stub server without delays that sends queued replies. If the queue is empty, it sends built-in replies."""
+    """Stub server without delays that sends queued replies.
+
+    If the queue is empty, it sends built-in replies.
+    """
 
     def __init__(self) -> None:
         super().__init__(resolve=self._next, speed=0)
@@ -208,10 +237,12 @@ class ScriptedStub(StubServer):
         return self.exchanges()
 
     def script(self, *replies: Scripted | Resolve) -> None:
-        """Queue replies for the next requests. A reply is a text, a `ToolCall`, a `Reply`, or a function.
+        """Queue replies for the next requests.
 
-        A function gets the prompt and returns a text, a `ToolCall`, a `Reply`, or None for the built-in reply. Raises
-        TypeError for other values.
+        A reply is a text, a `ToolCall`, a `Reply`, or a function.
+
+        A function gets the prompt and returns a text, a `ToolCall`, a `Reply`, or None for the
+        built-in reply. Raises TypeError for other values.
         """
         self._queue.extend([reply if callable(reply) else as_reply(reply) for reply in replies])
 
@@ -223,4 +254,6 @@ class ScriptedStub(StubServer):
 def _bind(host: str, port: int) -> socket.socket:
     if ":" not in host:
         return socket.create_server((host, port))
-    return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=socket.has_dualstack_ipv6())
+    return socket.create_server(
+        (host, port), family=socket.AF_INET6, dualstack_ipv6=socket.has_dualstack_ipv6()
+    )

@@ -1,4 +1,6 @@
-"""YAML and JSON files: parsed data, validation with Pydantic, and error messages that contain the line of a value."""
+"""YAML and JSON files: parsed data, validation with Pydantic, and error messages that contain the
+line of a value.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,22 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar, cast
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from mochi_stub.replies import shortened
 
-MTIME_RESOLUTION = 100_000_000  # nanoseconds; file changes within this time can have the same modification time
+MTIME_RESOLUTION = (
+    100_000_000  # nanoseconds; file changes within this time can have the same modification time
+)
 _T = TypeVar("_T")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")  # a name and a value
 
@@ -30,7 +41,10 @@ class ConfigError(ValueError):
 
 
 class Scalar(str):
-    """Text of a scalar as written in the file. `value` is the number, the truth value or None that it stands for."""
+    """Text of a scalar as written in the file.
+
+    `value` is the number, the truth value or None that it stands for.
+    """
 
     def __new__(cls, text: str, value: Any) -> Self:
         scalar = super().__new__(cls, text)
@@ -50,7 +64,9 @@ def plain(value: Any) -> Any:
 
 
 def wrong_key(key: str, expected: str) -> PydanticCustomError:
-    return PydanticCustomError("wrong_key", "{text}", {"text": f"{expected}, found {key!r}", "key": key})
+    return PydanticCustomError(
+        "wrong_key", "{text}", {"text": f"{expected}, found {key!r}", "key": key}
+    )
 
 
 def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
@@ -65,7 +81,10 @@ Headers: TypeAlias = Annotated["dict[str, str]", AfterValidator(_checked_headers
 
 
 class Entry(BaseModel):
-    """Base class of the mappings in a configuration. Unknown keys are refused. A null value counts as missing."""
+    """Base class of the mappings in a configuration.
+
+    Unknown keys are refused. A null value counts as missing.
+    """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -79,8 +98,14 @@ class Entry(BaseModel):
         for key in value:
             if key not in known:
                 close = get_close_matches(key, known, 1)
-                raise wrong_key(key, f"the key {close[0]}" if close else f"one of {', '.join(known)}")
-        return {key: item for key, item in value.items() if not (isinstance(item, Scalar) and item.value is None)}
+                raise wrong_key(
+                    key, f"the key {close[0]}" if close else f"one of {', '.join(known)}"
+                )
+        return {
+            key: item
+            for key, item in value.items()
+            if not (isinstance(item, Scalar) and item.value is None)
+        }
 
 
 @lru_cache
@@ -117,7 +142,10 @@ class Document:
         return ConfigError(f"{self.file}:{self._find(*path)[0]}: expected {expected}")
 
     def _find(self, *path: str | int) -> tuple[int, int, str]:
-        """Return the line of the key, the line of the value, and the key at a path. Unknown steps are skipped."""
+        """Return the line of the key, the line of the value, and the key at a path.
+
+        Unknown steps are skipped.
+        """
         node, key_line, line, name = self.root, 1, 1, ""
         for step in path:
             pairs: list[tuple[yaml.Node, yaml.Node]] = []
@@ -138,8 +166,17 @@ def _expected(error: Any, key: str) -> str:
         return f"the key {error['loc'][-1]}" + (f" in {key}" if key else "")
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
-    kinds = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list", "tuple_type": "a list"}
-    text = kinds.get(error["type"], error["msg"]).removeprefix("Input should be ").partition(", unable")[0]
+    kinds = {
+        "model_type": "a mapping",
+        "dict_type": "a mapping",
+        "list_type": "a list",
+        "tuple_type": "a list",
+    }
+    text = (
+        kinds.get(error["type"], error["msg"])
+        .removeprefix("Input should be ")
+        .partition(", unable")[0]
+    )
     text = f"a number {text}" if text.startswith(("greater", "less")) else text
     value = plain(error["input"])
     names: dict[type, str] = {dict: "a mapping", list: "a list", type(None): "nothing"}
@@ -149,7 +186,10 @@ def _expected(error: Any, key: str) -> str:
 
 @dataclass
 class WatchedFile(Generic[_T]):
-    """File that is parsed again after its content has changed. Each call of `current` checks the file's metadata."""
+    """File that is parsed again after its content has changed.
+
+    Each call of `current` checks the file's metadata.
+    """
 
     path: Path
     parse: Callable[[bytes], _T]
@@ -158,13 +198,18 @@ class WatchedFile(Generic[_T]):
     value: _T | ConfigError = field(init=False)
 
     def current(self) -> _T:
-        """Return the parsed content of the file. Raises ConfigError if the file is unreadable or invalid."""
+        """Return the parsed content of the file.
+
+        Raises ConfigError if the file is unreadable or invalid.
+        """
         try:
             if self.stamp != _stamp(os.stat(self.path)):  # noqa: PTH116  # every request does this; Path.stat is slower
                 self._read()
         except OSError as error:
             self.stamp = self.data = None
-            self.value = ConfigError(f"{self.path}:1: expected a readable file ({error.strerror or error})")
+            self.value = ConfigError(
+                f"{self.path}:1: expected a readable file ({error.strerror or error})"
+            )
         if isinstance(self.value, ConfigError):
             raise self.value
         return self.value
@@ -172,7 +217,9 @@ class WatchedFile(Generic[_T]):
     def _read(self) -> None:
         with self.path.open("rb") as file:
             status, data = os.fstat(file.fileno()), file.read()
-        self.stamp = _stamp(status) if time.time_ns() - status.st_mtime_ns > MTIME_RESOLUTION else None
+        self.stamp = (
+            _stamp(status) if time.time_ns() - status.st_mtime_ns > MTIME_RESOLUTION else None
+        )
         if data != self.data:
             try:
                 self.value = self.parse(data)
@@ -186,24 +233,40 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def parse(data: bytes, file: str) -> Document:
-    """Parse the bytes of a YAML or JSON file. `file` is its name in error messages. Raises ConfigError."""
+    """Parse the bytes of a YAML or JSON file.
+
+    `file` is its name in error messages. Raises ConfigError.
+    """
     try:
         text = data.decode("utf-8-sig")
         loader = _Loader(text)
         root = loader.get_single_node()
         return Document(file, None if root is None else loader.construct_document(root), root)
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}:{error.object.count(10, 0, error.start) + 1}: expected UTF-8") from None
+        raise ConfigError(
+            f"{file}:{error.object.count(10, 0, error.start) + 1}: expected UTF-8"
+        ) from None
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         last = data.rstrip(b"\n").count(b"\n") + 1
-        line = min(mark.line + 1, last) if mark else text.count("\n", 0, getattr(error, "position", 0)) + 1
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or " ".join(str(error).split())
+        line = (
+            min(mark.line + 1, last)
+            if mark
+            else text.count("\n", 0, getattr(error, "position", 0)) + 1
+        )
+        problem = (
+            getattr(error, "problem", None)
+            or getattr(error, "reason", None)
+            or " ".join(str(error).split())
+        )
         raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Loader that returns `Scalar`s for numbers, truth values and null. Dates and bytes remain texts."""
+    """Loader that returns `Scalar`s for numbers, truth values and null.
+
+    Dates and bytes remain texts.
+    """
 
 
 def _construct_scalar(loader: Any, node: yaml.ScalarNode) -> str:
@@ -211,7 +274,11 @@ def _construct_scalar(loader: Any, node: yaml.ScalarNode) -> str:
         value = yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
     except ValueError:  # an impossible date, such as 2026-02-30
         value = node.value
-    is_plain = value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    is_plain = (
+        value is None
+        or isinstance(value, int)
+        or (isinstance(value, float) and math.isfinite(value))
+    )
     return Scalar(node.value, value) if is_plain else str(node.value)
 
 

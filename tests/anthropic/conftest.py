@@ -23,6 +23,12 @@ def client(server: RunningServer) -> Iterator[anthropic.Anthropic]:  # noqa: F81
 
 
 @pytest.fixture
-def conversation(client: anthropic.Anthropic, stub: StubServer, request: pytest.FixtureRequest) -> Conversation:  # noqa: F811 - the fixture
-    """Return a conversation whose answers are streamed if the test is marked `STREAMED` and has the parameter True."""
+def conversation(
+    client: anthropic.Anthropic,
+    stub: StubServer,  # noqa: F811 - the fixture
+    request: pytest.FixtureRequest,
+) -> Conversation:
+    """Return a conversation whose answers are streamed if the test is marked `STREAMED` and has the
+    parameter True.
+    """
     return Conversation(client, stub, stream=getattr(request, "param", False))

@@ -15,7 +15,9 @@ if TYPE_CHECKING:  # only the worker that runs these tests imports the client
     import anthropic
     from anthropic.types import Message
 
-STREAMED = pytest.mark.parametrize("conversation", [False, True], ids=["whole", "streamed"], indirect=True)
+STREAMED = pytest.mark.parametrize(
+    "conversation", [False, True], ids=["whole", "streamed"], indirect=True
+)
 """Runs a test without and with streams: for tests of answers, not of what is sent to the model."""
 
 LOOK: Any = {"name": "look", "input_schema": {"type": "object"}}
@@ -23,7 +25,9 @@ LOOK: Any = {"name": "look", "input_schema": {"type": "object"}}
 
 @dataclass
 class Conversation:
-    """Conversation that sends requests to the Messages API; `asks` has the fields of each request."""
+    """Conversation that sends requests to the Messages API; `asks` has the fields of each
+    request.
+    """
 
     client: anthropic.Anthropic
     stub: StubServer
@@ -48,7 +52,13 @@ class Conversation:
         return answer
 
     def create(self, **asks: Any) -> Message:
-        request = {"model": "mochi", "max_tokens": 1000, "messages": self.messages, **self.asks, **asks}
+        request = {
+            "model": "mochi",
+            "max_tokens": 1000,
+            "messages": self.messages,
+            **self.asks,
+            **asks,
+        }
         if not self.stream:
             message: Message = self.client.messages.create(**request)
             return message
@@ -64,7 +74,11 @@ class Conversation:
         body = caught.value.response.json()
         assert set(body) == {"type", "error", "request_id"}, body
         assert set(body["error"]) == {"type", "message"}, body
-        assert body["request_id"] == caught.value.request_id == caught.value.response.headers["x-request-id"]
+        assert (
+            body["request_id"]
+            == caught.value.request_id
+            == caught.value.response.headers["x-request-id"]
+        )
         return caught.value
 
 
@@ -80,7 +94,12 @@ def call_of(message: Message) -> Any:
 
 
 def client_of(server: RunningServer, **credential: Any) -> anthropic.Anthropic:
-    """Return the official client, without retries. ``credential`` is an API key or another credential."""
+    """Return the official client, without retries.
+
+    ``credential`` is an API key or another credential.
+    """
     import anthropic
 
-    return anthropic.Anthropic(base_url=server.url, max_retries=0, **(credential or {"api_key": "any"}))
+    return anthropic.Anthropic(
+        base_url=server.url, max_retries=0, **(credential or {"api_key": "any"})
+    )

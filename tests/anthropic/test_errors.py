@@ -25,7 +25,9 @@ def user(content: Any) -> dict[str, Any]:
 
 def with_system(content: Any) -> dict[str, Any]:
     """Return a request in which a system message with this content follows the user message."""
-    return {"messages": [{"role": "user", "content": "Hi."}, {"role": "system", "content": content}]}
+    return {
+        "messages": [{"role": "user", "content": "Hi."}, {"role": "system", "content": content}]
+    }
 
 
 @cases(
@@ -38,14 +40,25 @@ def with_system(content: Any) -> dict[str, Any]:
         ),
         (user([]), "messages.0.content: List should have at least 1 item"),
         (user([RESULT]), "messages.0: no earlier message has a tool call with the ID 't1'"),
-        (user([{"type": "text", "text": "Hi."}, image("eA==")]), "messages.0.content.1.source: not an image"),
+        (
+            user([{"type": "text", "text": "Hi."}, image("eA==")]),
+            "messages.0.content.1.source: not an image",
+        ),
         (user([image("*")]), "messages.0.content.0.source: not an image: invalid base64"),
         (
-            user([{"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}]),
+            user(
+                [{"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}]
+            ),
             "messages.0.content.0.source.url: must be a base64 data URL of an image",
         ),
-        (user([{"type": "video", "source": {}}]), "messages.0.content.0: Input tag 'video' found using 'type'"),
-        (user([PDF]), "messages.0.content.0: this server does not support PDF input, only text and images"),
+        (
+            user([{"type": "video", "source": {}}]),
+            "messages.0.content.0: Input tag 'video' found using 'type'",
+        ),
+        (
+            user([PDF]),
+            "messages.0.content.0: this server does not support PDF input, only text and images",
+        ),
         (with_system(None), "messages.1.content"),
         (with_system(5), "messages.1.content"),
         (with_system([{"type": "image"}]), "messages.1.content"),
@@ -55,14 +68,21 @@ def with_system(content: Any) -> dict[str, Any]:
         ),
         ({"max_tokens": 0}, "max_tokens: must be at least 1, or -1 for no limit"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name: Field required"),
-        ({"tool_choice": {"type": "any"}}, "tool_choice: the request has no tools; add one to `tools`"),
-        ({"thinking": {"type": "hard"}}, "thinking.type: Input should be 'enabled', 'adaptive' or 'disabled'"),
+        (
+            {"tool_choice": {"type": "any"}},
+            "tool_choice: the request has no tools; add one to `tools`",
+        ),
+        (
+            {"thinking": {"type": "hard"}},
+            "thinking.type: Input should be 'enabled', 'adaptive' or 'disabled'",
+        ),
         (
             {
                 "model": "agent:helper",
                 "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
             },
-            "output_config.format: agents use their own tools and answer with plain text; leave out this field",
+            "output_config.format: agents use their own tools and answer with plain text; leave "
+            "out this field",
         ),
     ],
 )
@@ -82,21 +102,31 @@ def test_overflow_has_the_words_that_clients_look_for(conversation: Conversation
 @cases(
     ("body", "message"),
     [
-        ({"model": "mochi", "messages": [{"role": "user", "content": "Hi."}]}, "max_tokens: Field required"),
+        (
+            {"model": "mochi", "messages": [{"role": "user", "content": "Hi."}]},
+            "max_tokens: Field required",
+        ),
         ([], "Input should be a JSON object"),
         ("{", "The body is not valid JSON."),
     ],
 )
 def test_invalid_bodies_are_rejected(server: RunningServer, body: Any, message: str) -> None:
     content = body if isinstance(body, str) else json.dumps(body)
-    response = httpx.post(f"{server.url}/v1/messages", content=content, headers={"content-type": "application/json"})
+    response = httpx.post(
+        f"{server.url}/v1/messages", content=content, headers={"content-type": "application/json"}
+    )
     request_id = response.headers["request-id"]
     error = {"type": "invalid_request_error", "message": message}
-    assert (response.status_code, response.json()) == (400, {"type": "error", "error": error, "request_id": request_id})
+    assert (response.status_code, response.json()) == (
+        400,
+        {"type": "error", "error": error, "request_id": request_id},
+    )
 
 
 @STREAMED
-def test_unknown_models_and_paths_are_404(conversation: Conversation, server: RunningServer) -> None:
+def test_unknown_models_and_paths_are_404(
+    conversation: Conversation, server: RunningServer
+) -> None:
     for model in ("nowhere", "agent:nobody"):
         error = conversation.rejected(model=model)
         assert (error.status_code, error.type) == (404, "not_found_error")
@@ -111,8 +141,12 @@ def ollama() -> Iterator[RawOllama]:
 
 
 @pytest.fixture(scope="module")
-def raw_server(ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("raw"), ollama.url, summarization_enabled=False) as server:
+def raw_server(
+    ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    with RunningServer(
+        tmp_path_factory.mktemp("raw"), ollama.url, summarization_enabled=False
+    ) as server:
         yield server
 
 
@@ -134,13 +168,21 @@ def busy(status: str) -> bytes:
     ],
 )
 def test_error_before_the_first_token_has_a_status(
-    raw_server: RunningServer, ollama: RawOllama, stream: bool, answer: bytes, expected: tuple[int, str, str | None]
+    raw_server: RunningServer,
+    ollama: RawOllama,
+    stream: bool,
+    answer: bytes,
+    expected: tuple[int, str, str | None],
 ) -> None:
     ollama.chat = sends(answer)
     body = {"model": "raw", "max_tokens": 9, "stream": stream, **user("Hello!")}
     response = httpx.post(f"{raw_server.url}/v1/messages", json=body)
     headers = response.headers
-    assert (response.status_code, response.json()["error"]["type"], headers.get("retry-after")) == expected
+    assert (
+        response.status_code,
+        response.json()["error"]["type"],
+        headers.get("retry-after"),
+    ) == expected
 
 
 def test_later_error_is_in_the_stream(raw_server: RunningServer, ollama: RawOllama) -> None:

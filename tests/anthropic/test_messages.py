@@ -18,9 +18,16 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
 PIXEL = base64_image(PNG)
-PDF: Any = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+PDF: Any = {
+    "type": "document",
+    "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
+}
 BILLING = "x-anthropic-billing-header: cc_version=2.1.0; cch=1a2b3;"
-OTHER: Any = {"name": "other", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}
+OTHER: Any = {
+    "name": "other",
+    "input_schema": {"type": "object"},
+    "cache_control": {"type": "ephemeral"},
+}
 
 
 def image(data: str = PIXEL) -> Any:
@@ -33,8 +40,14 @@ def text(content: str) -> Any:
 
 USER: Any = {"role": "user", "content": "Hello!"}
 SYSTEM: Any = {"role": "system", "content": [{"type": "text", "text": "Be."}]}
-CALL: Any = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]}
-RESULT: Any = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "Sun."}]}
+CALL: Any = {
+    "role": "assistant",
+    "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}],
+}
+RESULT: Any = {
+    "role": "user",
+    "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "Sun."}],
+}
 ANSWER: Any = {"role": "assistant", "content": "Yes."}
 
 
@@ -54,7 +67,10 @@ def test_answer_is_a_message(conversation: Conversation) -> None:
     )
     assert text_of(answer).endswith("Hello!")
     assert min(answer.usage.input_tokens, answer.usage.output_tokens) > 0
-    assert (answer.usage.cache_read_input_tokens, answer.usage.cache_creation_input_tokens) == (None, 0)
+    assert (answer.usage.cache_read_input_tokens, answer.usage.cache_creation_input_tokens) == (
+        None,
+        0,
+    )
 
 
 def test_options_are_sent_to_ollama(conversation: Conversation) -> None:
@@ -72,7 +88,13 @@ def test_options_are_sent_to_ollama(conversation: Conversation) -> None:
     )
     (body,) = conversation.sent
     assert body["options"].pop("num_ctx") >= 8192
-    assert body["options"] == {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "stop": ["END"], "num_predict": 20}
+    assert body["options"] == {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 7,
+        "stop": ["END"],
+        "num_predict": 20,
+    }
     assert (body["think"], body["format"]) == ("max", schema)
 
 
@@ -86,7 +108,9 @@ def test_options_are_sent_to_ollama(conversation: Conversation) -> None:
         ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}, "low"),
     ],
 )
-def test_model_thinks_only_if_thinking_is_enabled(conversation: Conversation, asks: Any, think: object) -> None:
+def test_model_thinks_only_if_thinking_is_enabled(
+    conversation: Conversation, asks: Any, think: object
+) -> None:
     answer = conversation.send_message(instruct(words(2), reasoning=3), **asks)
     assert conversation.sent[-1]["think"] == think
     assert [block.type for block in answer.content] == (["thinking", "text"] if think else ["text"])
@@ -94,7 +118,9 @@ def test_model_thinks_only_if_thinking_is_enabled(conversation: Conversation, as
 
 @STREAMED
 def test_thinking_blocks_are_accepted_in_the_next_request(conversation: Conversation) -> None:
-    answer = conversation.send_message(instruct(words(2), reasoning=3), thinking={"type": "adaptive"})
+    answer = conversation.send_message(
+        instruct(words(2), reasoning=3), thinking={"type": "adaptive"}
+    )
     block: Any = answer.content[0]
     assert block.signature
     assert "lorem" in block.thinking
@@ -115,11 +141,24 @@ def test_client_tools_are_called_by_client(conversation: Conversation) -> None:
     call = call_of(answer)
     assert (call.name, call.input) == ("look", {"at": "sky"})
 
-    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "blue"}]}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": call.id,
+        "content": [{"type": "text", "text": "blue"}],
+    }
     assert conversation.send_message([result]).stop_reason == "end_turn"
     request, answered = conversation.sent[-1]["messages"][-2:]
-    assert request["tool_calls"][0]["function"] == {"index": 0, "name": "look", "arguments": {"at": "sky"}}
-    assert answered == {"role": "tool", "content": "blue", "tool_name": "look", "tool_call_id": call.id}
+    assert request["tool_calls"][0]["function"] == {
+        "index": 0,
+        "name": "look",
+        "arguments": {"at": "sky"},
+    }
+    assert answered == {
+        "role": "tool",
+        "content": "blue",
+        "tool_name": "look",
+        "tool_call_id": call.id,
+    }
     assert offered(conversation.sent[-1]) == ["look", "other"]
 
 
@@ -132,16 +171,22 @@ def test_client_tools_are_called_by_client(conversation: Conversation) -> None:
         ({"type": "tool", "name": "other"}, ["other"]),
     ],
 )
-def test_tools_are_offered_as_chosen(conversation: Conversation, choice: Any, names: list[str]) -> None:
+def test_tools_are_offered_as_chosen(
+    conversation: Conversation, choice: Any, names: list[str]
+) -> None:
     text = instruct(calls("other"), words(1)) if names else "Hello!"
     answer = conversation.send_message(text, tools=[LOOK, OTHER], tool_choice=choice)
-    assert [block.name for block in answer.content if block.type == "tool_use"] == ["other"][: len(names)]
+    assert [block.name for block in answer.content if block.type == "tool_use"] == ["other"][
+        : len(names)
+    ]
     assert offered(conversation.sent[-1]) == names
 
 
 def test_parallel_tool_use_can_be_disabled(conversation: Conversation) -> None:
     choice = {"type": "auto", "disable_parallel_tool_use": True}
-    answer = conversation.send_message(instruct(calls("look", "other")), tools=[LOOK, OTHER], tool_choice=choice)
+    answer = conversation.send_message(
+        instruct(calls("look", "other")), tools=[LOOK, OTHER], tool_choice=choice
+    )
     assert call_of(answer).name == "look"
 
 
@@ -158,7 +203,11 @@ def test_provider_tools_are_left_out_with_a_notice(conversation: Conversation) -
         ],
     }
     if conversation.stream:
-        ends = [e for e in conversation.client.messages.create(stream=True, **request) if e.type == "message_delta"]
+        ends = [
+            e
+            for e in conversation.client.messages.create(stream=True, **request)
+            if e.type == "message_delta"
+        ]
     else:
         ends = [conversation.client.messages.create(**request)]
     ending: Any = ends[0]
@@ -172,12 +221,16 @@ def test_provider_tools_are_left_out_with_a_notice(conversation: Conversation) -
 def test_server_tools_run_on_server(conversation: Conversation) -> None:
     conversation.asks = {"extra_headers": {"X-Mochi-Tools": "add, note"}}
     answer = conversation.send_message(instruct(words(1), calls("add", a=1, b=2), words(2)))
-    assert [block.type for block in answer.content] == ["text", "text"], "one block for each answer of the model"
+    assert [block.type for block in answer.content] == ["text", "text"], (
+        "one block for each answer of the model"
+    )
     assert conversation.sent[-1]["messages"][-1]["content"] == "3.0"
 
 
 @cases(("policy", "result"), [(None, "denied"), ("never_confirm", "Noted.")])
-def test_call_that_needs_approval_is_denied(conversation: Conversation, policy: str | None, result: str) -> None:
+def test_call_that_needs_approval_is_denied(
+    conversation: Conversation, policy: str | None, result: str
+) -> None:
     headers = {"X-Mochi-Tools": "note"} | ({"X-Mochi-Tool-Policy": policy} if policy else {})
     conversation.send_message(instruct(calls("note", text="x"), words(2)), extra_headers=headers)
     assert result in conversation.sent[-1]["messages"][-1]["content"]
@@ -186,7 +239,9 @@ def test_call_that_needs_approval_is_denied(conversation: Conversation, policy: 
 @STREAMED
 def test_agent_thinks_and_answers(conversation: Conversation, data_dir: Path) -> None:
     before = stored(data_dir)
-    answer = conversation.send_message(instruct(words(2), calls("look"), words(3), label="A"), model="agent:helper")
+    answer = conversation.send_message(
+        instruct(words(2), calls("look"), words(3), label="A"), model="agent:helper"
+    )
     assert answer.model == "agent:helper"
     assert {block.type for block in answer.content} == {"thinking", "text"}
     assert "A lorem" in text_of(answer)
@@ -197,11 +252,22 @@ def test_consecutive_messages_of_a_role_are_merged(conversation: Conversation) -
     conversation.messages = [
         {"role": "user", "content": "One."},
         {"role": "assistant", "content": [{"type": "text", "text": "Two."}]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "is_error": True}]},
-        {"role": "user", "content": [{"type": "text", "text": "Three."}, {"type": "text", "text": "Four."}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "t1", "is_error": True}],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "Three."}, {"type": "text", "text": "Four."}],
+        },
     ]
-    conversation.send_message("Five.", system=[{"type": "text", "text": "Be brief."}, {"type": "text", "text": "Hm."}])
+    conversation.send_message(
+        "Five.", system=[{"type": "text", "text": "Be brief."}, {"type": "text", "text": "Hm."}]
+    )
     sent = [(message["role"], message["content"]) for message in conversation.sent[-1]["messages"]]
     assert sent == [
         ("system", "Be brief.\nHm."),
@@ -225,14 +291,23 @@ def test_consecutive_messages_of_a_role_are_merged(conversation: Conversation) -
                 ("system", "Be brief."),
             ],
         ),
-        ([USER, SYSTEM, SYSTEM, USER], [("user", "Hello!"), ("system", "Be.\nBe."), ("user", "Hello!")]),
+        (
+            [USER, SYSTEM, SYSTEM, USER],
+            [("user", "Hello!"), ("system", "Be.\nBe."), ("user", "Hello!")],
+        ),
         (
             [USER, {"role": "system", "content": [text("a"), text("b")]}],
             [("user", "Hello!"), ("system", "a\nb")],
         ),
         (
             [USER, CALL, SYSTEM, RESULT, USER],
-            [("user", "Hello!"), ("assistant", ""), ("system", "Be."), ("tool", "Sun."), ("user", "Hello!")],
+            [
+                ("user", "Hello!"),
+                ("assistant", ""),
+                ("system", "Be."),
+                ("tool", "Sun."),
+                ("user", "Hello!"),
+            ],
         ),
     ],
 )
@@ -264,23 +339,39 @@ def test_agent_gets_the_user_message_before_instructions(conversation: Conversat
         (f"Be kind.\n{BILLING}", [f"Be kind.\n{BILLING}"]),
     ],
 )
-def test_billing_line_is_not_sent_to_the_model(conversation: Conversation, system: Any, sent: list[str]) -> None:
+def test_billing_line_is_not_sent_to_the_model(
+    conversation: Conversation, system: Any, sent: list[str]
+) -> None:
     conversation.send_message("Hello!", system=system)
     messages = conversation.sent[-1]["messages"]
     assert [message["content"] for message in messages if message["role"] == "system"] == sent
 
 
 def test_documents_of_the_past_become_notes(conversation: Conversation) -> None:
-    plain = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Plain."}}
+    plain = {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "Plain."},
+    }
     conversation.messages = [
         {"role": "user", "content": [text("Read."), PDF]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [text("See."), PDF]}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": [text("See."), PDF]}
+            ],
+        },
         {"role": "assistant", "content": "Yes."},
     ]
     answer: Any = conversation.send_message([text("And this?"), plain])
     asked, _, seen, _, last = conversation.sent[-1]["messages"]
-    assert (asked["content"], seen["content"]) == (f"Read.\n{HIDDEN_DOCUMENT}", f"See.\n{HIDDEN_DOCUMENT}")
+    assert (asked["content"], seen["content"]) == (
+        f"Read.\n{HIDDEN_DOCUMENT}",
+        f"See.\n{HIDDEN_DOCUMENT}",
+    )
     assert last["content"] == "And this?\nPlain."
     assert [notice["code"] for notice in answer.mochi["notices"]] == ["DOCUMENT_LEFT_OUT"]
 
@@ -289,8 +380,14 @@ def test_tool_reference_names_a_tool_that_was_found(conversation: Conversation) 
     found = {"type": "tool_reference", "tool_name": "look"}
     conversation.messages = [
         {"role": "user", "content": "Search."},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "other", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [found]}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t1", "name": "other", "input": {}}],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [found]}],
+        },
     ]
     conversation.create(tools=[LOOK | {"defer_loading": True}, OTHER])
     assert conversation.sent[-1]["messages"][-1]["content"] == "The tool 'look' is available."
@@ -301,10 +398,19 @@ def test_images_are_sent_to_the_model(conversation: Conversation) -> None:
     url = {"type": "image", "source": {"type": "url", "url": f"data:image/png;base64,{PIXEL}"}}
     conversation.messages = [
         {"role": "user", "content": "Look."},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}],
+        },
     ]
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "Seen."}, image()]}
-    conversation.send_message([result, {"type": "text", "text": "What is this?"}, url], model="echo")
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "content": [{"type": "text", "text": "Seen."}, image()],
+    }
+    conversation.send_message(
+        [result, {"type": "text", "text": "What is this?"}, url], model="echo"
+    )
     *_, seen, asked = conversation.sent[-1]["messages"]
     assert (seen["role"], seen["content"], seen["images"]) == ("tool", "Seen.", [PIXEL])
     assert (asked["role"], asked["content"], asked["images"]) == ("user", "What is this?", [PIXEL])
@@ -312,22 +418,41 @@ def test_images_are_sent_to_the_model(conversation: Conversation) -> None:
 
 def test_events_of_a_stream_are_in_order(client: Any) -> None:
     text = instruct(words(2), calls("look", at="sky"), reasoning=2)
-    request: Any = {"model": "mochi", "max_tokens": 100, "messages": [{"role": "user", "content": text}]}
+    request: Any = {
+        "model": "mochi",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": text}],
+    }
     response = client.messages.with_raw_response.create(
         stream=True, tools=[LOOK], thinking={"type": "adaptive"}, **request
     )
     lines = list(response.http_response.iter_lines())
     names = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
-    events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    events = [
+        json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")
+    ]
     assert names == [event["type"] for event in events]
     assert names[:2] == ["message_start", "ping"]
     assert names[-2:] == ["message_delta", "message_stop"]
     start = events[0]["message"]
-    assert (start["content"], start["stop_reason"], start["usage"]["output_tokens"]) == ([], None, 0)
-    blocks = [(event["index"], event["content_block"]["type"]) for event in events if "content_block" in event]
+    assert (start["content"], start["stop_reason"], start["usage"]["output_tokens"]) == (
+        [],
+        None,
+        0,
+    )
+    blocks = [
+        (event["index"], event["content_block"]["type"])
+        for event in events
+        if "content_block" in event
+    ]
     assert blocks == [(0, "thinking"), (1, "text"), (2, "tool_use")]
     kinds = [event["delta"]["type"] for event in events if event["type"] == "content_block_delta"]
-    assert list(dict.fromkeys(kinds)) == ["thinking_delta", "signature_delta", "text_delta", "input_json_delta"]
+    assert list(dict.fromkeys(kinds)) == [
+        "thinking_delta",
+        "signature_delta",
+        "text_delta",
+        "input_json_delta",
+    ]
     assert response.headers["content-type"].startswith("text/event-stream")
     assert response.headers["request-id"] == response.headers["x-request-id"]
 
@@ -335,7 +460,9 @@ def test_events_of_a_stream_are_in_order(client: Any) -> None:
 def test_count_tokens_estimates_the_prompt(client: Any) -> None:
     def count(text: str, **asks: Any) -> int:
         messages: Any = [{"role": "user", "content": text}]
-        tokens: int = client.messages.count_tokens(model="mochi", messages=messages, **asks).input_tokens
+        tokens: int = client.messages.count_tokens(
+            model="mochi", messages=messages, **asks
+        ).input_tokens
         return tokens
 
     short, long = count("Hello!"), count("Hello! " * 1000)
@@ -352,7 +479,9 @@ def test_count_tokens_estimates_the_prompt(client: Any) -> None:
 
 def test_count_tokens_counts_images_only_if_the_model_sees_them(client: Any) -> None:
     messages: Any = [{"role": "user", "content": [image()]}]
-    blind, seeing = (client.messages.count_tokens(model=model, messages=messages) for model in ("mochi", "echo"))
+    blind, seeing = (
+        client.messages.count_tokens(model=model, messages=messages) for model in ("mochi", "echo")
+    )
     assert blind.input_tokens < 100 < seeing.input_tokens
 
 
@@ -360,17 +489,26 @@ def test_count_tokens_rejects_an_unknown_model(client: Any) -> None:
     import anthropic
 
     with pytest.raises(anthropic.NotFoundError):
-        client.messages.count_tokens(model="nowhere", messages=[{"role": "user", "content": "Hello!"}])
+        client.messages.count_tokens(
+            model="nowhere", messages=[{"role": "user", "content": "Hello!"}]
+        )
 
 
 def test_both_key_headers_are_accepted(tmp_path: Path, stub: StubServer) -> None:
     import anthropic
 
     with RunningServer(tmp_path, stub.url, api_keys=("right",)) as server:
-        request: Any = {"model": "mochi", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello!"}]}
+        request: Any = {
+            "model": "mochi",
+            "max_tokens": 9,
+            "messages": [{"role": "user", "content": "Hello!"}],
+        }
         for credential in ("api_key", "auth_token"):  # headers `x-api-key` and `Authorization`
             with client_of(server, **{credential: "right"}) as client:
                 assert client.messages.create(**request).content
-        with client_of(server, api_key="wrong") as client, pytest.raises(anthropic.AuthenticationError) as caught:
+        with (
+            client_of(server, api_key="wrong") as client,
+            pytest.raises(anthropic.AuthenticationError) as caught,
+        ):
             client.messages.create(**request)
         assert caught.value.response.json()["error"]["type"] == "authentication_error"

@@ -37,13 +37,24 @@ def test_session_has_the_conversation(conversation: Conversation, api: Api, sess
     conversation.asks["tools"] = [LOOK]
     first = conversation.send_message("One.")
     call = call_of(conversation.send_message(instruct(calls("look", at="sky"), words(2))))
-    last = conversation.send_message([{"type": "tool_result", "tool_use_id": call.id, "content": "blue"}])
+    last = conversation.send_message(
+        [{"type": "tool_result", "tool_use_id": call.id, "content": "blue"}]
+    )
     stored = contents(api, session)
-    assert [role for role, _ in stored] == ["user", "assistant", "user", "assistant", "tool", "assistant"]
+    assert [role for role, _ in stored] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert [stored[1][1], stored[4][1], stored[5][1]] == [text_of(first), "blue", text_of(last)]
 
 
-def test_client_can_send_only_what_is_new(conversation: Conversation, api: Api, session: str) -> None:
+def test_client_can_send_only_what_is_new(
+    conversation: Conversation, api: Api, session: str
+) -> None:
     conversation.asks["tools"] = [LOOK]
     conversation.send_message("One.")
     conversation.messages.clear()
@@ -55,7 +66,9 @@ def test_client_can_send_only_what_is_new(conversation: Conversation, api: Api, 
     assert len(conversation.sent[-1]["messages"]) == 6, "the instructions are not stored"
 
 
-def test_system_message_counts_for_one_request(conversation: Conversation, api: Api, session: str) -> None:
+def test_system_message_counts_for_one_request(
+    conversation: Conversation, api: Api, session: str
+) -> None:
     system: Any = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
     conversation.create(messages=[{"role": "user", "content": "One."}, system])
     assert [m["role"] for m in conversation.sent[-1]["messages"]] == ["system", "user"]
@@ -64,7 +77,9 @@ def test_system_message_counts_for_one_request(conversation: Conversation, api: 
     assert [role for role, _ in contents(api, session)] == ["user", "assistant"] * 2
 
 
-def test_system_message_follows_the_prompt_of_the_session(conversation: Conversation, api: Api) -> None:
+def test_system_message_follows_the_prompt_of_the_session(
+    conversation: Conversation, api: Api
+) -> None:
     session = api.create_session("mochi", system_prompt="Be kind.")["session_id"]
     brief = {"role": "system", "content": "Be brief."}
     messages = [{"role": "user", "content": "Hello!"}, brief]
@@ -74,34 +89,51 @@ def test_system_message_follows_the_prompt_of_the_session(conversation: Conversa
     assert contents(api, session)[:2] == [("system", "Be kind."), ("user", "Hello!")]
 
 
-def test_tool_result_before_a_system_message_continues(conversation: Conversation, api: Api, session: str) -> None:
+def test_tool_result_before_a_system_message_continues(
+    conversation: Conversation, api: Api, session: str
+) -> None:
     conversation.asks["tools"] = [LOOK]
     call = call_of(conversation.send_message(instruct(calls("look"), words(2))))
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "blue"}
     later = [{"role": "user", "content": [result]}, {"role": "system", "content": "s"}]
     conversation.create(messages=[*conversation.messages, *later])
-    assert [role for role, _ in contents(api, session)] == ["user", "assistant", "tool", "assistant"]
+    assert [role for role, _ in contents(api, session)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
 
 
-def test_image_of_a_tool_result_is_stored(conversation: Conversation, api: Api, session: str) -> None:
+def test_image_of_a_tool_result_is_stored(
+    conversation: Conversation, api: Api, session: str
+) -> None:
     conversation.asks["tools"] = [LOOK]
     call = call_of(conversation.send_message(instruct(calls("look"), words(2))))
-    conversation.send_message([{"type": "tool_result", "tool_use_id": call.id, "content": [image()]}])
+    conversation.send_message(
+        [{"type": "tool_result", "tool_use_id": call.id, "content": [image()]}]
+    )
     conversation.send_message("And now?")
     (result,) = [message for message in api.messages(session) if message["role"] == "tool"]
     assert (result["content"], len(result["images"])) == ("", 1)
-    (sent,) = [message for message in conversation.sent[-1]["messages"] if message["role"] == "tool"]
+    (sent,) = [
+        message for message in conversation.sent[-1]["messages"] if message["role"] == "tool"
+    ]
     assert (sent["content"], sent.get("images")) == (HIDDEN_IMAGES, None)
 
 
 @STREAMED
-def test_repeated_key_returns_the_stored_answer(conversation: Conversation, api: Api, session: str) -> None:
+def test_repeated_key_returns_the_stored_answer(
+    conversation: Conversation, api: Api, session: str
+) -> None:
     headers = {"X-Mochi-Session": session, "Idempotency-Key": "k1"}
     conversation.messages = [{"role": "user", "content": "Hello!"}]
     first, second = (conversation.create(extra_headers=headers) for _ in range(2))
     assert first.content == second.content
     assert len(api.messages(session)) == 2
-    error = conversation.rejected(extra_headers=headers, messages=[{"role": "user", "content": "Other."}])
+    error = conversation.rejected(
+        extra_headers=headers, messages=[{"role": "user", "content": "Other."}]
+    )
     assert (error.status_code, error.type) == (400, "invalid_request_error")
 
 
@@ -109,12 +141,18 @@ def test_repeated_key_returns_the_stored_answer(conversation: Conversation, api:
     ("messages", "message"),
     [
         (
-            [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "blue"}]}],
+            [
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "blue"}],
+                }
+            ],
             "messages.0: the session has no tool call with the ID 't1'",
         ),
         (
             [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
-            "messages.1: the last message must be a user message or the result of a pending tool call",
+            "messages.1: the last message must be a user message or the result of a pending tool "
+            "call",
         ),
         ([{"role": "user", "content": " "}], "messages.0: the user's message must not be blank"),
     ],
@@ -122,7 +160,9 @@ def test_repeated_key_returns_the_stored_answer(conversation: Conversation, api:
 def test_messages_without_news_are_rejected(
     conversation: Conversation, session: str, messages: Any, message: str
 ) -> None:
-    error: Any = conversation.rejected(messages=messages, extra_headers={"X-Mochi-Session": session})
+    error: Any = conversation.rejected(
+        messages=messages, extra_headers={"X-Mochi-Session": session}
+    )
     assert (error.status_code, error.body["error"]["message"]) == (400, message)
 
 

@@ -1,4 +1,6 @@
-"""Agents over HTTP: discovery, calls as one tool, planning and acting in the event stream, and stored sessions."""
+"""Agents over HTTP: discovery, calls as one tool, planning and acting in the event stream, and
+stored sessions.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -41,7 +43,9 @@ def shared_stub() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server with the agents `helper` and `other`."""
     data_dir = tmp_path_factory.mktemp("agents")
     for name in ("helper", "other"):
@@ -55,7 +59,10 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
 def slow_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A client of a server with the agent `helper`, whose models answer slowly."""
     write_agent(data_dir := tmp_path_factory.mktemp("slow"))
-    with StubServer(speed=1) as stub, RunningServer(data_dir, stub.url, summarization_enabled=False) as server:
+    with (
+        StubServer(speed=1) as stub,
+        RunningServer(data_dir, stub.url, summarization_enabled=False) as server,
+    ):
         yield server.client
 
 
@@ -72,7 +79,11 @@ def session_with(api: Api, policy: str = "never_confirm", *agents: str, **fields
     """Create a session that may call agents."""
     enabled = {"enabled_agents": list(agents or ["helper"])}
     settings = {"tools": fields.pop("tools", []), "execution_policy": policy}
-    return str(api.create_session("mochi", agent_settings=enabled, tool_settings=settings, **fields)["session_id"])
+    return str(
+        api.create_session("mochi", agent_settings=enabled, tool_settings=settings, **fields)[
+            "session_id"
+        ]
+    )
 
 
 def event_types(events: list[Event]) -> list[str]:
@@ -95,7 +106,9 @@ def agent_chat(api: Api, session_id: str) -> list[dict[str, Any]]:
 
 def agent_session_ids(api: Api, session_id: str) -> set[str]:
     """Return the ids of the agent sessions that the tool results of a session name."""
-    results = [message["content"] for message in api.messages(session_id) if message["role"] == "tool"]
+    results = [
+        message["content"] for message in api.messages(session_id) if message["role"] == "tool"
+    ]
     return {result.split()[2] for result in results if result.startswith("Session ID: ")}
 
 
@@ -112,11 +125,14 @@ def test_event_sequence_follows_specification(api: Api, data_dir: Path) -> None:
 
     assert event_types(events) == [kind for i, kind in enumerate(ACTING) if i not in (1, 2)]
     (start,), (called,), (result,), (complete,) = (
-        data_of_type(events, f"agent_{kind}") for kind in ("start", "tool_call", "tool_result", "complete")
+        data_of_type(events, f"agent_{kind}")
+        for kind in ("start", "tool_call", "tool_result", "complete")
     )
     chat_id, call_id = start["agent_session_id"], api.messages(session_id)[1]["tool_calls"][0]["id"]
     ours = {"agent_name": "helper", "agent_session_id": chat_id, "parent_call_id": call_id}
-    assert all(event.data | ours == event.data for event in events if event.type.startswith("agent_"))
+    assert all(
+        event.data | ours == event.data for event in events if event.type.startswith("agent_")
+    )
     assert start["instruction"] == instruct(*does, label="A")
     assert (called["tool_name"], called["arguments"]) == ("note", {"text": "hi"})
     assert (result["tool_name"], result["success"], result["result"]) == ("note", True, "Noted.")
@@ -124,41 +140,73 @@ def test_event_sequence_follows_specification(api: Api, data_dir: Path) -> None:
     assert complete["output"].splitlines()[0] == f"Session ID: {chat_id}"
     assert text_of(events).startswith("M ")
     assert notes(data_dir) == ["hi"]
-    assert roles(agent_chat(api, chat_id)) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
+    assert roles(agent_chat(api, chat_id)) == [
+        "system",
+        "user",
+        "assistant",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
 
 
 def test_agent_session_stores_that_its_window_grew(api: Api) -> None:
-    session_id = api.create_session("mochi-long", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    session_id = api.create_session("mochi-long", agent_settings={"enabled_agents": ["helper"]})[
+        "session_id"
+    ]
     events = api.stream_message(session_id, nested(delegate(words(600), words(2)), words(3)))
     chat_id = data_of_type(events, "agent_complete")[0]["session_id"]
     config = api.ok(api.http.get(f"/agents/chats/{chat_id}"))["context_window_config"]
     assert (config["current_window"], config["last_adjustment"]) == (16384, "usage_threshold")
-    assert [(e["window"], e["reason"]) for e in config["adjustment_history"]] == [(16384, "usage_threshold")]
+    assert [(e["window"], e["reason"]) for e in config["adjustment_history"]] == [
+        (16384, "usage_threshold")
+    ]
 
 
 def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -> None:
     session_id = session_with(api)
-    events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
+    events = api.stream_message(
+        session_id, nested(delegate(words(3), calls("look"), words(2)), words(3))
+    )
     assert event_types(events) == ACTING
     complete = data_of_type(events, "agent_complete")[0]
 
     user, asking, result, answer = api.messages(session_id)
-    assert [m["role"] for m in (user, asking, result, answer)] == ["user", "assistant", "tool", "assistant"]
-    assert (result["tool_name"], result["content"], result["success"]) == ("agent", complete["output"], True)
+    assert [m["role"] for m in (user, asking, result, answer)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert (result["tool_name"], result["content"], result["success"]) == (
+        "agent",
+        complete["output"],
+        True,
+    )
     assert result["tool_call_id"] == asking["tool_calls"][0]["id"]
 
     chat = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))
     assert (chat["agent_name"], chat["model"], chat["message_count"]) == ("helper", "mochi", 6)
     assert chat["context_window_config"]["current_window"] == 8192
     system, instruction, plan, acting, looked, end = chat["messages"]
-    assert roles(chat["messages"]) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
+    assert roles(chat["messages"]) == [
+        "system",
+        "user",
+        "assistant",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert (system["content"], instruction["content"]) == (
         "You are helper.",
         data_of_type(events, "agent_start")[0]["instruction"],
     )
     assert "".join(e["content"] for e in data_of_type(events, "agent_planning")) == plan["content"]
     assert "tool_calls" not in plan
-    assert (acting["tool_calls"][0]["id"], looked["content"]) == (looked["tool_call_id"], "Nothing to see.")
+    assert (acting["tool_calls"][0]["id"], looked["content"]) == (
+        looked["tool_call_id"],
+        "Nothing to see.",
+    )
     assert complete["output"].endswith(end["content"])
     assert instruction["content"] not in complete["output"]
 
@@ -167,7 +215,13 @@ def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -
     assert "tools" not in planning
     assert planning["messages"][-1]["content"].startswith("Plan first")
     for body in executing:
-        assert {tool["function"]["name"] for tool in body["tools"]} == {"note", "look", "much", "wait", "agent"}
+        assert {tool["function"]["name"] for tool in body["tools"]} == {
+            "note",
+            "look",
+            "much",
+            "wait",
+            "agent",
+        }
         assert body["messages"][-1]["role"] == "user"
         assert body["messages"][-1]["content"].startswith("Now carry out your plan")
     assert roles(after["messages"]) == ["user", "assistant", "tool"]
@@ -176,7 +230,9 @@ def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -
 
 def test_collected_turn_lists_agent_call_once(api: Api) -> None:
     session_id = session_with(api)
-    answer = api.send_message(session_id, nested(delegate(words(2), calls("look"), words(2)), words(3)))
+    answer = api.send_message(
+        session_id, nested(delegate(words(2), calls("look"), words(2)), words(3))
+    )
     (call,) = answer["tool_calls_executed"]
     assert (call["tool_name"], call["call_index"], call["success"]) == ("agent", 0, True)
     assert call["arguments"]["agent"] == "helper"
@@ -188,7 +244,9 @@ def test_collected_turn_lists_agent_call_once(api: Api) -> None:
 
 def test_next_turn_of_each_session_works(api: Api, data_dir: Path) -> None:
     session_id = session_with(api)
-    first = api.stream_message(session_id, nested(delegate(calls("note", text="one"), words(2)), words(2)))
+    first = api.stream_message(
+        session_id, nested(delegate(calls("note", text="one"), words(2)), words(2))
+    )
     chat_id = data_of_type(first, "agent_complete")[0]["session_id"]
     assert api.send_message(session_id, "And now?")["message"]["content"]
 
@@ -196,7 +254,10 @@ def test_next_turn_of_each_session_works(api: Api, data_dir: Path) -> None:
     second = api.stream_message(session_id, nested(again, words(2)))
 
     assert data_of_type(second, "agent_start")[0]["agent_session_id"] == chat_id
-    assert roles(agent_chat(api, chat_id)) == ["system", *["user", "assistant", "assistant", "tool", "assistant"] * 2]
+    assert roles(agent_chat(api, chat_id)) == [
+        "system",
+        *["user", "assistant", "assistant", "tool", "assistant"] * 2,
+    ]
     output = data_of_type(second, "agent_complete")[0]["output"]
     assert output.count("Calls note") == 1
     assert notes(data_dir) == ["one", "two"]
@@ -204,7 +265,9 @@ def test_next_turn_of_each_session_works(api: Api, data_dir: Path) -> None:
 
 
 def pending_calls(api: Api, session_id: str) -> list[dict[str, Any]]:
-    calls: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    calls: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))[
+        "confirmations"
+    ]
     return calls
 
 
@@ -213,7 +276,9 @@ def decide(api: Api, session_id: str, event: Event, **decision: Any) -> None:
     api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=body))
 
 
-def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, data_dir: Path) -> None:
+def test_two_calls_continue_one_agent_session(
+    api: Api, server: RunningServer, data_dir: Path
+) -> None:
     session_id, other = session_with(api, "always_confirm"), server.api()
     begun = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     chat_id = data_of_type(begun, "agent_complete")[0]["session_id"]
@@ -230,7 +295,13 @@ def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, d
                 assert event.data["agent_name"] == "helper"
                 (waiting,) = pending_calls(other, session_id)
                 assert waiting["agent_name"] == "helper"
-                decide(other, session_id, event, approved=event.data["arguments"]["text"] == "yes", reason="So be it.")
+                decide(
+                    other,
+                    session_id,
+                    event,
+                    approved=event.data["arguments"]["text"] == "yes",
+                    reason="So be it.",
+                )
     begin = ["agent_start", "tool_call_confirmation_required"]
     end = ["agent_tool_result", "agent_execution", "agent_complete"]
     assert [kind for kind in event_types(events) if kind != "agent_planning"] == [
@@ -243,16 +314,23 @@ def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, d
         "message_complete",
         "done",
     ]
-    assert [r["error_code"] for r in data_of_type(events, "agent_tool_result")] == [None, "TOOL_EXECUTION_DENIED"]
+    assert [r["error_code"] for r in data_of_type(events, "agent_tool_result")] == [
+        None,
+        "TOOL_EXECUTION_DENIED",
+    ]
     assert notes(data_dir) == ["yes"]
     tools = [m for m in agent_chat(api, chat_id) if m["role"] == "tool"]
     assert [(m["success"], m["decided_by"]) for m in tools] == [(True, "user"), (False, "user")]
     assert "So be it." in tools[1]["content"]
-    assert [m["tool_name"] for m in api.messages(session_id) if m["role"] == "tool"] == ["agent"] * 3
+    assert [m["tool_name"] for m in api.messages(session_id) if m["role"] == "tool"] == [
+        "agent"
+    ] * 3
     assert api.send_message(session_id, "And now?")["message"]["content"]
 
 
-def test_session_approval_applies_to_one_agent(api: Api, server: RunningServer, data_dir: Path) -> None:
+def test_session_approval_applies_to_one_agent(
+    api: Api, server: RunningServer, data_dir: Path
+) -> None:
     session_id, deciding = session_with(api, "always_confirm", "helper", "other"), server.api()
     noting = (calls("note", text="x"), words(1))
     message = nested(delegate(*noting), delegate(*noting, agent="other"), words(2))
@@ -270,19 +348,25 @@ def test_session_approval_applies_to_one_agent(api: Api, server: RunningServer, 
 
 def test_confirm_destructive_uses_marks_of_agent(api: Api) -> None:
     session_id = session_with(api, "confirm_destructive")
-    answer = api.send_message(session_id, nested(delegate(calls("look"), calls("note", text="x"), words(2)), words(2)))
+    answer = api.send_message(
+        session_id, nested(delegate(calls("look"), calls("note", text="x"), words(2)), words(2))
+    )
     assert answer["tool_calls_executed"][0]["success"] is True
     (chat_id,) = agent_session_ids(api, session_id)
     tools = [m for m in agent_chat(api, chat_id) if m["role"] == "tool"]
     assert [m.get("error_code") for m in tools] == [None, "TOOL_EXECUTION_DENIED"]
 
 
-def test_collected_turn_waits_for_approval_of_agent_tool(api: Api, server: RunningServer, data_dir: Path) -> None:
+def test_collected_turn_waits_for_approval_of_agent_tool(
+    api: Api, server: RunningServer, data_dir: Path
+) -> None:
     session_id = session_with(api, "always_confirm")
     message = nested(delegate(calls("note", text="waited"), words(2)), words(2))
     answers: list[dict[str, Any]] = []
     asking = threading.Thread(
-        target=lambda: answers.append(api.send_message(session_id, message, wait_for_confirmation=True))
+        target=lambda: answers.append(
+            api.send_message(session_id, message, wait_for_confirmation=True)
+        )
     )
     asking.start()
     other = server.api()
@@ -295,7 +379,9 @@ def test_collected_turn_waits_for_approval_of_agent_tool(api: Api, server: Runni
 
 def test_event_has_full_output_and_model_gets_shortened_one(api: Api) -> None:
     session_id = session_with(api)
-    events = api.stream_message(session_id, nested(delegate(calls("much"), calls("much"), words(2)), words(2)))
+    events = api.stream_message(
+        session_id, nested(delegate(calls("much"), calls("much"), words(2)), words(2))
+    )
     output = data_of_type(events, "agent_complete")[0]["output"]
     result = api.messages(session_id)[2]["content"]
     assert len(output) > 2000
@@ -308,8 +394,16 @@ def test_event_has_full_output_and_model_gets_shortened_one(api: Api) -> None:
 @cases("phase", ["planning", "execution", "tool"])
 def test_stop_stores_partial_work_of_agent(slow_api: Api, phase: str) -> None:
     talk = words(400)
-    does = {"planning": [talk], "execution": [words(1), calls("look"), talk], "tool": [calls("look", "wait", "look")]}
-    ends_at = {"planning": "agent_planning", "execution": "agent_tool_result", "tool": "agent_tool_result"}
+    does = {
+        "planning": [talk],
+        "execution": [words(1), calls("look"), talk],
+        "tool": [calls("look", "wait", "look")],
+    }
+    ends_at = {
+        "planning": "agent_planning",
+        "execution": "agent_tool_result",
+        "tool": "agent_tool_result",
+    }
     session_id = session_with(slow_api)
     events: list[Event] = []
     with slow_api.open_stream(session_id, nested(delegate(*does[phase]), words(2))) as stream:
@@ -344,7 +438,11 @@ def test_both_sessions_continue_after_stop(api: Api, server: RunningServer, data
                 other.ok(other.http.post(f"/chat/{session_id}/stop"))
     assert other.ok(other.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
     again = delegate(calls("look"), words(2), session_id=chat_id)
-    api.ok(api.http.patch(f"/sessions/{session_id}", json={"tool_settings": {"execution_policy": "never_confirm"}}))
+    api.ok(
+        api.http.patch(
+            f"/sessions/{session_id}", json={"tool_settings": {"execution_policy": "never_confirm"}}
+        )
+    )
     answer = api.send_message(session_id, nested(again, words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
     assert notes(data_dir) == []

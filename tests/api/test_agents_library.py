@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.agents import AgentDefinition, AgentDiscoveryService, AgentExecutionService, AgentResult, PromptLoader
+from mochi_server.agents import (
+    AgentDefinition,
+    AgentDiscoveryService,
+    AgentExecutionService,
+    AgentResult,
+    PromptLoader,
+)
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.events import AgentComplete, AgentStart, ChatEvent
 from mochi_server.inference.gateway import ModelGateway
@@ -30,12 +36,16 @@ async def create_service(stub: StubServer, data_dir: Path) -> AsyncIterator[Agen
         await client.aclose()
 
 
-async def execute(stub: StubServer, data_dir: Path, agent: AgentDefinition, task: TurnInput) -> AgentResult:
+async def execute(
+    stub: StubServer, data_dir: Path, agent: AgentDefinition, task: TurnInput
+) -> AgentResult:
     async with create_service(stub, data_dir) as service:
         return await service.execute(agent, task)
 
 
-async def test_agent_runs_and_publishes_events_without_server(stub: StubServer, tmp_path: Path) -> None:
+async def test_agent_runs_and_publishes_events_without_server(
+    stub: StubServer, tmp_path: Path
+) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
     instruction = instruct(words(1), calls("note", text="alone"), words(2))
@@ -55,7 +65,9 @@ async def test_agent_runs_and_publishes_events_without_server(stub: StubServer, 
 async def test_calls_are_denied_without_approval_handler(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
-    result = await execute(stub, tmp_path, agent, TurnInput(instruct(calls("note", text="x"), words(2)), model="mochi"))
+    result = await execute(
+        stub, tmp_path, agent, TurnInput(instruct(calls("note", text="x"), words(2)), model="mochi")
+    )
     assert "denied" in result.output
     assert notes(tmp_path) == []
 
@@ -74,7 +86,10 @@ def test_packaged_prompts_replace_unusable_files(tmp_path: Path) -> None:
     (tmp_path / "latin.md").write_bytes(b"caf\xe9")
     for bad in (tmp_path / "none.md", tmp_path / "empty.md", tmp_path / "latin.md", tmp_path):
         loader = PromptLoader(bad, bad)
-        assert (loader.planning(), loader.execution()) == (packaged.planning(), packaged.execution())
+        assert (loader.planning(), loader.execution()) == (
+            packaged.planning(),
+            packaged.execution(),
+        )
     assert packaged.planning() != packaged.execution()
 
 
@@ -101,13 +116,19 @@ def test_sample_agents_work_unchanged(
         agent="coder",
     )
     chats = tmp_path / "chats"
-    with RunningServer(tmp_path, private_stub.url, agents_dir=SAMPLES, agent_chats_dir=chats, api_keys=()) as server:
+    with RunningServer(
+        tmp_path, private_stub.url, agents_dir=SAMPLES, agent_chats_dir=chats, api_keys=()
+    ) as server:
         api = server.api()
         enabled = {"enabled_agents": ["coder", "agent_builder"]}
         settings = {"execution_policy": "never_confirm"}
-        session_id = api.create_session("mochi", agent_settings=enabled, tool_settings=settings)["session_id"]
+        session_id = api.create_session("mochi", agent_settings=enabled, tool_settings=settings)[
+            "session_id"
+        ]
         events = api.stream_message(session_id, nested(does, words(1)))
-    results = [e.data["result"] or e.data["error_message"] for e in events if e.type == "agent_tool_result"]
+    results = [
+        e.data["result"] or e.data["error_message"] for e in events if e.type == "agent_tool_result"
+    ]
     assert results == [
         "Wrote 9 characters to src/a.py.",
         "Changed src/a.py.",
@@ -123,7 +144,9 @@ def test_sample_agents_work_unchanged(
 
 
 @pytest.mark.slow
-async def test_timed_out_command_is_killed_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_timed_out_command_is_killed_with_its_children(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path))
     run = AgentDiscoveryService(SAMPLES).get("coder").tools["run_cli_command"]
 

@@ -1,4 +1,6 @@
-"""Failures of agents: the model receives an explanation, and the turn and other sessions continue."""
+"""Failures of agents: the model receives an explanation, and the turn and other sessions
+continue.
+"""
 
 import socket
 from collections.abc import Iterator
@@ -45,7 +47,9 @@ def shared_stub() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server with valid and invalid agents, and with tools."""
     data_dir = tmp_path_factory.mktemp("agents")
     write_tools(data_dir, TOOLS)
@@ -56,8 +60,12 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
     write_agent(data_dir, "large", SKILL="---\ndescription: x\n---\n" + "Much too long. " * 4000)
     write_agent(data_dir, "editing", editing=HELPER + EDIT, __init__=EDITING)
     for name, model in (("lost", "gone:70b"), ("chatty", "mochi-chat")):
-        write_agent(data_dir, name, SKILL=f"---\ndescription: x\nmodel: {model}\n---\nYou are helper.")
-    with RunningServer(data_dir, shared_stub.url, max_agent_iterations=4, summarization_enabled=False) as server:
+        write_agent(
+            data_dir, name, SKILL=f"---\ndescription: x\nmodel: {model}\n---\nYou are helper."
+        )
+    with RunningServer(
+        data_dir, shared_stub.url, max_agent_iterations=4, summarization_enabled=False
+    ) as server:
         yield server
 
 
@@ -75,10 +83,14 @@ def agent_chats(api: Api) -> list[dict[str, Any]]:
     return listed
 
 
-def session_with(api: Api, *agents: str, policy: str = "never_confirm", tools: tuple[str, ...] = ()) -> str:
+def session_with(
+    api: Api, *agents: str, policy: str = "never_confirm", tools: tuple[str, ...] = ()
+) -> str:
     settings = {"tools": list(tools), "execution_policy": policy}
     return str(
-        api.create_session("mochi", agent_settings={"enabled_agents": agents}, tool_settings=settings)["session_id"]
+        api.create_session(
+            "mochi", agent_settings={"enabled_agents": agents}, tool_settings=settings
+        )["session_id"]
     )
 
 
@@ -95,7 +107,11 @@ def offered_tools(stub: StubServer) -> list[list[str]]:
 
 def test_invalid_agents_are_listed_with_the_reason(api: Api) -> None:
     body = api.ok(api.http.post("/agents/reload"))["agents"]
-    assert (body["yaml"]["valid"], body["yaml"]["tool_count"], body["yaml"]["tools"]) == (False, 0, [])
+    assert (body["yaml"]["valid"], body["yaml"]["tool_count"], body["yaml"]["tools"]) == (
+        False,
+        0,
+        [],
+    )
     assert body["yaml"]["error_message"].startswith("SKILL.md: the front matter is not YAML")
     assert body["helper"] == {
         "name": "helper",
@@ -123,7 +139,9 @@ def test_literal_routes_come_before_agent_names(api: Api) -> None:
 
 
 @cases("enabled", [(), ("nobody", "broken")], ids=["none", "unknown and invalid"])
-def test_no_usable_agent_means_no_agent_tool(api: Api, stub: StubServer, enabled: tuple[str, ...]) -> None:
+def test_no_usable_agent_means_no_agent_tool(
+    api: Api, stub: StubServer, enabled: tuple[str, ...]
+) -> None:
     before = agent_chats(api)
     session_id = session_with(api, *enabled)
     events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
@@ -140,10 +158,14 @@ def test_only_enabled_and_valid_agents_are_described(api: Api, stub: StubServer)
     assert body is not None
     (tool,) = body["tools"]
     assert tool["function"]["description"] == (
-        "Delegate a task to a specialised agent.\n\nAvailable agents:\n  - helper: Helps.\n  - other: Helps.\n\n"
-        "Returns: The agent's response including its Session ID."
+        "Delegate a task to a specialised agent.\n\nAvailable agents:\n  - helper: Helps.\n  - "
+        "other: Helps.\n\nReturns: The agent's response including its Session ID."
     )
-    assert list(tool["function"]["parameters"]["properties"]) == ["agent", "instruction", "session_id"]
+    assert list(tool["function"]["parameters"]["properties"]) == [
+        "agent",
+        "instruction",
+        "session_id",
+    ]
     assert tool["function"]["parameters"]["required"] == ["agent", "instruction"]
 
 
@@ -155,11 +177,27 @@ CALLS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"agent": "other", "instruction": "x"}, "There is no agent named 'other'", "AGENT_NOT_FOUND"),
     ({"agent": "helper"}, "Wrong arguments for agent: instruction", "TOOL_EXECUTION_FAILED"),
-    ({"agent": ["helper"], "instruction": "x"}, "Wrong arguments for agent: agent", "TOOL_EXECUTION_FAILED"),
+    (
+        {"agent": ["helper"], "instruction": "x"},
+        "Wrong arguments for agent: agent",
+        "TOOL_EXECUTION_FAILED",
+    ),
     ({"agent": "helper", "instruction": " "}, "is empty. Describe", "TOOL_EXECUTION_FAILED"),
-    ({"agent": "helper", "instruction": "x", "session_id": "../../x"}, "has no session", "SESSION_NOT_FOUND"),
-    ({"agent": "helper", "instruction": "x", "session_id": "0123456789"}, "has no session", "SESSION_NOT_FOUND"),
-    ({"agent": "helper", "instruction": "x", "session_id": "0123456789abc"}, "has no session", "SESSION_NOT_FOUND"),
+    (
+        {"agent": "helper", "instruction": "x", "session_id": "../../x"},
+        "has no session",
+        "SESSION_NOT_FOUND",
+    ),
+    (
+        {"agent": "helper", "instruction": "x", "session_id": "0123456789"},
+        "has no session",
+        "SESSION_NOT_FOUND",
+    ),
+    (
+        {"agent": "helper", "instruction": "x", "session_id": "0123456789abc"},
+        "has no session",
+        "SESSION_NOT_FOUND",
+    ),
     ({}, "Wrong arguments for agent: agent: Missing", "TOOL_EXECUTION_FAILED"),
 ]
 
@@ -170,11 +208,19 @@ def test_wrong_call_returns_explanation_to_model(api: Api) -> None:
     wrong = [calls("agent", **arguments) for arguments, *_ in CALLS]
     events = api.stream_message(session_id, nested(*wrong, words(2)))
     kinds = [kind for kind, _ in groupby(types_of(events))]
-    assert kinds == [*["agent_start", "agent_complete"] * len(CALLS), "content_delta", "message_complete", "done"]
+    assert kinds == [
+        *["agent_start", "agent_complete"] * len(CALLS),
+        "content_delta",
+        "message_complete",
+        "done",
+    ]
     starts, completed = (
-        [event.data for event in events if event.type == f"agent_{kind}"] for kind in ("start", "complete")
+        [event.data for event in events if event.type == f"agent_{kind}"]
+        for kind in ("start", "complete")
     )
-    assert [(data["session_id"], data["success"]) for data in completed] == [(None, False)] * len(CALLS)
+    assert [(data["session_id"], data["success"]) for data in completed] == [(None, False)] * len(
+        CALLS
+    )
     assert [data["error_code"] for data in completed] == [code for *_, code in CALLS]
     for (_, words_of_it, _), explanation in zip(CALLS, told(api, session_id), strict=True):
         assert words_of_it in explanation
@@ -190,7 +236,9 @@ def test_chat_of_another_agent_or_user_is_not_opened(api: Api) -> None:
     foreign = before[0]
     assert foreign["session_id"] in told(api, session_id)[0]
     wrong = (foreign["session_id"], session_id)
-    api.send_message(session_id, nested(*(delegate(words(2), session_id=each) for each in wrong), words(2)))
+    api.send_message(
+        session_id, nested(*(delegate(words(2), session_id=each) for each in wrong), words(2))
+    )
     for each, explanation in zip(wrong, told(api, session_id)[1:], strict=True):
         assert f"'helper' has no session '{each}'" in explanation
     assert agent_chats(api) == before
@@ -206,13 +254,20 @@ def test_empty_session_id_starts_new_chat(api: Api) -> None:
 
 
 def test_second_turn_on_busy_agent_session_is_refused(api: Api, server: RunningServer) -> None:
-    first, second = session_with(api, "helper", policy="always_confirm"), session_with(api, "helper")
+    first, second = (
+        session_with(api, "helper", policy="always_confirm"),
+        session_with(api, "helper"),
+    )
     api.send_message(first, nested(delegate(words(2)), words(2)))
     chat_id = agent_chats(api)[0]["session_id"]
     other = server.api()
-    with api.open_stream(first, nested(delegate(calls("look"), session_id=chat_id), words(2))) as stream:
+    with api.open_stream(
+        first, nested(delegate(calls("look"), session_id=chat_id), words(2))
+    ) as stream:
         event = next(event for event in stream if event.type == "tool_call_confirmation_required")
-        answer = other.send_message(second, nested(delegate(words(2), session_id=chat_id), words(2)))
+        answer = other.send_message(
+            second, nested(delegate(words(2), session_id=chat_id), words(2))
+        )
         (call,) = answer["tool_calls_executed"]
         assert (call["success"], call["error_code"]) == (False, "SESSION_BUSY")
         assert "is in use" in call["error_message"]
@@ -239,24 +294,36 @@ def test_iteration_limit_forces_agent_to_answer(api: Api, stub: StubServer, data
 
 def test_repeated_identical_agent_call_ends_with_answer(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "helper")
-    events = api.stream_message(session_id, nested(delegate(*[calls("note", text="again")] * 9), words(2)))
+    events = api.stream_message(
+        session_id, nested(delegate(*[calls("note", text="again")] * 9), words(2))
+    )
     assert notes(data_dir) == ["again"] * 3
     assert len(limits(events)) == 1
     assert events[-1].type == "done"
 
 
 def test_identical_agent_calls_of_one_reply_have_only_agent_events(api: Api) -> None:
-    several = {"tool_call": delegate(words(2), calls("look"), words(2), agent="third")["tool_call"] * 5}
+    several = {
+        "tool_call": delegate(words(2), calls("look"), words(2), agent="third")["tool_call"] * 5
+    }
     events = api.stream_message(session_with(api, "third"), nested(several, words(2)))
     types = types_of(events)
-    assert (types.count("agent_start"), types.count("tool_call"), types.count("tool_result")) == (5, 0, 0)
+    assert (types.count("agent_start"), types.count("tool_call"), types.count("tool_result")) == (
+        5,
+        0,
+        0,
+    )
     completed = [e.data for e in events if e.type == "agent_complete"]
     assert [data["success"] for data in completed] == [True, True, True, False, False]
     assert "too often" in completed[-1]["output"]
 
 
 def limits(events: list[Event]) -> list[str]:
-    return [e.data["message"] for e in events if e.type == "warning" and e.data["code"] == "TOOL_LIMIT_REACHED"]
+    return [
+        e.data["message"]
+        for e in events
+        if e.type == "warning" and e.data["code"] == "TOOL_LIMIT_REACHED"
+    ]
 
 
 def test_session_model_replaces_missing_agent_model(api: Api, stub: StubServer) -> None:
@@ -327,9 +394,16 @@ def test_ollama_error_is_returned_to_calling_model(api: Api) -> None:
     events = api.stream_message(session_id, nested(delegate(words(2), agent="large"), words(2)))
     complete = next(event.data for event in events if event.type == "agent_complete")
     assert complete["error_code"] == "CONTEXT_OVERFLOW"
-    assert complete["output"].startswith(f"Session ID: {complete['session_id']}\n\nThe agent failed:")
+    assert complete["output"].startswith(
+        f"Session ID: {complete['session_id']}\n\nThe agent failed:"
+    )
     assert events[-1].type == "done"
-    assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+    assert [m["role"] for m in api.messages(session_id)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     chat = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
     assert [m["role"] for m in chat] == ["system", "user"]
 
@@ -343,7 +417,9 @@ def test_prompts_of_data_directory_override_packaged_ones(
     (folder / "agent_prompt_planning.md").write_text("\ufeffMake a plan.\n")
     (folder / "agent_prompt_execution.md").write_text("Act.\n")
     session_id = session_with(private_api, "helper")
-    private_api.send_message(session_id, nested(delegate(words(1), calls("look"), words(2)), words(2)))
+    private_api.send_message(
+        session_id, nested(delegate(words(1), calls("look"), words(2)), words(2))
+    )
     bodies = [e.body for e in chats(private_stub) if e.body is not None]
     assert [b["messages"][-1]["content"] for b in bodies[1:-1]] == ["Make a plan.", "Act.", "Act."]
 
@@ -361,7 +437,9 @@ def test_broken_answer_ends_agent_but_not_turn(tmp_path: Path) -> None:
 
     with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
         api = server.api()
-        session_id = api.create_session("raw", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+        session_id = api.create_session("raw", agent_settings={"enabled_agents": ["helper"]})[
+            "session_id"
+        ]
         events = api.stream_message(session_id, "Go.")
         complete = next(event.data for event in events if event.type == "agent_complete")
         messages = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]

@@ -1,4 +1,6 @@
-"""Names that lead out of a directory and ambiguous request heads: each is refused, and no file is touched."""
+"""Names that lead out of a directory and ambiguous request heads: each is refused, and no file is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def private_outside(tmp_path: Path) -> FilesOutside:
 
 
 @pytest.fixture
-def private_server(private_stub: StubServer, private_outside: FilesOutside) -> Iterator[RunningServer]:
+def private_server(
+    private_stub: StubServer, private_outside: FilesOutside
+) -> Iterator[RunningServer]:
     """A server for one test."""
     with RunningServer(private_outside.data, private_stub.url) as server:
         yield server
@@ -97,19 +101,27 @@ def assert_refused(server: RunningServer, route: Route, segments: list[str]) -> 
         assert CANARY.encode() not in answer.body, (str(route), segment)
 
 
-def test_no_name_in_path_leaves_data_directory(server: RunningServer, outside: FilesOutside) -> None:
-    """Send names of each kind to one route of each parameter, and two of them to all other routes."""
+def test_no_name_in_path_leaves_data_directory(
+    server: RunningServer, outside: FilesOutside
+) -> None:
+    """Send names of each kind to one route of each parameter, and two of them to all other
+    routes.
+    """
     attacked: set[str] = set()
     for route in routes_with_names():
         parameters = set(re.findall(r"\{\w+\}", route.path))
         is_first = not parameters <= attacked
-        assert_refused(server, route, SEGMENTS_OF_EACH_KIND if is_first else SEGMENTS_OF_EACH_KIND[:3:2])
+        assert_refused(
+            server, route, SEGMENTS_OF_EACH_KIND if is_first else SEGMENTS_OF_EACH_KIND[:3:2]
+        )
         attacked |= parameters
     assert outside.is_untouched()
 
 
 @pytest.mark.nightly
-def test_no_name_of_many_in_path_leaves_data_directory(server: RunningServer, outside: FilesOutside) -> None:
+def test_no_name_of_many_in_path_leaves_data_directory(
+    server: RunningServer, outside: FilesOutside
+) -> None:
     for route in routes_with_names():
         assert_refused(server, route, SEGMENTS)
     assert outside.is_untouched()
@@ -134,13 +146,17 @@ def test_no_name_in_body_leaves_data_directory(
             values = {"session_id": session_id, "message_index": "0", "filename": "none.md"}
             url = server.url + route.path.format_map(values)
             for name in names:
-                response = api.http.request(route.method, url, json={**(route.body or {}), field: name})
+                response = api.http.request(
+                    route.method, url, json={**(route.body or {}), field: name}
+                )
                 assert response.status_code < 500, (str(route), field, name)
                 assert CANARY not in response.text, (str(route), field, name)
     assert outside.is_untouched()
 
 
-def test_unsafe_prompt_file_names_are_refused(api: Api, outside: FilesOutside, session_id: str) -> None:
+def test_unsafe_prompt_file_names_are_refused(
+    api: Api, outside: FilesOutside, session_id: str
+) -> None:
     # A decomposed name can be that of a file from macOS, but a client cannot create it.
     assert [name for name in NAMES if is_prompt_name(name)] == [DECOMPOSED]
     before = list(outside.data.glob("system_prompts/*"))
@@ -161,7 +177,9 @@ def test_names_in_other_scripts_are_accepted(api: Api) -> None:
         assert api.ok(api.http.get(f"/system-prompts/{name}"))["filename"] == name
 
 
-def test_symlinks_to_other_prompts_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:
+def test_symlinks_to_other_prompts_are_not_followed(
+    private_api: Api, private_outside: FilesOutside
+) -> None:
     prompts = private_outside.data / "system_prompts"
     prompts.mkdir()
     (prompts / "link.md").symlink_to(private_outside.root / "canary.md")
@@ -169,14 +187,19 @@ def test_symlinks_to_other_prompts_are_not_followed(private_api: Api, private_ou
     assert private_api.ok(private_api.http.get("/system-prompts")) == {"prompts": []}
     for name in ("link.md", "dangling.md"):
         assert error_of(private_api.http.get(f"/system-prompts/{name}"))[0] == 404
-        assert error_of(private_api.http.put(f"/system-prompts/{name}", json={"content": "x"}))[0] == 404
+        assert (
+            error_of(private_api.http.put(f"/system-prompts/{name}", json={"content": "x"}))[0]
+            == 404
+        )
         assert error_of(private_api.http.delete(f"/system-prompts/{name}"))[0] == 404
         private_api.http.post("/system-prompts", json={"filename": name, "content": "x"})
     assert private_outside.is_untouched()
 
 
 @cases("linked", ["__init__.py", "helper.py", "package"])
-def test_symlinks_to_other_tools_are_not_followed(private_api: Api, private_outside: FilesOutside, linked: str) -> None:
+def test_symlinks_to_other_tools_are_not_followed(
+    private_api: Api, private_outside: FilesOutside, linked: str
+) -> None:
     elsewhere = private_outside.root / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
     code = f"def canary() -> str:\n    'Sing.'\n    return '{CANARY}'\n__all__ = ['canary']\n"
@@ -196,7 +219,9 @@ def test_symlinks_to_other_tools_are_not_followed(private_api: Api, private_outs
     assert str(private_outside.root) not in str(listed)
 
 
-def test_symlinks_to_other_agents_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:
+def test_symlinks_to_other_agents_are_not_followed(
+    private_api: Api, private_outside: FilesOutside
+) -> None:
     for agent, linked in (("one", "SKILL.md"), ("two", "__init__.py"), ("three", "three.py")):
         file = write_agent(private_outside.data, agent) / linked
         file.rename(private_outside.root / f"{agent}-{linked}")
@@ -210,7 +235,9 @@ def test_symlinks_to_other_agents_are_not_followed(private_api: Api, private_out
         assert str(private_outside.root) not in agent["error_message"]
 
 
-def test_tool_problem_names_file_without_its_path(private_api: Api, private_outside: FilesOutside) -> None:
+def test_tool_problem_names_file_without_its_path(
+    private_api: Api, private_outside: FilesOutside
+) -> None:
     tools = private_outside.data / "tools"
     tools.mkdir()
     (tools / "__init__.py").write_text("from .helper import missing\n__all__ = ['missing']\n")
@@ -230,8 +257,16 @@ CHAT = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: appl
         (HEALTH + b"\r\n", 400),
         (HEALTH + b"Host: localhost\r\nHost: localhost\r\n\r\n", 400),
         (HEALTH + b"Host: localhost\r\nHost: evil.example\r\n\r\n", 400),
-        (HEALTH + b"Host: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n", 400),
-        (HEALTH + b"Host: localhost\r\nOrigin: http://localhost\r\nOrigin: https://evil.example\r\n\r\n", 400),
+        (
+            HEALTH
+            + b"Host: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n",
+            400,
+        ),
+        (
+            HEALTH
+            + b"Host: localhost\r\nOrigin: http://localhost\r\nOrigin: https://evil.example\r\n\r\n",
+            400,
+        ),
         (HEALTH + b"Host: localhost\r\nX-Folded: one\r\n two\r\n\r\n", 400),
         (HEALTH + b"Host: localhost\r\nX-Bare: one\nX-Other: two\r\n\r\n", 400),
         (HEALTH + b"Host: localhost\r\nX-Nul: a\0b\r\n\r\n", 400),
@@ -242,9 +277,19 @@ CHAT = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: appl
         (HEALTH + b"Host: localhost\r\nX-Endless: " + b"x" * 300_000, 431),
         (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
         (b"GET /api/v1/health?" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
-        (CHAT + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
-        (CHAT + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
-        (CHAT + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+        (
+            CHAT + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            CHAT + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            CHAT
+            + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+            400,
+        ),
         (CHAT + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
         (CHAT + b"Content-Length: -1\r\n\r\n{}", 400),
         (CHAT + b"Content-Length: +2\r\n\r\n{}", 400),
@@ -262,7 +307,9 @@ CHAT = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: appl
     ],
     ids=lambda value: repr(value[:60]) if isinstance(value, bytes) else None,
 )
-def test_invalid_or_ambiguous_head_is_refused(server: RunningServer, request_bytes: bytes, status: int) -> None:
+def test_invalid_or_ambiguous_head_is_refused(
+    server: RunningServer, request_bytes: bytes, status: int
+) -> None:
     answer = send_request(server.url, request_bytes)
     assert answer.status == status
     assert answer.error in {"BAD_REQUEST", "HEADERS_TOO_LARGE", "BODY_TOO_LARGE"}
@@ -271,5 +318,7 @@ def test_invalid_or_ambiguous_head_is_refused(server: RunningServer, request_byt
 
 @cases("query", [b"?a=%ff", b"?%zz=%", b"?a=\xff\xfe", b"?" + b"&" * 1000, b"?a=%00"])
 def test_undecodable_query_is_harmless(server: RunningServer, query: bytes) -> None:
-    answer = send_request(server.url, b"GET /api/v1/sessions" + query + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    answer = send_request(
+        server.url, b"GET /api/v1/sessions" + query + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    )
     assert answer.status in (200, 400, 422)

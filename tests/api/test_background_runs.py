@@ -56,7 +56,10 @@ def ended(api: Api, session_id: str, run_id: str) -> dict[str, Any]:
 
 
 def wait_for_text(api: Api, session_id: str) -> None:
-    """Wait until the server has received the first text of the answer. The stub may be a little ahead of it."""
+    """Wait until the server has received the first text of the answer.
+
+    The stub may be a little ahead of it.
+    """
     with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
         assert next(event.type for event in read_events(response) if event.type == "content_delta")
 
@@ -70,7 +73,11 @@ def test_background_turn_returns_its_run_and_completes(api: Api, holding: GatedS
     status = ended(api, session_id, run["run_id"])
     answer = api.messages(session_id)[-1]
     assert answer["content"] == "one two three four"
-    assert status == {"run_id": run["run_id"], "state": "completed", "answer_id": answer["message_id"]}
+    assert status == {
+        "run_id": run["run_id"],
+        "state": "completed",
+        "answer_id": answer["message_id"],
+    }
 
 
 def test_background_turn_can_be_stopped(api: Api, holding: GatedStub) -> None:
@@ -84,7 +91,9 @@ def test_background_turn_can_be_stopped(api: Api, holding: GatedStub) -> None:
 
 def test_background_stream_is_refused(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi", "background": True})
+    response = api.http.post(
+        f"/chat/{session_id}/stream", json={"message": "Hi", "background": True}
+    )
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert response.json()["error"]["details"]["field"] == "background"
     assert api.messages(session_id) == []
@@ -93,14 +102,19 @@ def test_background_stream_is_refused(api: Api) -> None:
 def test_repeated_background_request_returns_the_same_run(api: Api, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     headers, body = {"Idempotency-Key": "a"}, {"message": "hold", "background": True}
-    first, second = (api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202) for _ in range(2))
+    first, second = (
+        api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+        for _ in range(2)
+    )
     assert first == second
     holding.gate.open()
     ended(api, session_id, first["run_id"])
     assert len(api.messages(session_id)) == 2
 
 
-def test_background_turn_waits_for_approval_without_a_client(stub: StubServer, tmp_path: Path) -> None:
+def test_background_turn_waits_for_approval_without_a_client(
+    stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, TOOL)
     with RunningServer(tmp_path, stub.url) as server:
         api = server.client
@@ -111,7 +125,12 @@ def test_background_turn_waits_for_approval_without_a_client(stub: StubServer, t
         decision = {"confirmation_id": call["confirmation_id"], "approved": True}
         api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
         assert ended(api, session_id, run["run_id"])["state"] == "completed"
-        assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+        assert [message["role"] for message in api.messages(session_id)] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
 
 
 def test_run_that_is_being_parked_waits() -> None:

@@ -68,7 +68,11 @@ def test_final_state_is_shown_after_a_restart(tmp_path: Path) -> None:
             for end, session_id in sessions.items():
                 state = end if end in ("stopped", "failed", "cancelled") else "completed"
                 answer = api.messages(session_id)[-1]
-                expected = {"run_id": runs[end]["run_id"], "state": state, "answer_id": answer["message_id"]}
+                expected = {
+                    "run_id": runs[end]["run_id"],
+                    "state": state,
+                    "answer_id": answer["message_id"],
+                }
                 assert answer["role"] == "assistant"
                 assert run_of(api, session_id) == expected
                 fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json={}), 201)
@@ -89,7 +93,9 @@ class CountingStore(FileSessionStore):
         return await super().patch(*arguments, **options)
 
 
-def test_completed_turn_stores_its_state_without_another_write(tmp_path: Path, stub: StubServer) -> None:
+def test_completed_turn_stores_its_state_without_another_write(
+    tmp_path: Path, stub: StubServer
+) -> None:
     components = with_store(CountingStore)
     with RunningServer(tmp_path, stub.url, components, summarization_enabled=False) as server:
         session_id = server.client.create_session("mochi")["session_id"]
@@ -97,8 +103,14 @@ def test_completed_turn_stores_its_state_without_another_write(tmp_path: Path, s
         store: CountingStore = server.app.state.services.stores.chats
         before = store.writes
         server.client.send_message(session_id, "Hi again")
-        turn = json.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_text())["metadata"]["turn"]
-        stored = {"run_id": turn["run_ids"][-1], "state": turn["state"], "answer_id": turn["answer_id"]}
+        turn = json.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_text())[
+            "metadata"
+        ]["turn"]
+        stored = {
+            "run_id": turn["run_ids"][-1],
+            "state": turn["state"],
+            "answer_id": turn["answer_id"],
+        }
         assert stored == run_of(server.client, session_id)
     assert store.writes - before == 2
 
@@ -107,10 +119,16 @@ def test_run_of_a_killed_server_has_failed(tmp_path: Path, holding: GatedStub) -
     with RunningServer(tmp_path, holding.stub.url, **OFF) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         run = start(server.client, session_id, "hold")
-        holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
-        until(lambda: server.client.messages(session_id))  # the user message is stored while the model answers
+        holding.stub.wait_for(
+            lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_)
+        )
+        until(
+            lambda: server.client.messages(session_id)
+        )  # the user message is stored while the model answers
         copy = tmp_path / "copy"
-        is_partial = shutil.ignore_patterns("*.turn.jsonl")  # with a partial answer, on a busy machine
+        is_partial = shutil.ignore_patterns(
+            "*.turn.jsonl"
+        )  # with a partial answer, on a busy machine
         shutil.copytree(tmp_path / "chat_sessions", copy / "chat_sessions", ignore=is_partial)
     with RunningServer(copy, holding.stub.url) as server:
         expected = {"run_id": run["run_id"], "state": "failed", "answer_id": None}

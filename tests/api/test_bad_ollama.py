@@ -1,4 +1,6 @@
-"""Ollama that is down or misbehaves: the specified error, no lost messages, and a working next turn."""
+"""Ollama that is down or misbehaves: the specified error, no lost messages, and a working next
+turn.
+"""
 
 import re
 import socket
@@ -32,38 +34,65 @@ def sends(*data: bytes) -> Callable[[socket.socket], None]:
 
 
 MISBEHAVIOURS = {
-    "answers 500": (sends(whole(b'{"error":"kaput"}', status="500 Internal Server Error")), "", "kaput"),
+    "answers 500": (
+        sends(whole(b'{"error":"kaput"}', status="500 Internal Server Error")),
+        "",
+        "kaput",
+    ),
     "answers 500 in HTML": (
         sends(whole(b"<h1>Bad Gateway</h1>", status="502 Bad Gateway", content_type="text/html")),
         "",
         "status 502",
     ),
-    "answers 200 in HTML": (sends(whole(b"<h1>Hello</h1>\n", content_type="text/html")), "", "not JSON"),
+    "answers 200 in HTML": (
+        sends(whole(b"<h1>Hello</h1>\n", content_type="text/html")),
+        "",
+        "not JSON",
+    ),
     "closes without an answer": (sends(), "", "connection to Ollama broke"),
     "ends after its head": (sends(stream_head()), "", "ended before it was done"),
     "ends in mid-line": (sends(stream_head(), line("Hi "), line("there")[:20]), "Hi ", "not JSON"),
-    "ends without done": (sends(stream_head(), line("Hi "), line("there")), "Hi there", "before it was done"),
+    "ends without done": (
+        sends(stream_head(), line("Hi "), line("there")),
+        "Hi there",
+        "before it was done",
+    ),
     "sends an error of its model runner": (
-        sends(stream_head(), line("Hi"), b'{"error":"llama-server chat error: map[code:500 message:kaput]"}\n'),
+        sends(
+            stream_head(),
+            line("Hi"),
+            b'{"error":"llama-server chat error: map[code:500 message:kaput]"}\n',
+        ),
         "Hi",
         "kaput",
     ),
     "answers 400 with JSON of its model runner": (
         sends(
-            whole(b'{"error":"{\\"error\\":{\\"code\\":400,\\"message\\":\\"bad image\\"}}"}', status="400 Bad Request")
+            whole(
+                b'{"error":"{\\"error\\":{\\"code\\":400,\\"message\\":\\"bad image\\"}}"}',
+                status="400 Bad Request",
+            )
         ),
         "",
         "bad image",
     ),
     "sends a number for a line": (sends(stream_head(), line("Hi"), b"42\n"), "Hi", "not JSON"),
-    "sends an error object": (sends(stream_head(), line("Hi"), b'{"error":{"message":"odd"}}\n'), "Hi", "odd"),
+    "sends an error object": (
+        sends(stream_head(), line("Hi"), b'{"error":{"message":"odd"}}\n'),
+        "Hi",
+        "odd",
+    ),
     "sends tool calls that are none": (
-        sends(stream_head(), line("Hi"), b'{"message":{"content":"","tool_calls":5},"done":false}\n'),
+        sends(
+            stream_head(), line("Hi"), b'{"message":{"content":"","tool_calls":5},"done":false}\n'
+        ),
         "Hi",
         "tool call",
     ),
     "sends tool calls without a name": (
-        sends(stream_head(), line("Hi"), b'{"message":{"tool_calls":[{"function":{}}]},"done":true}\n'),
+        sends(
+            stream_head(), line("Hi"), b'{"message":{"tool_calls":[{"function":{}}]},"done":true}\n'
+        ),
         "Hi",
         "tool call",
     ),
@@ -85,7 +114,9 @@ def raw_ollama() -> Iterator[RawOllama]:
 
 
 @pytest.fixture(scope="module")
-def raw_server(raw_ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def raw_server(
+    raw_ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server in front of an Ollama whose chat handler each test sets."""
     data_dir = tmp_path_factory.mktemp("raw")
     with RunningServer(data_dir, raw_ollama.url, summarization_enabled=False) as server:
@@ -94,7 +125,11 @@ def raw_server(raw_ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory) 
 
 @cases(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
 def test_stream_ends_with_error_and_keeps_partial_text(
-    raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
+    raw_server: RunningServer,
+    raw_ollama: RawOllama,
+    chat: Callable[[socket.socket], None],
+    said: str,
+    reason: str,
 ) -> None:
     raw_ollama.chat = chat
     api = raw_server.client
@@ -115,9 +150,15 @@ IN_EACH_STATE = ("answers 500", "ends after its head", "ends in mid-line")
 """Misbehaviours before the answer, before its first token and after it."""
 
 
-@cases(("chat", "said", "reason"), [MISBEHAVIOURS[name] for name in IN_EACH_STATE], ids=IN_EACH_STATE)
+@cases(
+    ("chat", "said", "reason"), [MISBEHAVIOURS[name] for name in IN_EACH_STATE], ids=IN_EACH_STATE
+)
 def test_collected_turn_gets_502(
-    raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
+    raw_server: RunningServer,
+    raw_ollama: RawOllama,
+    chat: Callable[[socket.socket], None],
+    said: str,
+    reason: str,
 ) -> None:
     raw_ollama.chat = chat
     api = raw_server.client
@@ -140,7 +181,9 @@ def answered_session(raw_server: RunningServer, raw_ollama: RawOllama) -> str:
     return session_id
 
 
-@cases("message", [{"content": 5}, {"content": ["{}"]}, {"content": "{}", "tool_calls": 5}, 5], ids=str)
+@cases(
+    "message", [{"content": 5}, {"content": ["{}"]}, {"content": "{}", "tool_calls": 5}, 5], ids=str
+)
 def test_summary_with_odd_types_is_502(
     raw_server: RunningServer, raw_ollama: RawOllama, answered_session: str, message: object
 ) -> None:
@@ -191,7 +234,9 @@ def test_early_failure_has_message_of_ollama(failing_api: Api) -> None:
 def imported(api: Api, model: str) -> str:
     """Import an empty session. The server does not look for its model."""
     file = {"metadata": {"model": model}, "messages": []}
-    return str(api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"][0]["session_id"])
+    return str(
+        api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"][0]["session_id"]
+    )
 
 
 def test_message_is_stored_while_ollama_is_down(tmp_path: Path) -> None:
@@ -206,7 +251,10 @@ def test_message_is_stored_while_ollama_is_down(tmp_path: Path) -> None:
         assert events[0].data["code"] == "OLLAMA_UNREACHABLE"
         assert error_of(api.http.post(f"/chat/{session_id}")) == (502, "OLLAMA_UNREACHABLE")
         assert error_of(api.http.get("/models")) == (502, "OLLAMA_UNREACHABLE")
-        assert error_of(api.http.post("/sessions", json={"model": "mochi"})) == (502, "OLLAMA_UNREACHABLE")
+        assert error_of(api.http.post("/sessions", json={"model": "mochi"})) == (
+            502,
+            "OLLAMA_UNREACHABLE",
+        )
         assert [m["content"] for m in api.messages(session_id)] == ["Hello!"]
 
         with StubServer(port=port, speed=0):
@@ -245,7 +293,9 @@ def test_removed_model_is_404_and_stores_nothing(api: Api) -> None:
             "Ollama failed model=raw status=500: requires more memory",
         ),
         (
-            stream_head() + line("My answer") + b'{"error":"parsing tool call: raw=\'My answer\', err=EOF"}\n',
+            stream_head()
+            + line("My answer")
+            + b'{"error":"parsing tool call: raw=\'My answer\', err=EOF"}\n',
             "Ollama failed model=raw status=-: parsing tool call: raw='***', err=EOF",
         ),
         (
@@ -256,7 +306,11 @@ def test_removed_model_is_404_and_stores_nothing(api: Api) -> None:
     ids=["before the answer", "in the answer", "in a line"],
 )
 def test_log_names_model_status_and_reason_but_no_conversation(
-    raw_server: RunningServer, raw_ollama: RawOllama, caplog: pytest.LogCaptureFixture, answer: bytes, logged: str
+    raw_server: RunningServer,
+    raw_ollama: RawOllama,
+    caplog: pytest.LogCaptureFixture,
+    answer: bytes,
+    logged: str,
 ) -> None:
     caplog.clear()
     raw_ollama.chat = sends(answer)

@@ -1,4 +1,6 @@
-"""Cached prompt tokens, as Ollama reports them: the same on each protocol, and never an estimate."""
+"""Cached prompt tokens, as Ollama reports them: the same on each protocol, and never an
+estimate.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,8 +33,12 @@ def shared_stub(has_slots: bool) -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("cached"), shared_stub.url, summarization_enabled=False) as server:
+def shared_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    with RunningServer(
+        tmp_path_factory.mktemp("cached"), shared_stub.url, summarization_enabled=False
+    ) as server:
         yield server
 
 
@@ -43,12 +49,16 @@ def post(api: Api, path: str, body: dict[str, Any]) -> Any:
 
 def chat_completion(api: Api, messages: _Messages) -> tuple[str, Any]:
     answer = post(api, "/v1/chat/completions", {"messages": messages})
-    return answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens_details"][
+        "cached_tokens"
+    ]
 
 
 def response(api: Api, messages: _Messages) -> tuple[str, Any]:
     answer = post(api, "/v1/responses", {"input": messages, "max_tokens": None})
-    return answer["output"][-1]["content"][0]["text"], answer["usage"]["input_tokens_details"]["cached_tokens"]
+    return answer["output"][-1]["content"][0]["text"], answer["usage"]["input_tokens_details"][
+        "cached_tokens"
+    ]
 
 
 def message(api: Api, messages: _Messages) -> tuple[str, Any]:
@@ -58,7 +68,11 @@ def message(api: Api, messages: _Messages) -> tuple[str, Any]:
 
 @cases(("send", "missing"), [(chat_completion, None), (response, 0), (message, None)])
 def test_cached_tokens_are_those_of_ollama(
-    api: Api, stub: StubServer, has_slots: bool, send: Callable[..., tuple[str, Any]], missing: int | None
+    api: Api,
+    stub: StubServer,
+    has_slots: bool,
+    send: Callable[..., tuple[str, Any]],
+    missing: int | None,
 ) -> None:
     messages: _Messages = []
     counts = []
@@ -70,15 +84,24 @@ def test_cached_tokens_are_those_of_ollama(
     assert counts == (expected(stub) if has_slots else [missing] * ROUNDS)
 
 
-def test_native_api_shows_cached_tokens_and_their_share(api: Api, stub: StubServer, has_slots: bool) -> None:
+def test_native_api_shows_cached_tokens_and_their_share(
+    api: Api, stub: StubServer, has_slots: bool
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     completed = [
-        api.stream_message(session_id, f"Turn {turn} has some words. " * 5)[-2] for turn in range(TURNS[has_slots])
+        api.stream_message(session_id, f"Turn {turn} has some words. " * 5)[-2]
+        for turn in range(TURNS[has_slots])
     ]
     counts = [event.data["prompt_eval_cached_count"] for event in completed]
-    stored = [each.get("prompt_eval_cached_count") for each in api.messages(session_id) if each["role"] == "assistant"]
+    stored = [
+        each.get("prompt_eval_cached_count")
+        for each in api.messages(session_id)
+        if each["role"] == "assistant"
+    ]
     assert counts == stored == (expected(stub) if has_slots else [None] * TURNS[has_slots])
-    share = api.ok(api.http.get(f"/sessions/{session_id}/status"))["prompt_evaluation"]["cached_share"]
+    share = api.ok(api.http.get(f"/sessions/{session_id}/status"))["prompt_evaluation"][
+        "cached_share"
+    ]
     prompts = sum(each.prompt_tokens or 0 for each in chats(stub)[-5:])
     assert share == (round(sum(counts[-5:]) / prompts, 4) if has_slots else None)
 

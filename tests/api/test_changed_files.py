@@ -1,4 +1,6 @@
-"""Sessions are cached in memory, but the files are authoritative: changes of a file take effect at once."""
+"""Sessions are cached in memory, but the files are authoritative: changes of a file take effect at
+once.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,10 +33,14 @@ def sent_messages(stub: StubServer) -> list[str]:
     return [message["content"] for message in body["messages"]]
 
 
-def test_changes_of_a_manager_reach_the_next_prompt(private_api: Api, private_stub: StubServer, tmp_path: Path) -> None:
+def test_changes_of_a_manager_reach_the_next_prompt(
+    private_api: Api, private_stub: StubServer, tmp_path: Path
+) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     answer = private_api.send_message(session_id, "One?")["message"]["content"]
-    SessionManager(tmp_path / "chat_sessions").append_messages(session_id, [user("Two?"), assistant("Two.")])
+    SessionManager(tmp_path / "chat_sessions").append_messages(
+        session_id, [user("Two?"), assistant("Two.")]
+    )
     private_api.send_message(session_id, "Three?")
     assert sent_messages(private_stub) == ["One?", answer, "Two?", "Two.", "Three?"]
 
@@ -51,15 +57,21 @@ def test_changes_of_a_manager_reach_the_next_prompt(private_api: Api, private_st
 
 
 @pytest.mark.parametrize("turns", [3, pytest.param(40, marks=pytest.mark.nightly)])
-def test_messages_match_file_after_every_operation(tmp_path: Path, private_stub: StubServer, turns: int) -> None:
+def test_messages_match_file_after_every_operation(
+    tmp_path: Path, private_stub: StubServer, turns: int
+) -> None:
     write_tools(tmp_path, ADD)
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()
         tools = {"tools": ["add"], "execution_policy": "never_confirm"}
-        session_id = api.create_session("mochi", system_prompt="Be brief.", tool_settings=tools)["session_id"]
+        session_id = api.create_session("mochi", system_prompt="Be brief.", tool_settings=tools)[
+            "session_id"
+        ]
 
         def stored_messages() -> Any:
-            return orjson.loads(file_of(tmp_path / "chat_sessions", session_id).read_bytes())["messages"]
+            return orjson.loads(file_of(tmp_path / "chat_sessions", session_id).read_bytes())[
+                "messages"
+            ]
 
         for number in range(turns):
             api.send_message(session_id, f"Question {number}")
@@ -78,4 +90,6 @@ def test_messages_match_file_after_every_operation(tmp_path: Path, private_stub:
         for step in steps:
             step()
             assert api.messages(session_id) == stored_messages()
-        assert sent_messages(private_stub) == [message["content"] for message in stored_messages()[:-1]]
+        assert sent_messages(private_stub) == [
+            message["content"] for message in stored_messages()[:-1]
+        ]

@@ -73,9 +73,15 @@ def test_collected_answer_equals_the_stored_message(api: Api) -> None:
 
 
 def test_streamed_and_collected_turns_store_the_same(api: Api) -> None:
-    streamed, collected = (api.create_session("mochi", system_prompt="Be brief.")["session_id"] for _ in range(2))
+    streamed, collected = (
+        api.create_session("mochi", system_prompt="Be brief.")["session_id"] for _ in range(2)
+    )
 
-    for message in ("Hello!", "Why?\nReason: because", instruct(words(7), calls("nothing"), words(3), reasoning=4)):
+    for message in (
+        "Hello!",
+        "Why?\nReason: because",
+        instruct(words(7), calls("nothing"), words(3), reasoning=4),
+    ):
         api.stream_message(streamed, message, think=True)
         api.send_message(collected, message, think=True)
 
@@ -114,15 +120,21 @@ def test_thinking_of_earlier_turns_is_not_sent_back(api: Api, stub: StubServer) 
 
 
 @cases("think", [None, False])
-def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, session_id: str, think: bool | None) -> None:
-    events = api.stream_message(session_id, "Why?\nReason: because", **({} if think is None else {"think": think}))
+def test_thinking_is_disabled_by_default(
+    api: Api, stub: StubServer, session_id: str, think: bool | None
+) -> None:
+    events = api.stream_message(
+        session_id, "Why?\nReason: because", **({} if think is None else {"think": think})
+    )
 
     assert last_chat(stub)["think"] is False
     assert not [event for event in events if event.type == "thinking_delta"]
 
 
 @cases("level", [True, "low", "max"])
-def test_think_option_is_sent_to_ollama(api: Api, stub: StubServer, session_id: str, level: bool | str) -> None:
+def test_think_option_is_sent_to_ollama(
+    api: Api, stub: StubServer, session_id: str, level: bool | str
+) -> None:
     api.send_message(session_id, "Why?", think=level)
     assert last_chat(stub)["think"] == level
 
@@ -138,7 +150,9 @@ def test_model_without_thinking_answers_with_warning(api: Api, stub: StubServer)
     assert "think" not in last_chat(stub)
 
 
-def test_upstream_request_sets_num_ctx_and_no_truncation(api: Api, stub: StubServer, session_id: str) -> None:
+def test_upstream_request_sets_num_ctx_and_no_truncation(
+    api: Api, stub: StubServer, session_id: str
+) -> None:
     api.send_message(session_id, "Hello!")
     sent = last_chat(stub)
     assert sent["options"]["num_ctx"] == 8192
@@ -152,14 +166,20 @@ def test_num_ctx_is_not_sent_without_dynamic_windows(stub: StubServer, tmp_path:
         session_id = api.create_session("mochi")["session_id"]
         answer = api.send_message(session_id, "Hello!")
     assert "options" not in last_chat(stub)
-    assert last_chat(stub)["shift"] is False, "an answer may not push the oldest messages out of an unknown window"
+    assert last_chat(stub)["shift"] is False, (
+        "an answer may not push the oldest messages out of an unknown window"
+    )
     assert answer["context_window"]["current_window"] is None
 
 
 def test_request_options_override_session_options(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi", options={"temperature": 0.1, "seed": 1}, keep_alive="5m")["session_id"]
+    session_id = api.create_session(
+        "mochi", options={"temperature": 0.1, "seed": 1}, keep_alive="5m"
+    )["session_id"]
 
-    api.send_message(session_id, "Hello!", options={"seed": 2, "stop": ["x"]}, format="json", keep_alive=60)
+    api.send_message(
+        session_id, "Hello!", options={"seed": 2, "stop": ["x"]}, format="json", keep_alive=60
+    )
 
     sent = last_chat(stub)
     # The rest of the window limits the length of an answer.
@@ -171,23 +191,36 @@ def test_request_options_override_session_options(api: Api, stub: StubServer) ->
 
 @cases("option", ["num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread"])
 def test_options_that_reload_the_model_are_refused(api: Api, session_id: str, option: str) -> None:
-    response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi", "options": {option: 1}})
+    response = api.http.post(
+        f"/chat/{session_id}/stream", json={"message": "Hi", "options": {option: 1}}
+    )
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert option in response.json()["error"]["message"]
     assert api.messages(session_id) == []
 
 
-@cases("option", [{"temperature": "hot"}, {"seed": True}, {"top_k": [1]}, {"stop": "x"}, {"stop": ["x", 1]}], ids=str)
-def test_options_of_wrong_type_are_refused(api: Api, session_id: str, option: dict[str, Any]) -> None:
+@cases(
+    "option",
+    [{"temperature": "hot"}, {"seed": True}, {"top_k": [1]}, {"stop": "x"}, {"stop": ["x", 1]}],
+    ids=str,
+)
+def test_options_of_wrong_type_are_refused(
+    api: Api, session_id: str, option: dict[str, Any]
+) -> None:
     response = api.http.post(f"/chat/{session_id}", json={"message": "Hi", "options": option})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert next(iter(option)) in response.json()["error"]["message"]
-    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"options": option})) == (422, "VALIDATION_ERROR")
+    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"options": option})) == (
+        422,
+        "VALIDATION_ERROR",
+    )
     assert api.messages(session_id) == []
 
 
 def test_null_options_fall_back_to_model_defaults(api: Api) -> None:
-    session_id = api.create_session("mochi", options={"temperature": None, "stop": None})["session_id"]
+    session_id = api.create_session("mochi", options={"temperature": None, "stop": None})[
+        "session_id"
+    ]
     api.send_message(session_id, "Hi", options={"seed": None, "top_k": 3.0})
 
 
@@ -233,7 +266,10 @@ def test_failed_regeneration_keeps_the_old_answer(tmp_path: Path) -> None:
         return Reply([Text("Half"), Failure("kaput")]) if len(prompts) > 1 else None
 
     prompts: list[Prompt] = []
-    with StubServer(speed=0, resolve=fail_at_the_second_time) as stub, RunningServer(tmp_path, stub.url) as server:
+    with (
+        StubServer(speed=0, resolve=fail_at_the_second_time) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         old = api.send_message(session_id, "Hello!")["message"]

@@ -1,4 +1,6 @@
-"""Cloud models: Ollama forwards their requests, so that the server sets no limits of a local window."""
+"""Cloud models: Ollama forwards their requests, so that the server sets no limits of a local
+window.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -31,7 +33,9 @@ def shared_stub() -> Iterator[ModelStub]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     write_agent(data_dir := tmp_path_factory.mktemp("cloud"))
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         yield server
@@ -68,7 +72,9 @@ def fill(api: Api, session_id: str) -> list[Event]:
 
 
 def window_of(api: Api, session_id: str) -> dict[str, Any]:
-    window: dict[str, Any] = api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]
+    window: dict[str, Any] = api.ok(api.http.get(f"/sessions/{session_id}/status"))[
+        "context_window"
+    ]
     return window
 
 
@@ -98,7 +104,9 @@ def test_session_with_an_old_local_window_is_corrected(api: Api, stub: ModelStub
     metadata = {"model": cloud_model(stub), "context_window_config": config}
     texts = zip(itertools.cycle(("user", "assistant")), ("Hi", "Hello"), strict=False)
     messages = [{"role": role, "content": text} for role, text in texts]
-    imported = api.ok(api.http.post("/sessions/import", json={"metadata": metadata, "messages": messages}), 201)
+    imported = api.ok(
+        api.http.post("/sessions/import", json={"metadata": metadata, "messages": messages}), 201
+    )
     session_id = imported["sessions"][0]["session_id"]
     api.send_message(session_id, "Much!")
     assert options(stub) == [{}]
@@ -164,13 +172,19 @@ def test_comparison_sends_no_window_and_no_limit(api: Api, stub: ModelStub) -> N
     [
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Much!"}]}, {}),
         ("/v1/responses", {"input": "Much!"}, {}),
-        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 70}, {"num_predict": 70}),
+        (
+            "/v1/messages",
+            {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 70},
+            {"num_predict": 70},
+        ),
     ],
 )
 def test_protocols_send_only_limits_of_the_client(
     server: RunningServer, stub: ModelStub, path: str, fields: dict[str, Any], sent: dict[str, int]
 ) -> None:
-    response = server.client.http.post(f"{server.url}{path}", json={"model": cloud_model(stub), **fields})
+    response = server.client.http.post(
+        f"{server.url}{path}", json={"model": cloud_model(stub), **fields}
+    )
     assert response.status_code == 200, response.text
     assert options(stub) == [sent]
 
@@ -190,14 +204,18 @@ def test_background_summary_needs_no_loaded_model(tmp_path: Path) -> None:
         api = server.api()
         session_id = api.create_session(cloud_model(stub))["session_id"]
         api.send_message(session_id, "Hello!")
-        until(lambda: api.ok(api.http.get(f"/sessions/{session_id}/summary"))["summary"] is not None)
+        until(
+            lambda: api.ok(api.http.get(f"/sessions/{session_id}/summary"))["summary"] is not None
+        )
         assert options(stub) == [{}] * 2
 
 
 def test_disabled_windows_do_not_change_cloud_models(tmp_path: Path) -> None:
     with (
         ModelStub() as stub,
-        RunningServer(tmp_path, stub.url, dynamic_context_window_enabled=False, summarization_enabled=False) as server,
+        RunningServer(
+            tmp_path, stub.url, dynamic_context_window_enabled=False, summarization_enabled=False
+        ) as server,
     ):
         api = server.api()
         session_id = api.create_session(cloud_model(stub))["session_id"]
@@ -227,13 +245,20 @@ TAGS = (
 @pytest.mark.parametrize(
     ("show", "window"),
     [
-        (b'{"model_info":{"general.architecture":"r","r.context_length":5000},"capabilities":["completion"]}', 5000),
+        (
+            b'{"model_info":{"general.architecture":"r","r.context_length":5000},"capabilities":["completion"]}',
+            5000,
+        ),
         (b'{"error":"cloud is disabled"}', None),
     ],
 )
-def test_context_length_is_that_of_the_model_details(tmp_path: Path, show: bytes, window: int | None) -> None:
+def test_context_length_is_that_of_the_model_details(
+    tmp_path: Path, show: bytes, window: int | None
+) -> None:
     """Old versions of Ollama do not list the context length of a model."""
-    ollama = RawOllama(lambda it: it.sendall(stream_head() + line("Fine.", done=True)), tags=TAGS, show=show)
+    ollama = RawOllama(
+        lambda it: it.sendall(stream_head() + line("Fine.", done=True)), tags=TAGS, show=show
+    )
     with ollama, RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server:
         api = server.api()
         session_id = api.create_session("raw")["session_id"]

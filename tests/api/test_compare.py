@@ -20,11 +20,18 @@ from tests.support.stub import ModelStub, chats
 Events = list[tuple[str, dict[str, Any]]]
 
 
-def compare(server: RunningServer, body: dict[str, Any], path: str = "/api/v1/models/test") -> Events:
+def compare(
+    server: RunningServer, body: dict[str, Any], path: str = "/api/v1/models/test"
+) -> Events:
     response = server.client.http.post(server.url + path, json=body)
     assert response.status_code == 200, response.text
-    frames = [frame.split("\n") for frame in response.text.split("\n\n") if frame.startswith("event: ")]
-    return [(event.removeprefix("event: "), orjson.loads(data.removeprefix("data: "))) for event, data in frames]
+    frames = [
+        frame.split("\n") for frame in response.text.split("\n\n") if frame.startswith("event: ")
+    ]
+    return [
+        (event.removeprefix("event: "), orjson.loads(data.removeprefix("data: ")))
+        for event, data in frames
+    ]
 
 
 def of_model(events: Events, model_id: str) -> Events:
@@ -38,11 +45,17 @@ def test_models_answer_in_requested_order(server: RunningServer, path: str) -> N
     kinds = [kind for i, (kind, _) in enumerate(events) if i == 0 or events[i - 1][0] != kind]
     assert kinds == ["metadata", "start", "chunk", "end", "done"] * 2 + ["complete"]
     first, second = events[0][1], of_model(events, "mochi")[0][1]
-    assert first == {"modelId": "mochi-chat", "modelName": "mochi-chat:latest", "provider": "Ollama"}
+    assert first == {
+        "modelId": "mochi-chat",
+        "modelName": "mochi-chat:latest",
+        "provider": "Ollama",
+    }
     assert second["modelName"] == "mochi:latest"
     for model_id in ("mochi-chat", "mochi"):
         done = of_model(events, model_id)[-1][1]
-        assert done["response"] == "".join(d["delta"] for kind, d in of_model(events, model_id) if kind == "chunk")
+        assert done["response"] == "".join(
+            d["delta"] for kind, d in of_model(events, model_id) if kind == "chunk"
+        )
         assert done["response"].endswith("Hello!")
         assert done["inputTokens"] > 0
         assert done["outputTokens"] > 0
@@ -63,12 +76,22 @@ def test_thinking_is_separate_from_response(server: RunningServer) -> None:
     events = compare(server, body)
     thinking = [d for kind, d in events if kind == "chunk" and d.get("kind") == "thinking"]
     assert thinking
-    assert events[-2][1]["response"] == "".join(d["delta"] for k, d in events if k == "chunk" and "kind" not in d)
+    assert events[-2][1]["response"] == "".join(
+        d["delta"] for k, d in events if k == "chunk" and "kind" not in d
+    )
 
 
-def test_system_prompt_history_and_options_are_sent(server: RunningServer, stub: StubServer) -> None:
+def test_system_prompt_history_and_options_are_sent(
+    server: RunningServer, stub: StubServer
+) -> None:
     history = [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}]
-    body = {"modelIds": ["mochi"], "message": "C", "systemPrompt": "S", "chatHistory": history, "options": {"seed": 7}}
+    body = {
+        "modelIds": ["mochi"],
+        "message": "C",
+        "systemPrompt": "S",
+        "chatHistory": history,
+        "options": {"seed": 7},
+    }
     compare(server, body)
     sent = next(e.body for e in reversed(stub.exchanges()) if e.path == "/api/chat")
     assert sent is not None
@@ -81,7 +104,9 @@ def test_system_prompt_history_and_options_are_sent(server: RunningServer, stub:
 def test_answers_fit_the_window_after_the_prompt(
     server: RunningServer, stub: StubServer, num_predict: int, sent: int | None
 ) -> None:
-    compare(server, {"modelIds": ["mochi"], "message": "Hi", "options": {"num_predict": num_predict}})
+    compare(
+        server, {"modelIds": ["mochi"], "message": "Hi", "options": {"num_predict": num_predict}}
+    )
     (exchange,) = chats(stub)
     options = (exchange.body or {})["options"]
     assert sent in (None, options["num_predict"])
@@ -107,7 +132,9 @@ def test_answers_fit_the_window_after_the_prompt(
         ({"modelIds": ["mochi-embed"], "message": "Hi"}, "Invalid model ID: mochi-embed"),
     ],
 )
-def test_documented_rules_return_400_with_message(api: Api, body: dict[str, Any], message: str) -> None:
+def test_documented_rules_return_400_with_message(
+    api: Api, body: dict[str, Any], message: str
+) -> None:
     response = api.http.post("/models/test", json=body)
     assert error_of(response) == (400, "VALIDATION_ERROR")
     assert response.json()["error"]["message"] == message
@@ -134,40 +161,64 @@ def models() -> Iterator[ModelStub]:
 
 
 @pytest.fixture(scope="module")
-def models_server(models: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def models_server(
+    models: ModelStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server in front of `models`, to which each test adds its own."""
     with RunningServer(tmp_path_factory.mktemp("models"), models.url) as server:
         yield server
 
 
 def requests_of(models: ModelStub, model: str) -> list[Exchange]:
-    return [exchange for exchange in chats(models) if exchange.body and exchange.body["model"].startswith(model)]
+    return [
+        exchange
+        for exchange in chats(models)
+        if exchange.body and exchange.body["model"].startswith(model)
+    ]
 
 
-def test_failing_model_does_not_stop_other_models(models_server: RunningServer, models: ModelStub) -> None:
-    failing, good = models.add_model(lambda _: Reply([Text(["Half"]), Failure("kaput")])), models.add_model()
+def test_failing_model_does_not_stop_other_models(
+    models_server: RunningServer, models: ModelStub
+) -> None:
+    failing, good = (
+        models.add_model(lambda _: Reply([Text(["Half"]), Failure("kaput")])),
+        models.add_model(),
+    )
     events = compare(models_server, {"modelIds": [failing, good], "message": "Hello!"})
-    assert [kind for kind, _ in of_model(events, failing)] == ["metadata", "start", "chunk", "error"]
+    assert [kind for kind, _ in of_model(events, failing)] == [
+        "metadata",
+        "start",
+        "chunk",
+        "error",
+    ]
     assert of_model(events, failing)[-1][1] == {"modelId": failing, "error": "Ollama failed: kaput"}
     assert of_model(events, good)[-1][0] == "done"
     assert events[-1][0] == "complete"
 
 
-def test_disconnect_stops_second_model_and_stores_nothing(models_server: RunningServer, models: ModelStub) -> None:
+def test_disconnect_stops_second_model_and_stores_nothing(
+    models_server: RunningServer, models: ModelStub
+) -> None:
     gate, api = Gate(), models_server.client
     first, second = models.add_model(), models.add_model(lambda _: Reply([Text(["one"]), gate]))
-    with api.http.stream("POST", "/models/test", json={"modelIds": [first, second], "message": "Hello!"}) as response:
+    with api.http.stream(
+        "POST", "/models/test", json={"modelIds": [first, second], "message": "Hello!"}
+    ) as response:
         seen = b""
         for data in response.iter_raw():
             seen += data
             if b'"one"' in seen:
                 break
-    models.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_))
+    models.wait_for(
+        lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_)
+    )
     gate.open()
     assert api.ok(api.http.get("/sessions")) == {"sessions": []}
 
 
-def test_comparison_does_not_reload_model_of_a_chat(models_server: RunningServer, models: ModelStub) -> None:
+def test_comparison_does_not_reload_model_of_a_chat(
+    models_server: RunningServer, models: ModelStub
+) -> None:
     api, names = models_server.client, [models.add_model(), models.add_model()]
     models.clear_exchanges()
     session_id = api.create_session(names[0])["session_id"]
@@ -181,11 +232,20 @@ def test_comparison_does_not_reload_model_of_a_chat(models_server: RunningServer
     assert not any(e.reload for e in compared)
 
 
-def test_refused_prompt_enlarges_the_window(models_server: RunningServer, models: ModelStub) -> None:
+def test_refused_prompt_enlarges_the_window(
+    models_server: RunningServer, models: ModelStub
+) -> None:
     dense = "漢字" * 14_000  # the estimate of an uncalibrated model is much too small for this text
     large, small = (models.add_model(context_length=length) for length in (131_072, 20_000))
-    events = compare(models_server, {"modelIds": [large, small], "message": "Hello!", "systemPrompt": dense})
-    assert [kind for kind, _ in of_model(events, large) if kind != "chunk"] == ["metadata", "start", "end", "done"]
+    events = compare(
+        models_server, {"modelIds": [large, small], "message": "Hello!", "systemPrompt": dense}
+    )
+    assert [kind for kind, _ in of_model(events, large) if kind != "chunk"] == [
+        "metadata",
+        "start",
+        "end",
+        "done",
+    ]
     kind, data = of_model(events, small)[-1]
     assert (kind, "context size" in data["error"]) == ("error", True)
     assert len(requests_of(models, small)) == 1
@@ -198,7 +258,10 @@ def test_out_of_memory_reduces_the_window_once(
     big = models.add_model(out_of_memory_above=limit)
     events = compare(models_server, {"modelIds": [big], "message": "Hello!"})
     assert of_model(events, big)[-1][0] == outcome
-    assert [sent.body and sent.body["options"]["num_ctx"] for sent in requests_of(models, big)] == [8192, 4096]
+    assert [sent.body and sent.body["options"]["num_ctx"] for sent in requests_of(models, big)] == [
+        8192,
+        4096,
+    ]
 
 
 def test_remote_models_name_their_host(models_server: RunningServer, models: ModelStub) -> None:

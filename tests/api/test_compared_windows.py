@@ -21,7 +21,9 @@ def models() -> Iterator[ModelStub]:
 
 
 @pytest.fixture(scope="module")
-def models_server(models: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def models_server(
+    models: ModelStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server in front of `models`, to which each test adds its own."""
     with RunningServer(tmp_path_factory.mktemp("models"), models.url) as server:
         yield server
@@ -31,7 +33,10 @@ def models_server(models: ModelStub, tmp_path_factory: pytest.TempPathFactory) -
     ("failure", "windows"),
     [
         (Failure("cudaMalloc failed: out of memory"), {8192: 3, 4096: 3}),
-        (Failure("request (9001 tokens) exceeds the available context size (8192 tokens)", 400), {8192: 3, 16384: 3}),
+        (
+            Failure("request (9001 tokens) exceeds the available context size (8192 tokens)", 400),
+            {8192: 3, 16384: 3},
+        ),
     ],
 )
 def test_simultaneous_refusals_change_the_window_once(
@@ -47,4 +52,7 @@ def test_simultaneous_refusals_change_the_window_once(
         models.wait_for(lambda _: len(requests_of(models, model)) == number)
         gate.open()
         assert [comparison.result()[-2][0] for comparison in comparisons] == ["done"] * number
-    assert Counter(sent.body["options"]["num_ctx"] for sent in requests_of(models, model) if sent.body) == windows
+    assert (
+        Counter(sent.body["options"]["num_ctx"] for sent in requests_of(models, model) if sent.body)
+        == windows
+    )

@@ -43,7 +43,9 @@ def shared_stub() -> Iterator[ModelStub]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server with the tool `much`. The models of each test are its own."""
     write_tools(data_dir := tmp_path_factory.mktemp("context"), MUCH)
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
@@ -88,10 +90,17 @@ class RandomConversation:
 
     def import_turns(self, api: Api, model: str, turns: int) -> str:
         """Create a session with this many turns, and return its ID."""
-        texts = [text for number in range(turns) for text in (self.turn(number), self._text("Well. "))]
-        messages = [{"role": role, "content": text} for role, text in zip(itertools.cycle(ROLES), texts, strict=False)]
+        texts = [
+            text for number in range(turns) for text in (self.turn(number), self._text("Well. "))
+        ]
+        messages = [
+            {"role": role, "content": text}
+            for role, text in zip(itertools.cycle(ROLES), texts, strict=False)
+        ]
         file = {"metadata": {"model": model}, "messages": messages}
-        return str(api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"][0]["session_id"])
+        return str(
+            api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"][0]["session_id"]
+        )
 
     def _text(self, start: str) -> str:
         return start + "word " * self.chance.randint(self.longest // 5, self.longest)
@@ -104,7 +113,9 @@ class RandomConversation:
         *(pytest.param(seed, 60, 110, marks=pytest.mark.nightly) for seed in (1, 2, 3)),
     ],
 )
-def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int, turns: int, longest: int) -> None:
+def test_long_conversation_reloads_at_most_three_times(
+    tmp_path: Path, seed: int, turns: int, longest: int
+) -> None:
     conversation = RandomConversation(seed, longest)
     with (
         StubServer(speed=0, resolve=conversation.resolve) as stub,
@@ -119,14 +130,18 @@ def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int
                 until(lambda: len(summaries(stub)) > number // 5)  # noqa: B023 - called immediately
         assert reloads(stub) <= 3
         assert not any(exchange.truncated for exchange in chats(stub))
-        assert {exchange.status for exchange in chats(stub)} <= {200, 0}  # 0: a summary that was cancelled for a turn
+        assert {exchange.status for exchange in chats(stub)} <= {
+            200,
+            0,
+        }  # 0: a summary that was cancelled for a turn
         config = api.session(session_id)["context_window_config"]
         assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 32768, 36864]
 
 
 @pytest.mark.two_servers
 @pytest.mark.parametrize(
-    ("turns", "longest"), [pytest.param(4, 1000, id="few long turns"), pytest.param(40, 110, marks=pytest.mark.slow)]
+    ("turns", "longest"),
+    [pytest.param(4, 1000, id="few long turns"), pytest.param(40, 110, marks=pytest.mark.slow)],
 )
 def test_sessions_of_different_length_share_their_models_window(
     api: Api, stub: ModelStub, turns: int, longest: int
@@ -159,14 +174,20 @@ def test_first_message_survives_compactions_in_a_stable_summary(api: Api, stub: 
     messages = api.messages(session_id)
     assert (len(messages), messages[0]["content"][:6]) == (28, "Turn 0")
     bodies = [exchange.body for exchange in chats(stub)]
-    beginnings = [body["messages"][0]["content"] for body in bodies if body and len(body["messages"]) > 2]
+    beginnings = [
+        body["messages"][0]["content"] for body in bodies if body and len(body["messages"]) > 2
+    ]
     changes = sum(a != b for a, b in itertools.pairwise(beginnings))
     assert changes <= 4
 
 
-def test_editing_covered_message_drops_checkpoint(api: Api, server: RunningServer, stub: ModelStub) -> None:
+def test_editing_covered_message_drops_checkpoint(
+    api: Api, server: RunningServer, stub: ModelStub
+) -> None:
     conversation = RandomConversation(7, longest=220)
-    session_id = conversation.import_turns(api, stub.add_model(conversation.resolve, context_length=4096), 6)
+    session_id = conversation.import_turns(
+        api, stub.add_model(conversation.resolve, context_length=4096), 6
+    )
     api.stream_message(session_id, conversation.turn(6))
     assert "Summary of the earlier" in sent_text(chats(stub)[-1])
     path = server.settings.resolved_sessions_dir / f"{session_id}.json"
@@ -183,7 +204,9 @@ def test_old_tool_results_are_shortened_first(api: Api, stub: ModelStub) -> None
     session_id = api.create_session(model, tool_settings=MUCH_UNASKED)["session_id"]
     trimmed = 0
     for number in range(5):
-        events = api.stream_message(session_id, instruct(calls("much", n=number), words(3), label=f"T{number}"))
+        events = api.stream_message(
+            session_id, instruct(calls("much", n=number), words(3), label=f"T{number}")
+        )
         assert of_type(events, "error") == []
         trimmed += sum(e["trimmed_tool_results"] for e in of_type(events, "context_compacted"))
     assert trimmed > 0
@@ -198,8 +221,14 @@ def test_old_tool_results_are_shortened_first(api: Api, stub: ModelStub) -> None
 
 
 def test_trimmed_results_change_the_prompt_only_once(api: Api, stub: ModelStub) -> None:
-    session_id = api.create_session(stub.add_model(context_length=16_384), tool_settings=MUCH_UNASKED)["session_id"]
-    api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": {"current_window": 16_384}}))
+    session_id = api.create_session(
+        stub.add_model(context_length=16_384), tool_settings=MUCH_UNASKED
+    )["session_id"]
+    api.ok(
+        api.http.patch(
+            f"/sessions/{session_id}", json={"context_window": {"current_window": 16_384}}
+        )
+    )
     calling = {"tool_call": calls("much", n=1)["tool_call"] * 2}
     for number in range(6):
         api.stream_message(session_id, instruct(calling, words(3), label=f"T{number}"))
@@ -216,11 +245,19 @@ def test_new_session_adopts_a_window_only_while_it_is_loaded(api: Api, stub: Mod
     api.send_message(first, "word " * 3000 + instruct(words(2)))
     window = api.send_message(second, "Hello!")["context_window"]
     assert (window["current_window"], window["reason"]) == (32768, "adopted_loaded")
-    assert api.http.post(f"{stub.url}/api/generate", json={"model": model, "keep_alive": 0}).status_code == 200
+    assert (
+        api.http.post(
+            f"{stub.url}/api/generate", json={"model": model, "keep_alive": 0}
+        ).status_code
+        == 200
+    )
     windows = [api.send_message(each, "Hello!")["context_window"] for each in (third, first, third)]
     assert (windows[0]["current_window"], windows[0]["reason"]) == (8192, "initial_setup")
     assert windows[1]["current_window"] >= 16384
-    assert (windows[2]["current_window"], windows[2]["reason"]) == (windows[1]["current_window"], "adopted_loaded")
+    assert (windows[2]["current_window"], windows[2]["reason"]) == (
+        windows[1]["current_window"],
+        "adopted_loaded",
+    )
 
 
 def test_window_from_before_a_restart_is_not_that_of_ollama(tmp_path: Path) -> None:
@@ -230,11 +267,15 @@ def test_window_from_before_a_restart_is_not_that_of_ollama(tmp_path: Path) -> N
             api = server.api()
             session_id = api.create_session("a")["session_id"]
             api.send_message(session_id, "word " * 1500)
-            assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] == 16384
+            assert (
+                api.send_message(session_id, "Hello!")["context_window"]["current_window"] == 16384
+            )
         with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
             api = server.api()
             api.ok(api.http.get("/models"))
-            assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] == 16384
+            assert (
+                api.send_message(session_id, "Hello!")["context_window"]["current_window"] == 16384
+            )
             other = api.create_session("b")["session_id"]
             assert api.send_message(other, "Hello!")["context_window"]["current_window"] == 8192
 
@@ -261,14 +302,29 @@ def test_released_window_is_chosen_as_in_a_new_session(api: Api, stub: ModelStub
 def test_imported_window_is_limited_to_the_model(
     api: Api, stub: ModelStub, window: object, used: int, is_manual: bool
 ) -> None:
-    config = {"current_window": window, "manual_override": is_manual, "last_adjustment": 7, "dynamic_enabled": "yes"}
+    config = {
+        "current_window": window,
+        "manual_override": is_manual,
+        "last_adjustment": 7,
+        "dynamic_enabled": "yes",
+    }
     model = stub.add_model()
-    messages = [{"role": "user", "content": "Hi!"}, {"role": "assistant", "content": "Hello!", "model": model}]
+    messages = [
+        {"role": "user", "content": "Hi!"},
+        {"role": "assistant", "content": "Hello!", "model": model},
+    ]
     file = {"metadata": {"model": model, "context_window_config": config}, "messages": messages}
-    session_id = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"][0]["session_id"]
-    assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["dynamic_enabled"] is True
+    session_id = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"][0][
+        "session_id"
+    ]
+    assert (
+        api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["dynamic_enabled"]
+        is True
+    )
     assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] == used
-    if used > 8192:  # a new session adopts the window that is loaded, unless it is that of another session
+    if (
+        used > 8192
+    ):  # a new session adopts the window that is loaded, unless it is that of another session
         new = api.create_session(model)["session_id"]
         expected = 8192 if is_manual else used
         assert api.send_message(new, "Hello!")["context_window"]["current_window"] == expected
@@ -294,7 +350,9 @@ def test_message_larger_than_any_window_is_refused(api: Api, stub: ModelStub) ->
 
 
 @pytest.mark.two_servers
-def test_message_beyond_the_largest_window_is_refused_without_requests(api: Api, stub: ModelStub) -> None:
+def test_message_beyond_the_largest_window_is_refused_without_requests(
+    api: Api, stub: ModelStub
+) -> None:
     model = stub.add_model()
     session_id, other_id = (api.create_session(model)["session_id"] for _ in range(2))
     for each in (session_id, other_id):
@@ -343,7 +401,9 @@ def test_longest_answer_fits_the_window_after_each_prompt(api: Api, stub: ModelS
         model = stub.add_model(context_length=length, chars_per_token=chars)
         session_id = api.create_session(model)["session_id"]
         for turn in range(turns):
-            api.send_message(session_id, instruct(words(30)) + f"Fact {turn} is {turn * 7}. " + "word " * 110)
+            api.send_message(
+                session_id, instruct(words(30)) + f"Fact {turn} is {turn * 7}. " + "word " * 110
+            )
     exchanges = chats(stub)
     assert len(exchanges) > 12, "the requests for checkpoints are included"
     for exchange in exchanges:
@@ -359,7 +419,9 @@ def test_checkpoint_in_a_large_window_may_have_its_full_length(api: Api, stub: M
     assert limits[-2] == 1500
 
 
-def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stub: StubServer) -> None:
+def test_manual_window_works_without_dynamic_windows(
+    tmp_path: Path, private_stub: StubServer
+) -> None:
     with RunningServer(tmp_path, private_stub.url, dynamic_context_window_enabled=False) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -389,7 +451,9 @@ def test_manual_windows_survive_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub:
         with RunningServer(tmp_path, stub.url) as server:
             api = server.api()
-            small, large, usual, other = (api.create_session("mochi")["session_id"] for _ in range(4))
+            small, large, usual, other = (
+                api.create_session("mochi")["session_id"] for _ in range(4)
+            )
             for session_id, window in ((small, 4096), (large, 16384), (other, 4096)):
                 body = {"context_window": {"current_window": window}}
                 api.ok(api.http.patch(f"/sessions/{session_id}", json=body))
@@ -397,18 +461,27 @@ def test_manual_windows_survive_a_restart(tmp_path: Path) -> None:
         with RunningServer(tmp_path, stub.url) as server:
             api = server.api()
             status = api.ok(api.http.get(f"/sessions/{small}/status"))["context_window"]
-            assert (status["manual_override"], status["manual_override_session_id"]) == (True, small)
+            assert (status["manual_override"], status["manual_override_session_id"]) == (
+                True,
+                small,
+            )
             assert status["current_window"] == 4096
-            answers = [api.send_message(each, "Hello!")["context_window"] for each in (small, large, usual)]
+            answers = [
+                api.send_message(each, "Hello!")["context_window"] for each in (small, large, usual)
+            ]
             assert [answer["current_window"] for answer in answers] == [4096, 16384, 8192]
-            config = api.ok(api.http.patch(f"/sessions/{other}", json={"model": "mochi"}))["context_window_config"]
+            config = api.ok(api.http.patch(f"/sessions/{other}", json={"model": "mochi"}))[
+                "context_window_config"
+            ]
             assert (config["current_window"], config["manual_override"]) == (4096, True)
 
 
 def test_change_between_different_windows_warns_about_the_reload(api: Api, stub: ModelStub) -> None:
     model = stub.add_model()
     own, other = (api.create_session(model)["session_id"] for _ in range(2))
-    patched = api.ok(api.http.patch(f"/sessions/{own}", json={"context_window": {"current_window": 16384}}))
+    patched = api.ok(
+        api.http.patch(f"/sessions/{own}", json={"context_window": {"current_window": 16384}})
+    )
     assert [warning["code"] for warning in patched["warnings"]] == ["WINDOW_DIFFERS"]
     assert "16384" in patched["warnings"][0]["message"]
     warnings = [
@@ -420,7 +493,9 @@ def test_change_between_different_windows_warns_about_the_reload(api: Api, stub:
 
 
 @pytest.mark.two_servers
-def test_manual_window_like_that_of_other_sessions_causes_no_warning(api: Api, stub: ModelStub) -> None:
+def test_manual_window_like_that_of_other_sessions_causes_no_warning(
+    api: Api, stub: ModelStub
+) -> None:
     path = f"/sessions/{api.create_session(stub.add_model())['session_id']}"
     others = api.ok(api.http.get(f"{path}/status"))["context_window"]["current_window"]
     for body in ({"context_window": {"current_window": others}}, {"context_window": None}):
@@ -430,7 +505,11 @@ def test_manual_window_like_that_of_other_sessions_causes_no_warning(api: Api, s
 def test_out_of_memory_reduces_a_manual_window_for_the_turn(api: Api, stub: ModelStub) -> None:
     model = stub.add_model(out_of_memory_above=10_000)
     session_id = api.create_session(model, tool_settings=MUCH_UNASKED)["session_id"]
-    api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": {"current_window": 16384}}))
+    api.ok(
+        api.http.patch(
+            f"/sessions/{session_id}", json={"context_window": {"current_window": 16384}}
+        )
+    )
     answer = api.send_message(session_id, instruct(calls("much", n=1), words(3)))["context_window"]
     status = api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]
     assert (answer["current_window"], answer["reason"]) == (8192, "load_failed_step_down")
@@ -449,7 +528,11 @@ def test_out_of_memory_reduces_window(api: Api, stub: ModelStub) -> None:
 def test_simultaneous_turns_reduce_the_window_once(api: Api, stub: ModelStub) -> None:
     def resolve(prompt: Prompt) -> Reply:
         is_large = prompt.options["num_ctx"] > 8192
-        return Reply([gate, Failure("cudaMalloc failed: out of memory")]) if is_large else Reply.of("Fine.")
+        return (
+            Reply([gate, Failure("cudaMalloc failed: out of memory")])
+            if is_large
+            else Reply.of("Fine.")
+        )
 
     gate, number, model = Gate(), 3, stub.add_model(resolve)
     with ThreadPoolExecutor() as pool:
@@ -458,7 +541,9 @@ def test_simultaneous_turns_reduce_the_window_once(api: Api, stub: ModelStub) ->
             api.send_message(session_id, "x" * 2500)
         stub.clear_exchanges()
         answers = pool.map(lambda session_id: api.send_message(session_id, "x" * 2000), sessions)
-        stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number)
+        stub.wait_for(
+            lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number
+        )
         gate.open()
         assert [answer["context_window"]["current_window"] for answer in answers] == [8192] * number
 
@@ -466,16 +551,23 @@ def test_simultaneous_turns_reduce_the_window_once(api: Api, stub: ModelStub) ->
 def test_simultaneous_refusals_enlarge_the_window_once(api: Api, stub: ModelStub) -> None:
     def resolve(prompt: Prompt) -> Reply:
         is_small = prompt.options["num_ctx"] <= 8192
-        text = "request (9001 tokens) exceeds the available context size (8192 tokens), try increasing it"
+        text = (
+            "request (9001 tokens) exceeds the available context size (8192 tokens), try "
+            "increasing it"
+        )
         return Reply([gate, Failure(text, 400)]) if is_small else Reply.of("Fine.")
 
     gate, number, model = Gate(), 3, stub.add_model(resolve)
     with ThreadPoolExecutor() as pool:
         sessions = [api.create_session(model)["session_id"] for _ in range(number)]
         answers = pool.map(lambda session_id: api.send_message(session_id, "x" * 2500), sessions)
-        stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number)
+        stub.wait_for(
+            lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number
+        )
         gate.open()
-        assert [answer["context_window"]["current_window"] for answer in answers] == [16384] * number
+        assert [answer["context_window"]["current_window"] for answer in answers] == [
+            16384
+        ] * number
         assert reloads(stub) == 1
 
 
@@ -485,7 +577,10 @@ def test_lasting_out_of_memory_is_retried_once(api: Api, stub: ModelStub) -> Non
     events = api.stream_message(session_id, "Hello!")
     assert types_of(events) == ["error", "done"]
     assert len(chats(stub)) == 2
-    assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["current_window"] == 8192
+    assert (
+        api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["current_window"]
+        == 8192
+    )
 
 
 def test_first_window_stays_below_sizes_that_ran_out_of_memory(api: Api, stub: ModelStub) -> None:
@@ -511,7 +606,9 @@ def test_repeated_out_of_memory_ends_at_a_window_that_fits(api: Api, stub: Model
 def test_many_long_results_in_one_turn_still_end_with_an_answer(api: Api, stub: ModelStub) -> None:
     model = stub.add_model(context_length=8192)
     session_id = api.create_session(model, tool_settings=MUCH_UNASKED)["session_id"]
-    events = api.stream_message(session_id, instruct(*[calls("much", n=number) for number in range(6)], words(3)))
+    events = api.stream_message(
+        session_id, instruct(*[calls("much", n=number) for number in range(6)], words(3))
+    )
     assert of_type(events, "error") == []
     assert of_type(events, "context_compacted")[-1]["trimmed_tool_results"] > 0
     assert events[-2].type == "message_complete"
@@ -521,13 +618,19 @@ def test_many_long_results_in_one_turn_still_end_with_an_answer(api: Api, stub: 
 def test_token_count_of_ollama_overrides_estimate(api: Api, stub: ModelStub) -> None:
     model = stub.add_model(lambda _: Reply.of("Fine.", usage=Usage(input=6000, output=3)))
     session_id = api.create_session(model)["session_id"]
-    answers = [api.send_message(session_id, f"Hello {number}!")["context_window"] for number in range(3)]
+    answers = [
+        api.send_message(session_id, f"Hello {number}!")["context_window"] for number in range(3)
+    ]
     assert [answer["current_window"] for answer in answers] == [8192, 16384, 16384]
 
 
 @pytest.mark.two_servers
-@pytest.mark.parametrize(("message", "counted"), [("Hello!", 4096), ("word " * 2000, 900)], ids=["filled", "too few"])
-def test_prompt_truncated_by_ollama_causes_warning(tmp_path: Path, message: str, counted: int) -> None:
+@pytest.mark.parametrize(
+    ("message", "counted"), [("Hello!", 4096), ("word " * 2000, 900)], ids=["filled", "too few"]
+)
+def test_prompt_truncated_by_ollama_causes_warning(
+    tmp_path: Path, message: str, counted: int
+) -> None:
     def cut(connection: socket.socket) -> None:
         connection.sendall(
             stream_head()
@@ -546,14 +649,18 @@ def test_prompt_truncated_by_ollama_causes_warning(tmp_path: Path, message: str,
 
 
 @pytest.mark.two_servers
-def test_uncounted_cached_tokens_of_a_tool_round_cause_no_warning(api: Api, stub: ModelStub) -> None:
+def test_uncounted_cached_tokens_of_a_tool_round_cause_no_warning(
+    api: Api, stub: ModelStub
+) -> None:
     def resolve(prompt: Prompt) -> Reply:
         results = sum(message.role == "tool" for message in prompt.messages)
         counts = Usage(input=(1500, 60, 70)[results], output=3)
         calls = [ToolCall("much", {"n": results})] if results < 2 else []
         return Reply.of("" if calls else "Fine.", tool_calls=calls, usage=counts)
 
-    session_id = api.create_session(stub.add_model(resolve), tool_settings=MUCH_UNASKED)["session_id"]
+    session_id = api.create_session(stub.add_model(resolve), tool_settings=MUCH_UNASKED)[
+        "session_id"
+    ]
     events = api.stream_message(session_id, "word " * 1000)
     assert of_type(events, "warning") == []
     assert events[-2].type == "message_complete"

@@ -90,30 +90,41 @@ def data_dir(tmp_path: Path) -> Path:
     return directory
 
 
-def test_killed_turn_continues_with_one_answer_and_one_webhook(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+def test_killed_turn_continues_with_one_answer_and_one_webhook(
+    stub: StubServer, gate: Gate, data_dir: Path
+) -> None:
     receiver = Receiver()
     with RunningServer(data_dir, stub.url) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         run_id = begin(server.client, session_id, "hold")
         stub.wait_for(lambda exchanges: any(e.path == "/api/chat" and e.chunks for e in exchanges))
         copy = killed(data_dir)
-        with RunningServer(copy, stub.url, **receiver.settings, summarization_enabled=False) as other:
+        with RunningServer(
+            copy, stub.url, **receiver.settings, summarization_enabled=False
+        ) as other:
             api = other.client
             until(lambda: run_of(api, session_id).get("continues") == run_id)
             assert run_of(api, session_id)["state"] == "running"
-            with api.http.stream("GET", f"/chat/{session_id}/stream", headers={"Last-Event-ID": f"{run_id}:1"}) as sent:
+            with api.http.stream(
+                "GET", f"/chat/{session_id}/stream", headers={"Last-Event-ID": f"{run_id}:1"}
+            ) as sent:
                 events = read_events(sent)
                 assert next(events).type == "snapshot"
                 gate.open()
                 rest = list(events)
             assert (text_of(rest), rest[-1].type) == ("one two", "done")
-            assert [message["content"] for message in api.messages(session_id)] == ["hold", "one two"]
+            assert [message["content"] for message in api.messages(session_id)] == [
+                "hold",
+                "one two",
+            ]
             assert [event["type"] for event in receiver.wait(1)] == ["run.completed"]
             assert receiver.wait(1)[0]["data"]["run_id"] == run_of(api, session_id)["run_id"]
     receiver.close()
 
 
-def test_stopped_server_leaves_a_background_turn_to_the_next_one(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+def test_stopped_server_leaves_a_background_turn_to_the_next_one(
+    stub: StubServer, gate: Gate, data_dir: Path
+) -> None:
     with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         run_id = begin(server.client, session_id, "hold")
@@ -121,13 +132,22 @@ def test_stopped_server_leaves_a_background_turn_to_the_next_one(stub: StubServe
     with RunningServer(data_dir, stub.url) as server:
         until(lambda: run_of(server.client, session_id)["state"] == "completed")
         assert run_of(server.client, session_id)["continues"] == run_id
-        assert [message["content"] for message in server.client.messages(session_id)] == ["hold", "one two"]
+        assert [message["content"] for message in server.client.messages(session_id)] == [
+            "hold",
+            "one two",
+        ]
 
 
 def test_call_that_has_begun_does_not_run_again(stub: StubServer, data_dir: Path) -> None:
     (data_dir / "tools" / "wait").touch()
     message = instruct(
-        {"tool_call": [*calls("note", text="a")["tool_call"], *calls("note", text="b")["tool_call"]]}, words(3)
+        {
+            "tool_call": [
+                *calls("note", text="a")["tool_call"],
+                *calls("note", text="b")["tool_call"],
+            ]
+        },
+        words(3),
     )
     with RunningServer(data_dir, stub.url) as server:
         session_id = server.client.create_session("mochi", **SETTINGS)["session_id"]
@@ -147,20 +167,30 @@ def test_agent_continues_with_the_turn_that_called_it(stub: StubServer, data_dir
     write_agent(data_dir)
     message = nested(delegate(words(1), calls("note", text="x"), calls("wait"), words(2)), words(3))
     policy = {"execution_policy": "never_confirm"}
-    settings = {"agent_settings": {"enabled_agents": ["helper"]}, "tool_settings": {"tools": [], **policy}}
+    settings = {
+        "agent_settings": {"enabled_agents": ["helper"]},
+        "tool_settings": {"tools": [], **policy},
+    }
     with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
         api = server.client
         session_id = api.create_session("mochi", **settings)["session_id"]
         begin(api, session_id, message)
         until(lambda: notes(data_dir) == ["x"])
-        until(lambda: has_started(data_dir / "agents" / "agent_chats", index=1))  # this call waits for ever
+        until(
+            lambda: has_started(data_dir / "agents" / "agent_chats", index=1)
+        )  # this call waits for ever
         copy = killed(data_dir)
         api.ok(api.http.post(f"/chat/{session_id}/stop"))
     with RunningServer(copy, stub.url) as server:
         api = server.client
         until(lambda: run_of(api, session_id)["state"] == "completed")
         result = api.messages(session_id)[2]
-        assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+        assert [message["role"] for message in api.messages(session_id)] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
         assert "Result of note: Noted." in result["content"]
         assert "outcome is unknown" in result["content"]
         assert len(api.ok(api.http.get("/agents/chats"))["sessions"]) == 1
@@ -184,7 +214,9 @@ def test_turn_is_started_at_most_three_times(stub: StubServer, gate: Gate, data_
     file.write_text(json.dumps(session))
     with RunningServer(data_dir, stub.url, **receiver.settings) as server:
         until(lambda: run_of(server.client, session_id)["state"] == "failed")
-        with server.client.http.stream("GET", f"/chat/{session_id}/stream?after={run_id}:0") as sent:
+        with server.client.http.stream(
+            "GET", f"/chat/{session_id}/stream?after={run_id}:0"
+        ) as sent:
             (error,) = [event.data for event in read_events(sent) if event.type == "error"]
         assert error["code"] == "SERVER_LOST"
         assert "started 3 times" in error["message"]
@@ -194,7 +226,9 @@ def test_turn_is_started_at_most_three_times(stub: StubServer, gate: Gate, data_
     gate.open()
 
 
-def test_setting_ends_interrupted_background_turns(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+def test_setting_ends_interrupted_background_turns(
+    stub: StubServer, gate: Gate, data_dir: Path
+) -> None:
     with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         begin(server.client, session_id, "hold")
@@ -203,19 +237,29 @@ def test_setting_ends_interrupted_background_turns(stub: StubServer, gate: Gate,
         until(lambda: run_of(server.client, session_id)["state"] == "failed")
 
 
-def test_stop_ends_a_turn_that_is_about_to_continue(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+def test_stop_ends_a_turn_that_is_about_to_continue(
+    stub: StubServer, gate: Gate, data_dir: Path
+) -> None:
     with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         begin(server.client, session_id, "hold")
     with RunningServer(data_dir, stub.url) as server:
-        assert server.client.ok(server.client.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+        assert (
+            server.client.ok(server.client.http.post(f"/chat/{session_id}/stop"))["state"]
+            == "stopped"
+        )
         gate.open()
         server.client.send_message(session_id, "Hi")
-        assert [message["role"] for message in server.client.messages(session_id)][-2:] == ["user", "assistant"]
+        assert [message["role"] for message in server.client.messages(session_id)][-2:] == [
+            "user",
+            "assistant",
+        ]
 
 
 @pytest.mark.parametrize("field", ["input", "first"])
-def test_unreadable_turn_ends_as_interrupted(stub: StubServer, gate: Gate, data_dir: Path, field: str) -> None:
+def test_unreadable_turn_ends_as_interrupted(
+    stub: StubServer, gate: Gate, data_dir: Path, field: str
+) -> None:
     with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         begin(server.client, session_id, "hold")
@@ -242,7 +286,9 @@ def test_repeated_key_of_an_interrupted_turn_continues_with_its_results(
             copy = killed(data_dir)
     gate.open()
     with RunningServer(copy, stub.url) as server:
-        answer = server.client.ok(server.client.http.post(f"/chat/{session_id}", json=body, headers=key))
+        answer = server.client.ok(
+            server.client.http.post(f"/chat/{session_id}", json=body, headers=key)
+        )
         assert answer["message"]["content"] == "one two"
         roles = [stored["role"] for stored in server.client.messages(session_id)]
         assert roles == ["user", "assistant", "tool", "assistant"]
@@ -261,16 +307,22 @@ class FullStore(FileSessionStore):
 
 
 @pytest.mark.parametrize("path", ["native", "responses"])
-def test_background_turn_is_accepted_when_it_is_stored(stub: StubServer, data_dir: Path, path: str) -> None:
+def test_background_turn_is_accepted_when_it_is_stored(
+    stub: StubServer, data_dir: Path, path: str
+) -> None:
     with RunningServer(data_dir, stub.url, with_store(FullStore)) as server:
         api = server.client
         session_id = api.create_session("mochi")["session_id"]
         server.app.state.services.stores.chats.is_full = True
         if path == "native":
-            refused = api.http.post(f"/chat/{session_id}", json={"message": "Hi", "background": True})
+            refused = api.http.post(
+                f"/chat/{session_id}", json={"message": "Hi", "background": True}
+            )
         else:
             body = {"model": "mochi", "input": "Hi", "background": True}
-            refused = api.http.post(f"{server.url}/v1/responses", json=body, headers={"X-Mochi-Session": session_id})
+            refused = api.http.post(
+                f"{server.url}/v1/responses", json=body, headers={"X-Mochi-Session": session_id}
+            )
         assert refused.status_code == 500, refused.text
         if path == "native":
             assert error_of(refused) == (500, "STORAGE_FAILED")
@@ -290,7 +342,14 @@ def in_the_earlier_format(file: Path) -> None:
     metadata["last_run"] = {"run_id": turn["run_ids"][-1], "state": "running", "answer_id": None}
     metadata["pending_approval"] = {
         "due": turn["due"],
-        **{"source": None, "decision": None, "replacement": None, "started": None, **approval, "agent": agent},
+        **{
+            "source": None,
+            "decision": None,
+            "replacement": None,
+            "started": None,
+            **approval,
+            "agent": agent,
+        },
         "run_id": turn["run_ids"][-1],
         "earlier": turn["run_ids"][:-1],
         "events": turn.get("events", 0),
@@ -321,7 +380,10 @@ def test_turn_that_waits_in_a_file_of_an_earlier_version_continues(
         (file,) = (data_dir / "agents" / "agent_chats").glob("*.json")
         chat = json.loads(file.read_text())
         del chat["metadata"]["turn"]
-        chat["metadata"] |= {"format_version": "1.3", "pending_approval": {"due": None, "session_id": session_id}}
+        chat["metadata"] |= {
+            "format_version": "1.3",
+            "pending_approval": {"due": None, "session_id": session_id},
+        }
         file.write_text(json.dumps(chat))
     with RunningServer(data_dir, stub.url) as server:
         api = server.client
@@ -329,11 +391,18 @@ def test_turn_that_waits_in_a_file_of_an_earlier_version_continues(
         body = {"confirmation_id": call["confirmation_id"], "approved": True}
         api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=body))
         until(lambda: run_of(api, session_id)["state"] == "completed")
-        assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+        assert [m["role"] for m in api.messages(session_id)] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
     assert (notes(data_dir) if in_agent else noted(data_dir)) == (["a"])
 
 
-def test_repeated_request_finds_the_turn_that_continues(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+def test_repeated_request_finds_the_turn_that_continues(
+    stub: StubServer, gate: Gate, data_dir: Path
+) -> None:
     key = {"Idempotency-Key": "k1"}
     with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
         session_id = server.client.create_session("mochi")["session_id"]
@@ -366,7 +435,10 @@ def test_agent_that_failed_before_the_kill_fails_its_call(stub: StubServer, data
         until(lambda: notes(data_dir) == ["x"])
     (file,) = (data_dir / "agents" / "agent_chats").glob("*.json")
     chat = json.loads(file.read_text())
-    chat["metadata"]["turn"] |= {"state": "failed", "error": {"code": "OLLAMA_ERROR", "message": "Out of order."}}
+    chat["metadata"]["turn"] |= {
+        "state": "failed",
+        "error": {"code": "OLLAMA_ERROR", "message": "Out of order."},
+    }
     file.write_text(json.dumps(chat))
     with RunningServer(data_dir, stub.url) as server:
         until(lambda: run_of(server.client, session_id)["state"] == "completed")

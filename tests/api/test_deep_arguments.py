@@ -39,9 +39,14 @@ def nested(depth: int, innermost: object = 1) -> dict[str, Any]:
 
 
 def deep_call(depth: int) -> bytes:
-    """Return a line with a call whose arguments have `depth` levels, more than an encoder allows."""
+    """Return a line with a call whose arguments have `depth` levels, more than an encoder
+    allows.
+    """
     arguments = b'{"value":' * depth + b"1" + b"}" * depth
-    call = b'{"role":"assistant","content":"[{","tool_calls":[{"function":{"name":"take","arguments":%s}}]}' % arguments
+    call = (
+        b'{"role":"assistant","content":"[{","tool_calls":[{"function":{"name":"take","arguments":%s}}]}'
+        % arguments
+    )
     return b'{"model":"raw","message":%s,"done":false}\n' % call
 
 
@@ -63,7 +68,9 @@ def shared_stub() -> Iterator[ModelStub]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server with the tool `take`."""
     write_tools(data_dir := tmp_path_factory.mktemp("deep"), TOOL)
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
@@ -94,7 +101,9 @@ def raw_api(raw_ollama: RawOllama, tmp_path: Path) -> Iterator[Api]:
 def test_call_with_too_deep_arguments_fails_and_turn_continues(
     api: Api, stub: ModelStub, arguments: dict[str, Any]
 ) -> None:
-    session_id = api.create_session(stub.add_model(called_with(arguments)), tool_settings=UNASKED)["session_id"]
+    session_id = api.create_session(stub.add_model(called_with(arguments)), tool_settings=UNASKED)[
+        "session_id"
+    ]
     events = api.stream_message(session_id, "call")
     result = next(event for event in events if event.type == "tool_result")
     assert (result.data["success"], result.data["error_code"]) == (False, "TOOL_EXECUTION_FAILED")
@@ -131,7 +140,9 @@ def test_call_deeper_than_the_encoder_allows_fails_and_turn_continues(
 
 
 def test_arguments_of_a_hundred_levels_are_used_and_stored(api: Api, stub: ModelStub) -> None:
-    session_id = api.create_session(stub.add_model(called_with(nested(100))), tool_settings=UNASKED)["session_id"]
+    session_id = api.create_session(
+        stub.add_model(called_with(nested(100))), tool_settings=UNASKED
+    )["session_id"]
     (executed,) = api.send_message(session_id, "call")["tool_calls_executed"]
     assert executed["success"]
     assert api.messages(session_id)[1]["tool_calls"][0]["function"]["arguments"] == nested(100)
@@ -141,11 +152,19 @@ def test_too_deep_edited_arguments_are_refused(api: Api, stub: ModelStub) -> Non
     model = stub.add_model(called_with(nested(1)))
     session_id = api.create_session(model, tool_settings={"tools": ["take"]})["session_id"]
     with api.open_stream(session_id, "call") as events:
-        approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
+        approval_request = next(
+            event for event in events if event.type == "tool_call_confirmation_required"
+        )
         decision = {"confirmation_id": approval_request.data["confirmation_id"], "approved": True}
-        refused = api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(101)})
+        refused = api.http.post(
+            f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(101)}
+        )
         assert error_of(refused) == (422, "VALIDATION_ERROR")
-        api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(100)}))
+        api.ok(
+            api.http.post(
+                f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(100)}
+            )
+        )
         assert types_of(events)[-1] == "done"
 
 
@@ -159,7 +178,12 @@ def test_stored_session_with_too_deep_arguments_can_be_read(
     call = {"id": "call_1", "function": {"index": 0, "name": "take", "arguments": "ARGUMENTS"}}
     stored["messages"] = [
         {"role": "user", "content": "Hello!"},
-        {"role": "assistant", "content": "", "model": stored["metadata"]["model"], "tool_calls": [call]},
+        {
+            "role": "assistant",
+            "content": "",
+            "model": stored["metadata"]["model"],
+            "tool_calls": [call],
+        },
         {"role": "tool", "content": "taken", "tool_name": "take", "tool_call_id": "call_1"},
     ]
     deep = b'{"value":' * depth + b"1" + b"}" * depth

@@ -15,13 +15,17 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def mochi_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
+def mochi_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ThreadedServer]:
     """A server with the sample tools and agents, whose workspace is an empty directory."""
     directories = {"tools_dir": str(ROOT / "tools"), "agents_dir": str(ROOT / "agents")}
     data_dir = str(tmp_path_factory.mktemp("demo"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MOCHI_FILES_ROOT", str(tmp_path_factory.mktemp("workspace")))
-        with ThreadedServer(data_dir=data_dir, ollama_host=shared_stub.url, **directories) as server:
+        with ThreadedServer(
+            data_dir=data_dir, ollama_host=shared_stub.url, **directories
+        ) as server:
             yield server
 
 
@@ -35,7 +39,9 @@ def test_named_tool_is_called_and_its_result_is_in_the_answer(mochi_server: Thre
 
 
 @cases("tool", ["get_current_time", "list_dir", "roll_dice"])
-def test_named_sample_tool_succeeds_without_arguments(mochi_server: ThreadedServer, tool: str) -> None:
+def test_named_sample_tool_succeeds_without_arguments(
+    mochi_server: ThreadedServer, tool: str
+) -> None:
     tools: Any = {"tools": [tool], "execution_policy": "never_confirm"}
     session = mochi_server.client.create_session("mochi-demo", tool_settings=tools)["session_id"]
     (call,) = mochi_server.client.chat(session, f"Use {tool}.")["tool_calls_executed"]

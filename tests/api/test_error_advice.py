@@ -20,14 +20,17 @@ def message_of(api: Api, method: str, path: str, status: int, **request: object)
 def test_unknown_model_names_the_nearest_and_others(api: Api) -> None:
     message = message_of(api, "POST", "/sessions", 404, json={"model": "moch"})
     assert message.startswith(
-        "There is no chat model 'moch'. Did you mean 'mochi'? Choose one of the chat models: mochi, "
+        "There is no chat model 'moch'. Did you mean 'mochi'? Choose one of the chat models: "
+        "mochi, "
     )
     assert message.endswith("To install 'moch', run `ollama pull moch`.")
     session = api.create_session("mochi")["session_id"]
     assert message_of(api, "PATCH", f"/sessions/{session}", 404, json={"model": "moch"}) == message
 
 
-def test_test_mode_never_advises_to_install_a_model(private_stub: StubServer, tmp_path: Path) -> None:
+def test_test_mode_never_advises_to_install_a_model(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     with RunningServer(tmp_path, private_stub.url, env="test") as server:
         message = message_of(server.client, "POST", "/sessions", 404, json={"model": "qwen3"})
     assert "There is no chat model 'qwen3'. " in message
@@ -36,13 +39,19 @@ def test_test_mode_never_advises_to_install_a_model(private_stub: StubServer, tm
 
 def test_embedding_model_cannot_chat(api: Api) -> None:
     message = message_of(api, "POST", "/sessions", 404, json={"model": "embed"})
-    assert message.startswith("Model 'embed' is an embedding model and cannot chat. Choose one of the chat models")
+    assert message.startswith(
+        "Model 'embed' is an embedding model and cannot chat. Choose one of the chat models"
+    )
     assert "ollama pull" not in message
 
 
 def test_unknown_agent_session_names_the_list_of_agent_sessions(api: Api) -> None:
     message = message_of(api, "GET", "/agents/chats/0123456789", 404)
-    assert message == "Session with ID '0123456789' not found. GET /api/v1/agents/chats lists the sessions of agents."
+    assert (
+        message
+        == "Session with ID '0123456789' not found. GET /api/v1/agents/chats lists the sessions "
+        "of agents."
+    )
 
 
 @cases(
@@ -81,10 +90,18 @@ def test_unknown_prompt_and_confirmation_name_their_lists(api: Api) -> None:
 def test_wrong_key_differs_from_missing_key(private_stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, private_stub.url, api_keys=("right",)) as server:
         messages = {
-            name: message_of(server.client, "GET", "/sessions", 401, headers={"Authorization": value} if value else {})
+            name: message_of(
+                server.client,
+                "GET",
+                "/sessions",
+                401,
+                headers={"Authorization": value} if value else {},
+            )
             for name, value in {"none": "", "wrong": "Bearer wrong", "basic": "Basic right"}.items()
         }
-    assert messages["wrong"].startswith("The API key is wrong. Send one of the keys in MOCHI_API_KEYS")
+    assert messages["wrong"].startswith(
+        "The API key is wrong. Send one of the keys in MOCHI_API_KEYS"
+    )
     assert messages["none"] == messages["basic"] != messages["wrong"]
 
 
@@ -96,17 +113,26 @@ def test_foreign_host_names_the_setting_and_its_value(api: Api) -> None:
 def test_import_of_a_later_version_is_refused(api: Api) -> None:
     message = message_of(api, "POST", "/sessions/import", 422, json=NEWER)
     assert message == (
-        "Item 0 of the file has format version 2.0, and this server reads versions up to 1.4. Update mochi-server."
+        "Item 0 of the file has format version 2.0, and this server reads versions up to 1.4. "
+        "Update mochi-server."
     )
 
 
-def test_model_that_was_removed_after_the_session_was_created(private_stub: StubServer, tmp_path: Path) -> None:
+def test_model_that_was_removed_after_the_session_was_created(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     with RunningServer(tmp_path, private_stub.url, env="test") as server:
         session = server.client.create_session("echo")["session_id"]
-        httpx.request("DELETE", f"{private_stub.url}/api/delete", json={"model": "echo"}).raise_for_status()
+        httpx.request(
+            "DELETE", f"{private_stub.url}/api/delete", json={"model": "echo"}
+        ).raise_for_status()
         events = server.client.stream_message(session, "Hello")
-        message = message_of(server.client, "POST", f"/chat/{session}", 404, json={"message": "Hello"})
-    assert message.startswith("There is no chat model 'echo'. Choose one of the chat models: mochi, ")
+        message = message_of(
+            server.client, "POST", f"/chat/{session}", 404, json={"message": "Hello"}
+        )
+    assert message.startswith(
+        "There is no chat model 'echo'. Choose one of the chat models: mochi, "
+    )
     assert "ollama pull" not in message
     assert [event.data["message"] for event in events if event.type == "error"] == [message]
 
@@ -117,9 +143,12 @@ def test_session_file_of_a_later_version_is_refused(private_api: Api, tmp_path: 
     path.write_text(path.read_text().replace('"format_version": "1.4"', '"format_version": "2.0"'))
     message = message_of(private_api, "GET", f"/sessions/{session}", 409)
     assert message == (
-        f"The file of session '{session}' has format version 2.0, and this server reads versions up to 1.4. "
-        "Update mochi-server."
+        f"The file of session '{session}' has format version 2.0, and this server reads versions "
+        "up to 1.4. Update mochi-server."
     )
-    assert message_of(private_api, "POST", f"/chat/{session}", 409, json={"message": "Hello"}) == message
+    assert (
+        message_of(private_api, "POST", f"/chat/{session}", 409, json={"message": "Hello"})
+        == message
+    )
     assert private_api.ok(private_api.http.get("/sessions")) == {"sessions": []}
     assert private_api.http.delete(f"/sessions/{session}").status_code == 409

@@ -25,10 +25,14 @@ class ImpatientProtocol(StrictHttpProtocol):
 
 
 @pytest.fixture(scope="module")
-def server(shared_holding: GatedStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def server(
+    shared_holding: GatedStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server for the module."""
     data_dir = tmp_path_factory.mktemp("hanging")
-    with RunningServer(data_dir, shared_holding.stub.url, DEFAULT_COMPONENTS, ImpatientProtocol) as server:
+    with RunningServer(
+        data_dir, shared_holding.stub.url, DEFAULT_COMPONENTS, ImpatientProtocol
+    ) as server:
         yield server
 
 

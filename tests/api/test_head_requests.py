@@ -1,4 +1,6 @@
-"""HEAD requests: every GET route answers them, with the headers of the GET response and without a body."""
+"""HEAD requests: every GET route answers them, with the headers of the GET response and without a
+body.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -47,14 +49,19 @@ def test_head_needs_a_key_where_get_does(tmp_path: Path) -> None:
         assert httpx.head(f"{server.url}/api/v1/health/live").status_code == 200
 
 
-def test_head_of_a_stream_ends_and_does_not_stop_the_turn(holding: GatedStub, tmp_path: Path) -> None:
+def test_head_of_a_stream_ends_and_does_not_stop_the_turn(
+    holding: GatedStub, tmp_path: Path
+) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
             assert next(events).type == "content_delta"
             head: Any = server.api().http.head(f"/chat/{session_id}/stream")
-            assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+            assert (head.status_code, head.headers["content-type"]) == (
+                200,
+                "text/event-stream; charset=utf-8",
+            )
             holding.gate.open()
             assert list(events)[-1].type == "done"
         assert api.messages(session_id)[-1]["content"] == "one two three four"

@@ -27,13 +27,19 @@ def test_readiness_check_leaves_no_files(private_api: Api, tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def server_with_keys(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("keys"), shared_stub.url, api_keys=("key",)) as server:
+def server_with_keys(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    with RunningServer(
+        tmp_path_factory.mktemp("keys"), shared_stub.url, api_keys=("key",)
+    ) as server:
         yield server
 
 
 @cases("path", ["/health/live", "/health/ready"])
-def test_health_of_server_with_keys_needs_no_key(server_with_keys: RunningServer, path: str) -> None:
+def test_health_of_server_with_keys_needs_no_key(
+    server_with_keys: RunningServer, path: str
+) -> None:
     api, url = server_with_keys.client, server_with_keys.url
     assert set(api.ok(api.http.get(path))) == {"status"}
     assert set(api.ok(api.http.get(f"{url}{path}"))) == {"status"}

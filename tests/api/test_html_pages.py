@@ -30,7 +30,9 @@ def test_entry_page_links_to_the_api(api: Api, server: RunningServer) -> None:
     content = api.ok(api.http.get(server.url))
     assert (content["name"], content["version"]) == ("mochi-server", __version__)
     assert set(content["links"].values()) == {"/docs", "/openapi.json", "/api/v1", "/api/v1/health"}
-    assert {api.http.get(server.url + path).status_code for path in content["links"].values()} == {200}
+    assert {api.http.get(server.url + path).status_code for path in content["links"].values()} == {
+        200
+    }
     response = api.http.get(server.url, headers={"Accept": "text/html,application/xhtml+xml;q=0.9"})
     assert (response.status_code, response.headers["location"]) == (307, "/docs")
 
@@ -60,7 +62,9 @@ def test_simultaneous_requests_make_one_openapi_document(tmp_path: Path) -> None
         """A model whose schema is made when another thread makes it too, or after 0.2 s."""
 
         @classmethod
-        def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        def __get_pydantic_json_schema__(
+            cls, schema: Any, handler: GetJsonSchemaHandler
+        ) -> dict[str, Any]:
             with suppress(BrokenBarrierError):
                 together.wait(0.2)
             return handler(schema)

@@ -58,14 +58,18 @@ def test_repeated_key_finds_run_before_later_runs(api: Api) -> None:
     assert contents(api, session_id) == ["Hi", "Fine.", "Next", "Fine."]
 
 
-def test_same_post_during_turn_subscribes_to_it(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_same_post_during_turn_subscribes_to_it(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other, received = server.api(), list[list[Event]]()
     body = {"message": "hold"}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
         events = read_events(response)
         begun = [next(events) for _ in range(3)]
-        again = threading.Thread(target=lambda: received.append(stream_with_key(other, session_id, "hold")))
+        again = threading.Thread(
+            target=lambda: received.append(stream_with_key(other, session_id, "hold"))
+        )
         again.start()
         holding.gate.open()
         whole = [*begun, *events]
@@ -79,7 +83,8 @@ def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
     first = stream_with_key(api, session_id, "Hi")
     complete = next(event for event in first if event.type == "message_complete")
     answers = [
-        Api.ok(api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY))["message"] for _ in range(2)
+        Api.ok(api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY))["message"]
+        for _ in range(2)
     ]
     assert [answer["message_id"] for answer in answers] == [complete.data["message_id"]] * 2
     assert contents(api, session_id) == ["Hi", text_of(first)]
@@ -93,22 +98,30 @@ def test_same_post_after_restart_gets_same_answer(holding: GatedStub, tmp_path: 
         api = server.api()
         again = stream_with_key(api, session_id, "Hi")
         assert text_of(again) == text_of(first)
-        assert [event.data["message_id"] for event in (*first, *again) if event.type == "message_complete"] == [
-            api.messages(session_id)[1]["message_id"]
-        ] * 2
+        assert [
+            event.data["message_id"]
+            for event in (*first, *again)
+            if event.type == "message_complete"
+        ] == [api.messages(session_id)[1]["message_id"]] * 2
         assert stream_with_key(api, session_id, "Hi") == again
-        collected = Api.ok(api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY))
+        collected = Api.ok(
+            api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY)
+        )
         assert collected["message"] == api.messages(session_id)[1]
         other = api.http.post(f"/chat/{session_id}", json={"message": "Ho"}, headers=KEY)
         assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
         assert contents(api, session_id) == ["Hi", "Fine."]
 
 
-def test_interrupted_answer_is_regenerated_after_restart(holding: GatedStub, tmp_path: Path) -> None:
+def test_interrupted_answer_is_regenerated_after_restart(
+    holding: GatedStub, tmp_path: Path
+) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
-        with api.http.stream("POST", f"/chat/{session_id}/stream", json={"message": "hold"}, headers=KEY) as response:
+        with api.http.stream(
+            "POST", f"/chat/{session_id}/stream", json={"message": "hold"}, headers=KEY
+        ) as response:
             next(read_events(response))
         until(lambda: len(api.messages(session_id)) == 2)
         assert api.messages(session_id)[1]["interrupted"]
@@ -129,7 +142,9 @@ def test_fork_has_no_idempotency_keys(api: Api) -> None:
     assert contents(api, fork) == ["Hi", "Fine."] * 2
 
 
-def test_same_post_after_disconnect_gets_the_rest(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_same_post_after_disconnect_gets_the_rest(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     body = {"message": "hold", "on_disconnect": "continue"}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
@@ -158,7 +173,9 @@ def test_concurrent_same_posts_are_one_turn(api: Api, server: RunningServer) -> 
 
 def test_idempotency_key_belongs_to_its_session(api: Api) -> None:
     sessions = [api.create_session("mochi")["session_id"] for _ in range(2)]
-    runs = {stream_with_key(api, session_id, "Hi")[0].id.partition(":")[0] for session_id in sessions}
+    runs = {
+        stream_with_key(api, session_id, "Hi")[0].id.partition(":")[0] for session_id in sessions
+    }
     assert len(runs) == 2
     assert [contents(api, session_id) for session_id in sessions] == [["Hi", "Fine."]] * 2
 

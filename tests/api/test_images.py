@@ -66,7 +66,9 @@ def session_with_images(api: Api, *images: bytes, message: str = "Look!") -> str
 
 
 def test_image_is_served_with_safe_headers(api: Api) -> None:
-    images = {media_type: image + b"<script>alert(1)</script>" for media_type, image in KINDS.items()}
+    images = {
+        media_type: image + b"<script>alert(1)</script>" for media_type, image in KINDS.items()
+    }
     session_id = session_with_images(api, *images.values())
     for media_type, image in images.items():
         answer = api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(image)}")
@@ -87,17 +89,29 @@ def test_later_requests_send_images_of_history(api: Api, stub: StubServer) -> No
     assert sent_images(stub) == [[base64_image(PNG), base64_image(PNG)], None, None]
 
     api.stream_message(session_id, "This one!", images=[base64_image(GIF)])
-    assert sent_images(stub) == [[base64_image(PNG), base64_image(PNG)], None, None, None, [base64_image(GIF)]]
+    assert sent_images(stub) == [
+        [base64_image(PNG), base64_image(PNG)],
+        None,
+        None,
+        None,
+        [base64_image(GIF)],
+    ]
 
     api.send_message(session_id)
     assert sent_images(stub)[-1] == [base64_image(GIF)]
 
 
-def test_data_urls_and_line_breaks_are_accepted(api: Api, stub: StubServer, session_id: str) -> None:
-    wrapped = "\r\n".join(base64_image(PNG)[i : i + 76] for i in range(0, len(base64_image(PNG)), 76))
+def test_data_urls_and_line_breaks_are_accepted(
+    api: Api, stub: StubServer, session_id: str
+) -> None:
+    wrapped = "\r\n".join(
+        base64_image(PNG)[i : i + 76] for i in range(0, len(base64_image(PNG)), 76)
+    )
 
     api.send_message(
-        session_id, "Look!", images=[f"data:image/svg+xml;charset=utf-8;base64,{base64_image(PNG)}", wrapped]
+        session_id,
+        "Look!",
+        images=[f"data:image/svg+xml;charset=utf-8;base64,{base64_image(PNG)}", wrapped],
     )
 
     assert sent_images(stub) == [[base64_image(PNG), base64_image(PNG)]]
@@ -107,7 +121,9 @@ def test_data_urls_and_line_breaks_are_accepted(api: Api, stub: StubServer, sess
 def test_image_for_model_without_vision_is_refused(api: Api, server: RunningServer) -> None:
     session_id = api.create_session("mochi")["session_id"]
     for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream"):
-        response = api.http.post(path, json={"message": "Look!", "images": [base64_image(UNSTORED_IMAGE)]})
+        response = api.http.post(
+            path, json={"message": "Look!", "images": [base64_image(UNSTORED_IMAGE)]}
+        )
         assert error_of(response) == (422, "VALIDATION_ERROR")
         assert "'mochi' cannot see" in response.json()["error"]["message"]
     assert api.messages(session_id) == []
@@ -128,9 +144,12 @@ BROKEN = {
 
 
 @cases("case", BROKEN)
-def test_invalid_image_error_names_its_position(api: Api, server: RunningServer, session_id: str, case: str) -> None:
+def test_invalid_image_error_names_its_position(
+    api: Api, server: RunningServer, session_id: str, case: str
+) -> None:
     response = api.http.post(
-        f"/chat/{session_id}", json={"message": "Look!", "images": [base64_image(UNSTORED_IMAGE), BROKEN[case]]}
+        f"/chat/{session_id}",
+        json={"message": "Look!", "images": [base64_image(UNSTORED_IMAGE), BROKEN[case]]},
     )
 
     assert error_of(response) == (422, "VALIDATION_ERROR")
@@ -152,7 +171,9 @@ def test_invalid_image_error_names_its_position(api: Api, server: RunningServer,
     ],
     ids=["too many", "no list", "no text", "blank", "without a message"],
 )
-def test_too_many_images_or_missing_text_are_refused(api: Api, session_id: str, body: dict[str, Any]) -> None:
+def test_too_many_images_or_missing_text_are_refused(
+    api: Api, session_id: str, body: dict[str, Any]
+) -> None:
     response = api.http.post(f"/chat/{session_id}", json=body)
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
@@ -193,7 +214,9 @@ def test_idempotency_key_with_another_image_is_refused(api: Api, session_id: str
 def test_image_is_stored_while_ollama_is_down(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session(VISION_MODEL)["session_id"]
     private_stub.stop()
-    response = private_api.http.post(f"/chat/{session_id}", json={"message": "Look!", "images": [base64_image(PNG)]})
+    response = private_api.http.post(
+        f"/chat/{session_id}", json={"message": "Look!", "images": [base64_image(PNG)]}
+    )
     assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
     with StubServer(port=private_stub.port, speed=0) as stub:
         private_api.send_message(session_id)
@@ -202,13 +225,17 @@ def test_image_is_stored_while_ollama_is_down(private_api: Api, private_stub: St
 
 def test_images_count_towards_context_window(tmp_path: Path) -> None:
     with (
-        StubServer(speed=0, models=[Model("eye", ("completion", "vision"), context_length=65536)]) as stub,
+        StubServer(
+            speed=0, models=[Model("eye", ("completion", "vision"), context_length=65536)]
+        ) as stub,
         RunningServer(tmp_path, stub.url) as server,
     ):
         api = server.api()
         session_id = api.create_session("eye")["session_id"]
         assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] == 8192
-        answer = api.send_message(session_id, "Look!", images=[base64_image(numbered_image(i)) for i in range(16)])
+        answer = api.send_message(
+            session_id, "Look!", images=[base64_image(numbered_image(i)) for i in range(16)]
+        )
         assert answer["context_window"] == {**answer["context_window"], "reason": "usage_threshold"}
         assert answer["context_window"]["current_window"] == 32768
         assert chats(stub)[-1].reload
@@ -220,7 +247,9 @@ def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
 
     with (
         StubServer(
-            speed=0, models=[Model("eye", ("completion", "vision"), context_length=4096)], resolve=resolve
+            speed=0,
+            models=[Model("eye", ("completion", "vision"), context_length=4096)],
+            resolve=resolve,
         ) as stub,
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
     ):
@@ -230,20 +259,26 @@ def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
         for number in range(6):
             kinds += [
                 e.type
-                for e in api.stream_message(session_id, f"Turn {number}", images=[base64_image(numbered_image(number))])
+                for e in api.stream_message(
+                    session_id, f"Turn {number}", images=[base64_image(numbered_image(number))]
+                )
             ]
         assert "context_compacted" in kinds
         assert "error" not in kinds
         assert not [exchange for exchange in stub.exchanges() if exchange.truncated]
         prompts = [exchange.body["messages"] for exchange in chats(stub)]
-        summary_prompts = [messages for messages in prompts if "summary" in messages[0]["content"].lower()]
+        summary_prompts = [
+            messages for messages in prompts if "summary" in messages[0]["content"].lower()
+        ]
         assert any("[showed images: 1]" in messages[-1]["content"] for messages in summary_prompts)
         assert all(len(str(messages)) < 4096 for messages in summary_prompts)
         assert base64_image(PNG)[:30] not in str(api.session(session_id)["summary"])
         assert len(sent_images(stub)) < 2 * 6
 
 
-@pytest.mark.parametrize(("clients", "rounds"), [(2, 2), pytest.param(6, 4, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("clients", "rounds"), [(2, 2), pytest.param(6, 4, marks=pytest.mark.nightly)]
+)
 def test_concurrent_sessions_never_lose_a_shared_image(
     api: Api, server: RunningServer, clients: int, rounds: int
 ) -> None:
@@ -262,7 +297,9 @@ def test_concurrent_sessions_never_lose_a_shared_image(
     assert not stored(server, image)
 
 
-def test_fork_keeps_images_of_deleted_origin(api: Api, server: RunningServer, stub: StubServer) -> None:
+def test_fork_keeps_images_of_deleted_origin(
+    api: Api, server: RunningServer, stub: StubServer
+) -> None:
     origin = session_with_images(api, image := new_image())
     fork = api.http.post(f"/sessions/{origin}/fork").raise_for_status().json()["session_id"]
 
@@ -292,9 +329,13 @@ def test_export_transfers_images_to_another_server(api: Api, private_api: Api) -
     file = export_session(api, session_id)
     assert file["blobs"] == {sha256_of(image): base64_image(image) for image in images}
 
-    (imported,) = private_api.ok(private_api.http.post("/sessions/import", json=file), 201)["sessions"]
+    (imported,) = private_api.ok(private_api.http.post("/sessions/import", json=file), 201)[
+        "sessions"
+    ]
     for image in images:
-        answer = private_api.http.get(f"/sessions/{imported['session_id']}/blobs/{sha256_of(image)}")
+        answer = private_api.http.get(
+            f"/sessions/{imported['session_id']}/blobs/{sha256_of(image)}"
+        )
         assert (answer.status_code, answer.content) == (200, image)
     again = export_session(private_api, imported["session_id"])
     for each in (file, again):

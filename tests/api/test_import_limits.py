@@ -16,7 +16,9 @@ SESSION = {"metadata": {"model": "mochi"}, "messages": [{"role": "user", "conten
 def import_sessions(api: Api, count: int) -> Any:
     """Return the response to an import of `count` sessions."""
     content = orjson.dumps([SESSION] * count)
-    return api.http.post("/sessions/import", content=content, headers={"Content-Type": "application/json"})
+    return api.http.post(
+        "/sessions/import", content=content, headers={"Content-Type": "application/json"}
+    )
 
 
 def test_import_of_more_sessions_than_allowed_is_refused(tmp_path: Path, stub: StubServer) -> None:

@@ -62,7 +62,9 @@ def as_key(server: RunningServer, name: str, **others: str) -> Api:
 
 
 def listed(api: Api, **query: str) -> list[str]:
-    return [each["session_id"] for each in api.ok(api.http.get("/sessions", params=query))["sessions"]]
+    return [
+        each["session_id"] for each in api.ok(api.http.get("/sessions", params=query))["sessions"]
+    ]
 
 
 def test_key_is_required_on_loopback(server: RunningServer) -> None:
@@ -77,7 +79,9 @@ def test_scope_own_lists_only_its_sessions(server: RunningServer) -> None:
     assert session_id in listed(ann)
     assert session_id not in listed(bob)
     assert int(bob.http.get("/sessions").headers["X-Total-Count"]) == len(listed(bob))
-    (entry,) = [s for s in root.ok(root.http.get("/sessions"))["sessions"] if s["session_id"] == session_id]
+    (entry,) = [
+        s for s in root.ok(root.http.get("/sessions"))["sessions"] if s["session_id"] == session_id
+    ]
     assert session_id in listed(root, owner=entry["owner"])
     assert session_id not in listed(root, owner="another")
     assert listed(bob, owner=entry["owner"]) == []
@@ -102,16 +106,23 @@ def test_user_of_a_backend_sees_only_own_sessions(server: RunningServer) -> None
     assert session_id in listed(as_key(server, "root"))
     with_old_key = server.api(headers={"X-API-Key": "old", "X-Mochi-User": "one@x"})
     assert listed(with_old_key) == []
-    assert listed(with_old_key) != [with_old_key.create_session("mochi")["session_id"]] != listed(one)
+    assert (
+        listed(with_old_key) != [with_old_key.create_session("mochi")["session_id"]] != listed(one)
+    )
 
 
 @cases("user", ["", "a b", "ä", "x" * 129])
 def test_user_with_an_invalid_name_is_refused(server: RunningServer, user: str) -> None:
     sent = [(b"Authorization", b"Bearer root secret"), (b"X-Mochi-User", user.encode())]
-    assert error_of(httpx.get(f"{server.url}/api/v1/sessions", headers=sent)) == (400, "BAD_REQUEST")
+    assert error_of(httpx.get(f"{server.url}/api/v1/sessions", headers=sent)) == (
+        400,
+        "BAD_REQUEST",
+    )
 
 
-def test_user_header_requires_scope_all(server: RunningServer, tmp_path: Path, stub: StubServer) -> None:
+def test_user_header_requires_scope_all(
+    server: RunningServer, tmp_path: Path, stub: StubServer
+) -> None:
     sent = {"X-Mochi-User": "one"}
     assert error_of(as_key(server, "ann", **sent).http.get("/sessions")) == (403, "FORBIDDEN")
     assert error_of(server.api(headers=sent).http.get("/sessions")) == (403, "FORBIDDEN")
@@ -151,22 +162,41 @@ def test_fork_keeps_the_owner_and_import_belongs_to_the_importer(server: Running
 
 def test_agent_chat_belongs_to_the_owner_of_the_session(server: RunningServer) -> None:
     ann, root = as_key(server, "ann"), as_key(server, "root")
-    session_id = ann.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    session_id = ann.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})[
+        "session_id"
+    ]
     root.send_message(session_id, instruct(delegate(), words(3)))
     assert len(ann.ok(ann.http.get("/agents/chats"))["sessions"]) == 1
-    assert as_key(server, "bob").ok(as_key(server, "bob").http.get("/agents/chats")) == {"sessions": []}
+    assert as_key(server, "bob").ok(as_key(server, "bob").http.get("/agents/chats")) == {
+        "sessions": []
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"- name: a\n  hash: {_GOOD}\n  scop: own\n", "line 3: unknown field 'scop'; did you mean 'scope'?"),
-        ("# keys\n- name: a\n  hash: md5:900150983cd24fb0d6963f7d28e17f72\n", "line 3: `hash` is a weak hash"),
+        (
+            f"- name: a\n  hash: {_GOOD}\n  scop: own\n",
+            "line 3: unknown field 'scop'; did you mean 'scope'?",
+        ),
+        (
+            "# keys\n- name: a\n  hash: md5:900150983cd24fb0d6963f7d28e17f72\n",
+            "line 3: `hash` is a weak hash",
+        ),
         ("- name: a\n  hash: a plain text\n", "line 2: `hash` is a weak hash"),
-        (f"- {{name: a, hash: '{_GOOD}'}}\n- name: a\n  hash: {_GOOD}0\n", "line 2: an earlier key has the same name"),
-        (f"- name: a\n  hash: {_GOOD}\n- name: b\n  hash: {_GOOD}\n", "line 4: an earlier key has the same hash"),
+        (
+            f"- {{name: a, hash: '{_GOOD}'}}\n- name: a\n  hash: {_GOOD}0\n",
+            "line 2: an earlier key has the same name",
+        ),
+        (
+            f"- name: a\n  hash: {_GOOD}\n- name: b\n  hash: {_GOOD}\n",
+            "line 4: an earlier key has the same hash",
+        ),
         (f"- name: a\n  hash: {_GOOD}\n  scope: some\n", "line 3: `scope` is neither"),
-        (f"- name: a\n  hash: {_GOOD}\n  turns_per_minute: 0\n", "line 3: `turns_per_minute` is not a positive number"),
+        (
+            f"- name: a\n  hash: {_GOOD}\n  turns_per_minute: 0\n",
+            "line 3: `turns_per_minute` is not a positive number",
+        ),
         ("- name: a\n", "line 1: the key has no `name` or no `hash`"),
         ("keys: 1\n", "line 1: not a list of keys"),
         ("- name: [\n", "line 2: "),
@@ -174,7 +204,9 @@ def test_agent_chat_belongs_to_the_owner_of_the_session(server: RunningServer) -
         (None, "line 1: No such file"),
     ],
 )
-def test_app_with_an_invalid_file_does_not_start(tmp_path: Path, text: str | None, problem: str) -> None:
+def test_app_with_an_invalid_file_does_not_start(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
     path = tmp_path / "keys.yaml"
     if text is not None:
         path.write_text(text)

@@ -20,7 +20,9 @@ def test_turns_at_a_time_are_limited(server: RunningServer) -> None:
     asking = one.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
     with one.open_stream(asking, instruct(calls("note", text="x"), words(3))) as events:
         next(event for event in events if event.type == "tool_call_confirmation_required")
-        response = one.http.post(f"/chat/{one.create_session('mochi')['session_id']}", json={"message": "Hello"})
+        response = one.http.post(
+            f"/chat/{one.create_session('mochi')['session_id']}", json={"message": "Hello"}
+        )
         assert error_of(response) == (429, "RATE_LIMITED")
         assert response.headers["Retry-After"] == "1"
         one.ok(one.http.post(f"/chat/{asking}/stop"))
@@ -49,10 +51,15 @@ def test_refused_turns_are_not_counted(tmp_path: Path, stub: StubServer) -> None
         for _ in range(3):
             assert error_of(few.http.post(f"/chat/{session_id}"))[1] == "EMPTY_HISTORY"
         few.send_message(session_id, "Hello")
-        assert error_of(few.http.post(f"/chat/{session_id}", json={"message": "Hello"})) == (429, "RATE_LIMITED")
+        assert error_of(few.http.post(f"/chat/{session_id}", json={"message": "Hello"})) == (
+            429,
+            "RATE_LIMITED",
+        )
 
 
-def test_log_and_metrics_name_the_key(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_and_metrics_name_the_key(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
     from mochi_server.telemetry.logging import JsonFormatter, TextFormatter
     from mochi_server.util.text import SecretMasker
 
@@ -60,7 +67,9 @@ def test_log_and_metrics_name_the_key(server: RunningServer, caplog: pytest.LogC
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.extend(form(SecretMasker([])).format(record) for form in (JsonFormatter, TextFormatter))
+            lines.extend(
+                form(SecretMasker([])).format(record) for form in (JsonFormatter, TextFormatter)
+            )
 
     logger, handler = logging.getLogger("mochi_server.web.request_log"), Handler()
     logger.addHandler(handler)
@@ -77,7 +86,9 @@ def test_log_and_metrics_name_the_key(server: RunningServer, caplog: pytest.LogC
     assert 'mochi_key_turns_total{key="bob",outcome="completed"}' in metrics
 
 
-def test_changed_file_is_read_again(stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_changed_file_is_read_again(
+    stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = write_keys(tmp_path / "keys.yaml", ann={})
     with RunningServer(tmp_path, stub.url, api_keys_file=str(path)) as server:
         ann, bob = as_key(server, "ann"), as_key(server, "bob")

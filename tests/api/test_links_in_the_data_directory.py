@@ -30,7 +30,9 @@ def private_outside(tmp_path: Path) -> FilesOutside:
     return FilesOutside(tmp_path)
 
 
-def test_symlinks_to_other_sessions_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:
+def test_symlinks_to_other_sessions_are_not_followed(
+    private_api: Api, private_outside: FilesOutside
+) -> None:
     session_id = private_api.create_session("mochi", system_prompt=CANARY)["session_id"]
     elsewhere = private_outside.root / "elsewhere.json"
     (private_outside.data / "chat_sessions" / f"{session_id}.json").rename(elsewhere)
@@ -44,8 +46,13 @@ def test_symlinks_to_other_sessions_are_not_followed(private_api: Api, private_o
 
         assert private_api.ok(private_api.http.get(kind)) == {"sessions": []}
         assert error_of(private_api.http.get(f"{kind}/{session_id}")) == (404, "SESSION_NOT_FOUND")
-        assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": "x"}))[0] == 404
-        assert error_of(private_api.http.patch(f"/sessions/{session_id}", json={"title": "x"}))[0] == 404
+        assert (
+            error_of(private_api.http.post(f"/chat/{session_id}", json={"message": "x"}))[0] == 404
+        )
+        assert (
+            error_of(private_api.http.patch(f"/sessions/{session_id}", json={"title": "x"}))[0]
+            == 404
+        )
         assert error_of(private_api.http.delete(f"/sessions/{session_id}"))[0] == 404
         assert elsewhere.read_bytes() == before
         assert not (private_outside.root / "new.sqlite").exists()
@@ -73,7 +80,14 @@ def test_symlink_in_place_of_the_index_is_replaced(
 
 def test_symlink_in_place_of_a_turn_log_is_not_written(api: Api, outside: FilesOutside) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    (outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(outside.root / "canary")
-    calling = instruct(calls("anything"), words(5))  # a turn with two answers writes its log between them
-    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": calling})) == (500, "STORAGE_FAILED")
+    (outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(
+        outside.root / "canary"
+    )
+    calling = instruct(
+        calls("anything"), words(5)
+    )  # a turn with two answers writes its log between them
+    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": calling})) == (
+        500,
+        "STORAGE_FAILED",
+    )
     assert outside.is_untouched()

@@ -1,4 +1,6 @@
-"""Live streams of every protocol: the server does not decode the events that it has encoded for the log."""
+"""Live streams of every protocol: the server does not decode the events that it has encoded for the
+log.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -26,14 +28,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     data_dir = tmp_path_factory.mktemp("data")
     write_tools(data_dir, TOOLS)
     write_agent(data_dir)
-    with StubServer(speed=0) as stub, RunningServer(data_dir, stub.url, summarization_enabled=False) as server:
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(data_dir, stub.url, summarization_enabled=False) as server,
+    ):
         yield server
 
 
 @pytest.fixture
 def session(server: RunningServer) -> str:
     tools = {"tools": ["add", "note"], "execution_policy": "confirm_destructive"}
-    created = server.client.create_session("mochi", tool_settings=tools, agent_settings={"enabled_agents": ["helper"]})
+    created = server.client.create_session(
+        "mochi", tool_settings=tools, agent_settings={"enabled_agents": ["helper"]}
+    )
     return str(created["session_id"])
 
 

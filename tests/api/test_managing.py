@@ -35,7 +35,9 @@ def shared_stub() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     data_dir = tmp_path_factory.mktemp("managing")
     write_tools(data_dir, ADD)
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
@@ -49,7 +51,10 @@ def session_id(api: Api) -> str:
 
 
 def listed_sessions(api: Api, **params: Any) -> list[str]:
-    return [entry["session_id"] for entry in api.ok(api.http.get("/sessions", params=params))["sessions"]]
+    return [
+        entry["session_id"]
+        for entry in api.ok(api.http.get("/sessions", params=params))["sessions"]
+    ]
 
 
 def session_with_messages(api: Api, *messages: str, **fields: Any) -> str:
@@ -61,11 +66,17 @@ def session_with_messages(api: Api, *messages: str, **fields: Any) -> str:
 
 
 def session_files(server: RunningServer) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in server.settings.resolved_sessions_dir.glob("*.json")}
+    return {
+        file.name: file.read_bytes()
+        for file in server.settings.resolved_sessions_dir.glob("*.json")
+    }
 
 
 def test_list_is_searched_and_paged(private_api: Api) -> None:
-    ids = [session_with_messages(private_api, f"Is apple pie number {number} good?") for number in range(3)][::-1]
+    ids = [
+        session_with_messages(private_api, f"Is apple pie number {number} good?")
+        for number in range(3)
+    ][::-1]
     other = session_with_messages(private_api, "Pears?")
     assert listed_sessions(private_api) == [other, *ids]
     assert listed_sessions(private_api, q="APPLE pie") == ids
@@ -131,7 +142,11 @@ def test_invalid_titles_are_422(api: Api) -> None:
 
 
 def test_fork_continues_from_message_and_keeps_origin(api: Api, server: RunningServer) -> None:
-    settings = {"tool_settings": {"tools": ["add"]}, "options": {"temperature": 0.5}, "title": "Mine"}
+    settings = {
+        "tool_settings": {"tools": ["add"]},
+        "options": {"temperature": 0.5},
+        "title": "Mine",
+    }
     session_id = session_with_messages(api, "One?", "Two?", system_prompt="Be brief.", **settings)
     origin, before = api.session(session_id), session_files(server)
     for where in ({"message_id": origin["messages"][2]["message_id"]}, {"message_index": 2}):
@@ -154,7 +169,12 @@ def test_only_full_fork_keeps_summary(api: Api) -> None:
     origin = api.session(session_id)
     whole = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)
     assert (whole["messages"], whole["summary"]) == (origin["messages"], origin["summary"])
-    assert api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 1}), 201)["summary"] is None
+    assert (
+        api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 1}), 201)[
+            "summary"
+        ]
+        is None
+    )
 
 
 def test_fork_inside_tool_calls_is_refused(api: Api) -> None:
@@ -167,7 +187,12 @@ def test_fork_inside_tool_calls_is_refused(api: Api) -> None:
         assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
         assert "use message 3" in response.json()["error"]["message"]
     fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 3}), 201)
-    assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "tool", "tool"]
+    assert [message["role"] for message in fork["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+    ]
     assert api.send_message(fork["session_id"], "And?")["message"]["content"]
 
 
@@ -201,11 +226,16 @@ def test_markdown_export_is_readable(api: Api) -> None:
     ):
         assert part in text
     assert "## Tool (add)\n\n```\n3\n```" in text
-    assert error_of(api.http.get(f"/sessions/{session_id}/export?format=pdf")) == (422, "VALIDATION_ERROR")
+    assert error_of(api.http.get(f"/sessions/{session_id}/export?format=pdf")) == (
+        422,
+        "VALIDATION_ERROR",
+    )
 
 
 def _import(api: Api, content: bytes) -> Any:
-    return api.http.post("/sessions/import", content=content, headers={"Content-Type": "application/json"})
+    return api.http.post(
+        "/sessions/import", content=content, headers={"Content-Type": "application/json"}
+    )
 
 
 def error_message(response: Any) -> str:
@@ -220,8 +250,20 @@ def open_webui_chat(**changes: Any) -> dict[str, Any]:
         "&gt; Is 1 &lt; 2?\n&gt; Yes: &amp;lt;\n</details>\n"
     )
     messages: dict[str, Any] = {
-        "q": {"parentId": None, "childrenIds": ["a1", "a2"], "role": "user", "content": "Hi?", "timestamp": 1700000000},
-        "a1": {"parentId": "q", "childrenIds": [], "role": "assistant", "content": "No.", "timestamp": 1700000001},
+        "q": {
+            "parentId": None,
+            "childrenIds": ["a1", "a2"],
+            "role": "user",
+            "content": "Hi?",
+            "timestamp": 1700000000,
+        },
+        "a1": {
+            "parentId": "q",
+            "childrenIds": [],
+            "role": "assistant",
+            "content": "No.",
+            "timestamp": 1700000001,
+        },
         "a2": {
             "parentId": "q",
             "childrenIds": ["q2"],
@@ -282,13 +324,17 @@ def test_imported_options_that_reload_model_are_not_sent(api: Api, stub: StubSer
     ],
     ids=str,
 )
-def test_import_rejects_settings_that_patch_rejects(api: Api, session_id: str, settings: dict[str, Any]) -> None:
+def test_import_rejects_settings_that_patch_rejects(
+    api: Api, session_id: str, settings: dict[str, Any]
+) -> None:
     rejected = error_message(api.http.patch(f"/sessions/{session_id}", json=settings))
     file = {"metadata": {"model": "mochi", **settings}, "messages": []}
     message = error_message(_import(api, orjson.dumps([GOOD, file])))
     (name,) = settings
     assert message.startswith(f"Item 1 of the file cannot be imported: metadata.{name}: ")
-    assert rejected.startswith(message.removeprefix("Item 1 of the file cannot be imported: metadata."))
+    assert rejected.startswith(
+        message.removeprefix("Item 1 of the file cannot be imported: metadata.")
+    )
 
 
 def test_import_accepts_answer_without_text(api: Api) -> None:
@@ -300,7 +346,11 @@ def test_import_accepts_answer_without_text(api: Api) -> None:
     ]
     file = {"metadata": {"model": "mochi"}, "messages": messages}
     (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
-    assert [message["content"] for message in api.messages(imported["session_id"])] == ["Add 1 and 2.", "", "3"]
+    assert [message["content"] for message in api.messages(imported["session_id"])] == [
+        "Add 1 and 2.",
+        "",
+        "3",
+    ]
     assert api.send_message(imported["session_id"], "Thanks!")["state"] == "completed"
 
 
@@ -316,14 +366,24 @@ def test_invalid_imported_approvals_reset_tool_settings(api: Api, approved: obje
     settings = {"tools": ["add"], "execution_policy": "never_confirm", "approved_tools": approved}
     file = {"metadata": {"model": "mochi", "tool_settings": settings}, "messages": []}
     (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
-    assert imported["tool_settings"] == {"tools": [], "tool_group": None, "execution_policy": "always_confirm"}
+    assert imported["tool_settings"] == {
+        "tools": [],
+        "tool_group": None,
+        "execution_policy": "always_confirm",
+    }
     assert api.send_message(imported["session_id"], "Hello!")["message"]["content"]
-    assert error_of(api.http.post("/sessions", json={"model": "mochi", "tool_settings": settings}))[0] == 422
+    assert (
+        error_of(api.http.post("/sessions", json={"model": "mochi", "tool_settings": settings}))[0]
+        == 422
+    )
 
 
 @pytest.mark.parametrize(
     "content",
-    ['<details type="reasoning">' * 8000, '<details type="reasoning">' + " " * 60_000 + "</details>"],
+    [
+        '<details type="reasoning">' * 8000,
+        '<details type="reasoning">' + " " * 60_000 + "</details>",
+    ],
     ids=["blocks without end", "spaces"],
 )
 def test_open_webui_import_of_odd_html_takes_no_time(api: Api, content: str) -> None:
@@ -338,7 +398,11 @@ def test_open_webui_import_keeps_shown_branch(api: Api) -> None:
     other = open_webui_chat(models=[""], params={}, history={"messages": {}, "currentId": None})
     first, second = api.ok(_import(api, orjson.dumps([open_webui_chat(), other])), 201)["sessions"]
     session = api.session(first["session_id"])
-    assert (session["title"], session["model"], session["message_count"]) == ("Greetings", "llama3:8b", 4)
+    assert (session["title"], session["model"], session["message_count"]) == (
+        "Greetings",
+        "llama3:8b",
+        4,
+    )
     assert session["created_at"] == "2023-11-14T22:13:20.000000+00:00"
     assert session["updated_at"] == "2023-11-14T22:15:00.000000+00:00"
     assert [(m["role"], m["content"], m.get("thinking")) for m in session["messages"]] == [
@@ -354,7 +418,10 @@ def test_open_webui_import_keeps_shown_branch(api: Api) -> None:
 
 def with_background_messages(chat: dict[str, Any]) -> None:
     """Open WebUI stores updates of a message that does not exist and is not shown under its id."""
-    chat["chat"]["history"]["messages"] |= {"s": {"statusHistory": [], "timestamp": 1800000000}, "n": None}
+    chat["chat"]["history"]["messages"] |= {
+        "s": {"statusHistory": [], "timestamp": 1800000000},
+        "n": None,
+    }
 
 
 def with_output_items(chat: dict[str, Any]) -> None:
@@ -365,7 +432,11 @@ def with_output_items(chat: dict[str, Any]) -> None:
         "output": [
             {"type": "reasoning", "status": "completed", "summary": None, "content": [part]},
             {"type": "function_call", "name": "f", "arguments": "{}"},
-            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi."}]},
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "Hi."}],
+            },
             5,
         ],
     }
@@ -375,14 +446,21 @@ CHANGES = [with_background_messages, with_output_items]
 
 
 @cases("change", CHANGES, ids=["background", "items"])
-def test_open_webui_import_reads_other_forms(api: Api, change: Callable[[dict[str, Any]], None]) -> None:
+def test_open_webui_import_reads_other_forms(
+    api: Api, change: Callable[[dict[str, Any]], None]
+) -> None:
     chat = open_webui_chat()
     change(chat)
     (imported,) = api.ok(_import(api, orjson.dumps([chat])), 201)["sessions"]
     session = api.session(imported["session_id"])
     assert (session["title"], session["model"]) == ("Greetings", "llama3:8b")
     assert session["created_at"] == "2023-11-14T22:13:20.000000+00:00"
-    assert [message["content"] for message in session["messages"]] == ["Be kind.", "Hi?", "Hi.", "And?"]
+    assert [message["content"] for message in session["messages"]] == [
+        "Be kind.",
+        "Hi?",
+        "Hi.",
+        "And?",
+    ]
     assert session["messages"][2]["thinking"] == "Is 1 < 2?\nYes: &lt;"
 
 
@@ -421,9 +499,14 @@ NO_FILES = {
     "no sessions": b'[1, {"a": 2}]',
     "no model": orjson.dumps({"metadata": {}, "messages": []}),
     "no messages": orjson.dumps({"metadata": {"model": "m"}}),
-    "a role that is none": orjson.dumps({"metadata": {"model": "m"}, "messages": [{"role": "king", "content": ""}]}),
+    "a role that is none": orjson.dumps(
+        {"metadata": {"model": "m"}, "messages": [{"role": "king", "content": ""}]}
+    ),
     "a call that is none": orjson.dumps(
-        {"metadata": {"model": "m"}, "messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}
+        {
+            "metadata": {"model": "m"},
+            "messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}],
+        }
     ),
     "another program's": orjson.dumps([{"title": "x", "mapping": {}, "create_time": 1}]),
     "no tree": orjson.dumps([{"chat": {"title": "x"}}]),

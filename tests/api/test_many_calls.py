@@ -34,7 +34,9 @@ def shared_stub() -> Iterator[ModelStub]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server with the tool `double` and with `LIMIT`."""
     write_tools(data_dir := tmp_path_factory.mktemp("calls"), TOOL)
     settings = {"max_tool_calls_per_round": LIMIT, "summarization_enabled": False}
@@ -64,14 +66,28 @@ def test_calls_beyond_the_round_limit_are_dropped(api: Api, stub: ModelStub, cou
     assert [warning["code"] for warning in warnings] == ["TOOL_CALLS_LEFT_OUT"] * (count > LIMIT)
     assert all("MOCHI_MAX_TOOL_CALLS_PER_ROUND" in warning["message"] for warning in warnings)
     assert len(messages[1]["tool_calls"]) == LIMIT
-    assert [message["role"] for message in messages] == ["user", "assistant", *["tool"] * LIMIT, "assistant"]
+    assert [message["role"] for message in messages] == [
+        "user",
+        "assistant",
+        *["tool"] * LIMIT,
+        "assistant",
+    ]
 
 
 def test_identical_calls_count_once_for_the_round_limit(api: Api, stub: ModelStub) -> None:
     events = api.stream_message(session_calling(api, stub, 1, 2, 3, 1, 2, 4, 1), "Hello!")
-    assert [event.data["result"] for event in events if event.type == "tool_result"] == ["2", "4", "6", "2", "4", "2"]
+    assert [event.data["result"] for event in events if event.type == "tool_result"] == [
+        "2",
+        "4",
+        "6",
+        "2",
+        "4",
+        "2",
+    ]
     (warning,) = [event.data["message"] for event in events if event.type == "warning"]
-    assert warning.startswith("The model made more than 3 distinct tool calls in one round. Skipped calls: 1.")
+    assert warning.startswith(
+        "The model made more than 3 distinct tool calls in one round. Skipped calls: 1."
+    )
 
 
 def test_repeated_calls_are_limited(api: Api, stub: ModelStub) -> None:

@@ -42,13 +42,17 @@ _RUN = frozenset(
 
 @pytest.fixture(autouse=True)
 def only_new_objects() -> None:
-    """Exclude existing objects from the census, and from garbage collection until the end of the tests."""
+    """Exclude existing objects from the census, and from garbage collection until the end of the
+    tests.
+    """
     gc.collect()
     gc.freeze()
 
 
 def _count_objects(*, collects: bool = True) -> Counter[str]:
-    """Count the objects of the server's own types and the tasks, after a garbage collection if ``collects``."""
+    """Count the objects of the server's own types and the tasks, after a garbage collection if
+    ``collects``.
+    """
     if collects:
         gc.collect()
     kinds = (type(thing) for thing in gc.get_objects())
@@ -67,7 +71,9 @@ def _stream_messages(api: Api) -> list[str]:
     return session_ids
 
 
-def _grown_types(before: Counter[str], ignored: frozenset[str] = frozenset(), *, collects: bool = True) -> set[str]:
+def _grown_types(
+    before: Counter[str], ignored: frozenset[str] = frozenset(), *, collects: bool = True
+) -> set[str]:
     """Return the types with more objects than before.
 
     Wait up to 10 s until there are none, because summaries and connections take a moment to end.
@@ -75,7 +81,9 @@ def _grown_types(before: Counter[str], ignored: frozenset[str] = frozenset(), *,
     deadline = time.monotonic() + 10
     while True:
         grown = {
-            name for name, count in (_count_objects(collects=collects) - before).items() if count >= _SESSIONS // 2
+            name
+            for name, count in (_count_objects(collects=collects) - before).items()
+            if count >= _SESSIONS // 2
         } - ignored
         if not grown or time.monotonic() > deadline:
             return grown
@@ -94,7 +102,9 @@ def test_deleted_sessions_leave_no_objects(tmp_path: Path, stub: StubServer) -> 
 
 
 @pytest.mark.slow
-def test_ended_turn_leaves_its_memory_without_a_garbage_collection(tmp_path: Path, stub: StubServer) -> None:
+def test_ended_turn_leaves_its_memory_without_a_garbage_collection(
+    tmp_path: Path, stub: StubServer
+) -> None:
     with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
         api = server.api()
         _stream_messages(api)
@@ -111,12 +121,19 @@ def test_ended_turn_leaves_its_memory_without_a_garbage_collection(tmp_path: Pat
 def test_open_stream_releases_its_request_body(tmp_path: Path) -> None:
     gate = Gate()
     reply = Reply([Text(["Hi "]), gate, Text(["there."])])
-    with StubServer(speed=0, resolve=lambda _: reply) as stub, RunningServer(tmp_path, stub.url) as server:
+    with (
+        StubServer(speed=0, resolve=lambda _: reply) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "Hello " * 1000) as events:
             assert next(iter(events)).type == "content_delta"
-            bodies = [len(vars(thing).get("_body", b"")) for thing in gc.get_objects() if isinstance(thing, Request)]
+            bodies = [
+                len(vars(thing).get("_body", b""))
+                for thing in gc.get_objects()
+                if isinstance(thing, Request)
+            ]
             gate.open()
     assert bodies
     assert max(bodies) < 1000

@@ -69,14 +69,20 @@ UVICORN_LINES: list[str] = []
 
 
 def keep_text(record: logging.LogRecord) -> bool:
-    """Store the text of a line of uvicorn. Pytest would store the record, which refers to a traceback."""
+    """Store the text of a line of uvicorn.
+
+    Pytest would store the record, which refers to a traceback.
+    """
     UVICORN_LINES.append(logging.Formatter().format(record))
     return False
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _logs() -> Iterator[None]:
-    request_log, uvicorn_log = logging.getLogger("mochi_server.web.request_log"), logging.getLogger("uvicorn.error")
+    request_log, uvicorn_log = (
+        logging.getLogger("mochi_server.web.request_log"),
+        logging.getLogger("uvicorn.error"),
+    )
     before = request_log.level
     request_log.addHandler(ENDED)
     request_log.setLevel(logging.INFO)
@@ -100,7 +106,9 @@ def post(
     data = json.dumps(body).encode() if content is None else content
 
     def send(url: Url) -> None:
-        response = HTTP.post(f"{url}{path}", content=data, headers={"Content-Type": content_type, **others})
+        response = HTTP.post(
+            f"{url}{path}", content=data, headers={"Content-Type": content_type, **others}
+        )
         assert response.status_code == status, response.text
 
     return send
@@ -115,7 +123,14 @@ def get(path: str, *, status: int, **headers: str) -> Request:
 
 
 def head(path: str, *fields: str) -> bytes:
-    lines = (f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *fields, "", "")
+    lines = (
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        *fields,
+        "",
+        "",
+    )
     return "\r\n".join(lines).encode()
 
 
@@ -190,12 +205,19 @@ REFUSALS = {
     **{f"malformed {path}": post(path, content=MALFORMED, status=422) for path in NATIVE_BODIES},
     **{f"malformed {path}": post(path, content=MALFORMED, status=400) for path in CLIENT_BODIES},
     **{f"aborted {path}": abort_upload(path) for path in (*NATIVE_BODIES, *CLIENT_BODIES)},
-    **{f"chunked {path}": send_chunks(path, status=413) for path in (*NATIVE_BODIES, *CLIENT_BODIES)},
+    **{
+        f"chunked {path}": send_chunks(path, status=413)
+        for path in (*NATIVE_BODIES, *CLIENT_BODIES)
+    },
     "unknown field": post("/api/v1/sessions", {"modle": "x" * 1000}, status=422),
     "unknown query": get("/api/v1/sessions?limits=5", status=422),
     "unknown model": post("/api/v1/sessions", {"model": "nowhere"}, status=404),
-    "unknown model of a client": post("/v1/chat/completions", {"model": "nowhere", **HELLO}, status=404),
-    "unknown model to count for": post("/v1/messages/count_tokens", {"model": "nowhere", **HELLO}, status=404),
+    "unknown model of a client": post(
+        "/v1/chat/completions", {"model": "nowhere", **HELLO}, status=404
+    ),
+    "unknown model to count for": post(
+        "/v1/messages/count_tokens", {"model": "nowhere", **HELLO}, status=404
+    ),
     "unknown session": get("/api/v1/sessions/0123456789", status=404),
     "unknown route": get("/api/v1/nothing", status=404),
     "wrong method": post("/api/v1/health", {}, status=405),
@@ -215,7 +237,11 @@ def reply_to(prompt: Prompt) -> Reply | None:
         return Reply([Failure("out of order", 500)])
     if "cut" in text:
         return Reply([Text(["Hi "]), Cut()])
-    return Reply([Text(["one ", "two ", "three "]), Gate()]) if "hold" in text else Reply([Text(["Hi there."])])
+    return (
+        Reply([Text(["one ", "two ", "three "]), Gate()])
+        if "hold" in text
+        else Reply([Text(["Hi there."])])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -225,11 +251,15 @@ def replies() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, replies: StubServer) -> Iterator[RunningServer]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory, replies: StubServer
+) -> Iterator[RunningServer]:
     data_dir = tmp_path_factory.mktemp("errors")
     write_tools(data_dir, TOOLS)
     write_agent(data_dir)
-    with RunningServer(data_dir, replies.url, max_body_bytes=2_000_000, summarization_enabled=False) as server:
+    with RunningServer(
+        data_dir, replies.url, max_body_bytes=2_000_000, summarization_enabled=False
+    ) as server:
         add_defects(server.app)
         yield server
 
@@ -263,17 +293,25 @@ def test_refused_request_leaves_no_traceback(server: RunningServer, name: str) -
 def test_request_without_a_right_leaves_no_traceback(tmp_path: Path, replies: StubServer) -> None:
     write_keys(tmp_path / "keys.yaml", few={"turns_per_minute": 1})
     key = headers("few")
-    with RunningServer(tmp_path, replies.url, api_keys_file="keys.yaml", summarization_enabled=False) as server:
+    with RunningServer(
+        tmp_path, replies.url, api_keys_file="keys.yaml", summarization_enabled=False
+    ) as server:
         post("/v1/chat/completions", MODEL | HELLO, status=200, others=key)(server.url)
         for path in ("/v1/chat/completions", "/v1/messages"):
             body = {**MODEL, **HELLO, "max_tokens": 99}
             assert_released(server.url, post(path, body, status=401))
             assert_released(server.url, post(path, body, status=429, others=key))
-        session = HTTP.post(f"{server.url}/api/v1/sessions", json=MODEL, headers=key).json()["session_id"]
-        assert_released(server.url, post(f"/api/v1/chat/{session}", {"message": "x"}, status=429, others=key))
+        session = HTTP.post(f"{server.url}/api/v1/sessions", json=MODEL, headers=key).json()[
+            "session_id"
+        ]
+        assert_released(
+            server.url, post(f"/api/v1/chat/{session}", {"message": "x"}, status=429, others=key)
+        )
 
 
-def turn_request(url: Url, kind: str, text: str, session: Mapping[str, Any] = MappingProxyType({})) -> tuple[str, Any]:
+def turn_request(
+    url: Url, kind: str, text: str, session: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[str, Any]:
     """Return the path and the body of a request for a turn in a new session."""
     message = {"id": "m", "role": "user", "content": text}
     asked = {**MODEL, "messages": [{"role": "user", "content": text}]}
@@ -284,7 +322,10 @@ def turn_request(url: Url, kind: str, text: str, session: Mapping[str, Any] = Ma
     requests: dict[str, tuple[str, Any]] = {
         "collected": (chat, {"message": text}),
         "streamed": (f"{chat}/stream", {"message": text}),
-        "ai-sdk": (f"{chat}/ai-sdk", {"messages": [{**message, "parts": [{"type": "text", "text": text}]}]}),
+        "ai-sdk": (
+            f"{chat}/ai-sdk",
+            {"messages": [{**message, "parts": [{"type": "text", "text": text}]}]},
+        ),
         "ag-ui": (f"{chat}/ag-ui", {"threadId": "t", "runId": "r", "messages": [message]}),
         "completion": ("/v1/chat/completions", asked),
         "streamed completion": ("/v1/chat/completions", {**asked, "stream": True}),
@@ -309,7 +350,13 @@ STREAMS = (
 KINDS = (*STREAMS, "collected", "completion", "response", "message")
 
 
-def turn(url: Url, kind: str, text: str, expected: str = "", session: Mapping[str, Any] = MappingProxyType({})) -> None:
+def turn(
+    url: Url,
+    kind: str,
+    text: str,
+    expected: str = "",
+    session: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Answer a message and read the response to its end, whatever its status."""
     path, body = turn_request(url, kind, text, session)
     response = HTTP.post(f"{url}{path}", json=body)
@@ -325,14 +372,23 @@ def test_failed_turn_leaves_no_traceback(server: RunningServer, kind: str) -> No
 def test_failed_tool_leaves_no_traceback(server: RunningServer) -> None:
     text = instruct(calls("broken"), words(3))
     settings = {"tool_settings": {"tools": ["broken"], "execution_policy": "never_confirm"}}
-    assert_released(server.url, partial(turn, kind="streamed", text=text, expected="out of paper", session=settings))
+    assert_released(
+        server.url,
+        partial(turn, kind="streamed", text=text, expected="out of paper", session=settings),
+    )
 
 
 def test_failed_agent_leaves_no_traceback(server: RunningServer) -> None:
     text = instruct(delegate(), words(3))
     policy = {"execution_policy": "never_confirm"}
-    settings = {"agent_settings": {"enabled_agents": ["helper"]}, "tool_settings": {"tools": [], **policy}}
-    assert_released(server.url, partial(turn, kind="streamed", text=text, expected="out of order", session=settings))
+    settings = {
+        "agent_settings": {"enabled_agents": ["helper"]},
+        "tool_settings": {"tools": [], **policy},
+    }
+    assert_released(
+        server.url,
+        partial(turn, kind="streamed", text=text, expected="out of order", session=settings),
+    )
 
 
 def leave(url: Url, path: str, body: Any) -> None:
@@ -349,7 +405,9 @@ def leave(url: Url, path: str, body: Any) -> None:
 
 
 @cases("kind", STREAMS)
-def test_left_stream_leaves_no_traceback(server: RunningServer, replies: StubServer, kind: str) -> None:
+def test_left_stream_leaves_no_traceback(
+    server: RunningServer, replies: StubServer, kind: str
+) -> None:
     def send(url: Url) -> None:
         replies.clear_exchanges()
         path, body = turn_request(url, kind, "hold")
@@ -362,7 +420,9 @@ def test_left_stream_leaves_no_traceback(server: RunningServer, replies: StubSer
 
 
 def wait_until_cancelled(stub: StubServer, path: str) -> None:
-    stub.wait_for(lambda exchanges: any(e.path == path and e.outcome == "cancelled" for e in exchanges))
+    stub.wait_for(
+        lambda exchanges: any(e.path == path and e.outcome == "cancelled" for e in exchanges)
+    )
 
 
 def logged_defects() -> int:
@@ -387,12 +447,21 @@ def test_unexpected_error_leaves_no_traceback(server: RunningServer, name: str) 
     assert_released(server.url, send)
 
 
-STUB_BODIES = ("/api/chat", "/api/generate", "/api/embed", "/v1/chat/completions", "/v1/messages", "/v1/responses")
+STUB_BODIES = (
+    "/api/chat",
+    "/api/generate",
+    "/api/embed",
+    "/v1/chat/completions",
+    "/v1/messages",
+    "/v1/responses",
+)
 STUB_REFUSALS = {
     **{f"malformed {path}": post(path, content=MALFORMED, status=400) for path in STUB_BODIES},
     "unknown model": post("/api/chat", {"model": "nowhere", **HELLO}, status=404),
     "unknown route": get("/api/nothing", status=404),
-    "failure": post("/api/chat", {**MODEL, "messages": [{"role": "user", "content": "fail"}]}, status=500),
+    "failure": post(
+        "/api/chat", {**MODEL, "messages": [{"role": "user", "content": "fail"}]}, status=500
+    ),
 }
 
 
@@ -403,7 +472,12 @@ def test_refused_request_to_the_stub_leaves_no_traceback(replies: StubServer, na
 
 @cases("path", ["/api/chat", "/v1/chat/completions", "/v1/messages"])
 def test_left_stream_of_the_stub_leaves_no_traceback(replies: StubServer, path: str) -> None:
-    body = {**MODEL, "messages": [{"role": "user", "content": "hold"}], "max_tokens": 99, "stream": True}
+    body = {
+        **MODEL,
+        "messages": [{"role": "user", "content": "hold"}],
+        "max_tokens": 99,
+        "stream": True,
+    }
 
     def send(url: Url) -> None:
         replies.clear_exchanges()

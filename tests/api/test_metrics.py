@@ -51,12 +51,16 @@ def read(api: Api, path: str = "/metrics") -> Samples:
     )
 
 
-@pytest.mark.parametrize(("cached", "evaluated"), [(b',"prompt_eval_cached_count":30', 12), (b"", None)])
+@pytest.mark.parametrize(
+    ("cached", "evaluated"), [(b',"prompt_eval_cached_count":30', 12), (b"", None)]
+)
 def test_evaluated_prompt_tokens_are_known_if_ollama_reports_cached_ones(
     tmp_path: Path, cached: bytes, evaluated: int | None
 ) -> None:
     counts = b'"prompt_eval_count":42%s,"prompt_eval_duration":500000000,"eval_count":1' % cached
-    end = b'{"model":"raw","message":{"role":"assistant","content":"Hi!"},"done":true,%s}\n' % counts
+    end = (
+        b'{"model":"raw","message":{"role":"assistant","content":"Hi!"},"done":true,%s}\n' % counts
+    )
     with (
         RawOllama(lambda connection: connection.sendall(stream_head() + end)) as ollama,
         RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server,
@@ -93,7 +97,10 @@ def test_gauges_show_ollama_and_the_turns_that_wait_for_it(tmp_path: Path) -> No
         released.wait(60)
         connection.sendall(stream_head() + end)
 
-    with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server:
+    with (
+        RawOllama(chat) as ollama,
+        RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server,
+    ):
         api = server.api()
         assert read(api)["mochi_ollama_connected{}"] == 0
         ollama.answers["/api/version"] = b'{"version":"0.5.0"}'
@@ -113,7 +120,9 @@ def shared_stub() -> Iterator[ModelStub]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server with tools whose models are each of one test."""
     write_tools(data_dir := tmp_path_factory.mktemp("metrics"), TOOLS)
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
@@ -128,7 +137,9 @@ class Growth:
         self._before = read(api)
 
     def read(self) -> Samples:
-        return Samples((name, value - self._before[name]) for name, value in read(self._api).items())
+        return Samples(
+            (name, value - self._before[name]) for name, value in read(self._api).items()
+        )
 
 
 @pytest.fixture
@@ -136,16 +147,26 @@ def growth(api: Api) -> Growth:
     return Growth(api)
 
 
-def test_turn_metrics_have_tokens_and_first_token_time(api: Api, stub: ModelStub, growth: Growth) -> None:
+def test_turn_metrics_have_tokens_and_first_token_time(
+    api: Api, stub: ModelStub, growth: Growth
+) -> None:
     model = stub.add_model()
-    answer = api.send_message(api.create_session(model)["session_id"], instruct(words(7)))["message"]
+    answer = api.send_message(api.create_session(model)["session_id"], instruct(words(7)))[
+        "message"
+    ]
     api.stream_message(api.create_session(model)["session_id"], instruct(words(7)))
     seen = growth.read()
     assert seen["mochi_turns_total{outcome=completed}"] == 2
     assert seen["mochi_turn_duration_seconds_count{}"] == 2
     assert seen[f"mochi_model_requests_total{{model={model}:latest}}"] == 2
-    assert seen[f"mochi_tokens_total{{direction=out,model={model}:latest}}"] == 2 * answer["eval_count"]
-    assert seen[f"mochi_tokens_total{{direction=in,model={model}:latest}}"] == 2 * answer["prompt_eval_count"]
+    assert (
+        seen[f"mochi_tokens_total{{direction=out,model={model}:latest}}"]
+        == 2 * answer["eval_count"]
+    )
+    assert (
+        seen[f"mochi_tokens_total{{direction=in,model={model}:latest}}"]
+        == 2 * answer["prompt_eval_count"]
+    )
     assert seen[f"mochi_time_to_first_token_seconds_count{{model={model}:latest}}"] == 2
     assert seen["mochi_http_requests_total{method=POST,status=201}"] == 2
 
@@ -157,12 +178,20 @@ def test_model_load_is_counted_once_with_duration(api: Api, stub: ModelStub) -> 
     seen = read(api)
     assert loads[1] < 0.1e9 < loads[0]
     assert seen[f"mochi_model_load_duration_seconds_count{{model={heavy}:latest}}"] == 1
-    assert seen[f"mochi_model_load_duration_seconds_sum{{model={heavy}:latest}}"] == pytest.approx(loads[0] / 1e9)
+    assert seen[f"mochi_model_load_duration_seconds_sum{{model={heavy}:latest}}"] == pytest.approx(
+        loads[0] / 1e9
+    )
 
 
-def test_window_growth_and_compaction_are_counted(api: Api, stub: ModelStub, growth: Growth) -> None:
+def test_window_growth_and_compaction_are_counted(
+    api: Api, stub: ModelStub, growth: Growth
+) -> None:
     session_id = api.create_session(stub.add_model(context_length=8192 * 2))["session_id"]
-    events = [event.type for _ in range(3) for event in api.stream_message(session_id, "0123456789 " * 1000)]
+    events = [
+        event.type
+        for _ in range(3)
+        for event in api.stream_message(session_id, "0123456789 " * 1000)
+    ]
     seen = growth.read()
     assert seen["mochi_context_adjustments_total{reason=usage_threshold}"] == 1
     assert events.count("context_compacted") >= seen["mochi_context_compactions_total{}"] >= 1
@@ -177,7 +206,9 @@ def test_tool_calls_are_counted_by_outcome(api: Api, stub: ModelStub, growth: Gr
         call = {"tool_call": [{"name": name, "args": arguments} for name, arguments in tool_calls]}
         api.send_message(session_id, instruct(call, words(2)))
     seen = growth.read()
-    assert {name: value for name, value in seen.items() if name.startswith("mochi_tool_calls_total")} == {
+    assert {
+        name: value for name, value in seen.items() if name.startswith("mochi_tool_calls_total")
+    } == {
         "mochi_tool_calls_total{outcome=succeeded,tool=add}": 1,
         "mochi_tool_calls_total{outcome=failed,tool=boom}": 1,
         "mochi_tool_calls_total{outcome=failed,tool=unknown}": 2,
@@ -206,7 +237,10 @@ def test_errors_are_counted_by_code_for_turns_and_requests(tmp_path: Path) -> No
         stub.stop()
         api.stream_message(session_id, "Hello!")
         assert error_of(api.http.get("/sessions/0123456789"))[0] == 404
-        assert error_of(api.http.get("/health", headers={"Origin": "https://foreign.example"}))[0] == 403
+        assert (
+            error_of(api.http.get("/health", headers={"Origin": "https://foreign.example"}))[0]
+            == 403
+        )
         seen = read(api)
     assert seen["mochi_turns_total{outcome=failed}"] == 1
     assert seen["mochi_errors_total{code=OLLAMA_UNREACHABLE,of=turn}"] == 1
@@ -228,7 +262,9 @@ def test_two_servers_in_one_process_have_own_metrics(
     private_api: Api, tmp_path: Path, private_stub: StubServer
 ) -> None:
     with RunningServer(tmp_path / "other", private_stub.url) as other:
-        private_api.send_message(private_api.create_session("mochi")["session_id"], instruct(words(2)))
+        private_api.send_message(
+            private_api.create_session("mochi")["session_id"], instruct(words(2))
+        )
         assert read(private_api)["mochi_turns_total{outcome=completed}"] == 1
         assert read(other.api())["mochi_turns_total{outcome=completed}"] == 0
 
@@ -238,7 +274,9 @@ def test_unknown_names_do_not_add_labels_without_limit() -> None:
     for number in range(1000):
         metrics.first_token(f"model-{number}", 1)
         metrics.request_ended(f"METHOD{number}", 200, None)
-        metrics.response_ended({"model": f"model-{number}", "eval_count": "many", "load_duration": None})
+        metrics.response_ended(
+            {"model": f"model-{number}", "eval_count": "many", "load_duration": None}
+        )
     rendered = metrics.render()
     assert len(rendered.splitlines()) < 5000
     assert b'model="other"' in rendered

@@ -47,7 +47,11 @@ def test_names_with_slashes_and_colons_work(tmp_path: Path) -> None:
     models = (Model("hf.co/someone/thing:Q4", context_length=512),)
     with StubServer(models=models, speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        for name in ("hf.co/someone/thing:Q4", "hf.co%2Fsomeone%2Fthing:Q4", "HF.co/Someone/Thing:q4"):
+        for name in (
+            "hf.co/someone/thing:Q4",
+            "hf.co%2Fsomeone%2Fthing:Q4",
+            "HF.co/Someone/Thing:q4",
+        ):
             assert api.ok(api.http.get(f"/models/{name}"))["name"] == "hf.co/someone/thing:Q4"
         session_id = api.create_session("hf.co/someone/thing:Q4")["session_id"]
         assert api.send_message(session_id, "Hi")["context_window"]["current_window"] == 460
@@ -55,13 +59,18 @@ def test_names_with_slashes_and_colons_work(tmp_path: Path) -> None:
 
 def test_model_details_equal_list_entry(api: Api) -> None:
     models = api.ok(api.http.get("/models"))["models"]
-    assert "thinking" in next(model for model in models if model["name"] == "mochi-native:4b")["capabilities"]
+    assert (
+        "thinking"
+        in next(model for model in models if model["name"] == "mochi-native:4b")["capabilities"]
+    )
     assert [api.ok(api.http.get(f"/models/{model['name']}")) for model in models[:3]] == models[:3]
 
 
 def test_slash_after_the_list_of_models_is_ignored(api: Api, server: RunningServer) -> None:
     for path in ("/api/v1/models", "/v1/models"):
-        listed, with_slash = (api.http.get(f"{server.url}{path}{slash}", follow_redirects=True) for slash in ("", "/"))
+        listed, with_slash = (
+            api.http.get(f"{server.url}{path}{slash}", follow_redirects=True) for slash in ("", "/")
+        )
         assert api.ok(with_slash) == api.ok(listed)
 
 
@@ -70,10 +79,13 @@ def test_unknown_models_are_404(api: Api, name: str) -> None:
     assert error_of(api.http.get(f"/models/{name}")) == (404, "MODEL_NOT_FOUND")
 
 
-def test_prompt_files_are_created_listed_changed_and_deleted(private_api: Api, tmp_path: Path) -> None:
+def test_prompt_files_are_created_listed_changed_and_deleted(
+    private_api: Api, tmp_path: Path
+) -> None:
     for name, content in (("b.txt", "Two words"), ("a.md", "y" * 300)):
         created = private_api.ok(
-            private_api.http.post("/system-prompts", json={"filename": name, "content": content}), 201
+            private_api.http.post("/system-prompts", json={"filename": name, "content": content}),
+            201,
         )
         assert created == {"filename": name, "content": content}
 
@@ -84,7 +96,9 @@ def test_prompt_files_are_created_listed_changed_and_deleted(private_api: Api, t
         ]
     }
     assert (
-        private_api.ok(private_api.http.put("/system-prompts/b.txt", json={"content": "Three words now"}))["content"]
+        private_api.ok(
+            private_api.http.put("/system-prompts/b.txt", json={"content": "Three words now"})
+        )["content"]
         == "Three words now"
     )
     assert private_api.ok(private_api.http.get("/system-prompts/b.txt")) == {
@@ -94,7 +108,10 @@ def test_prompt_files_are_created_listed_changed_and_deleted(private_api: Api, t
     assert (tmp_path / "system_prompts" / "b.txt").read_text() == "Three words now"
     assert private_api.http.delete("/system-prompts/b.txt").status_code == 204
     assert error_of(private_api.http.get("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
-    assert error_of(private_api.http.put("/system-prompts/b.txt", json={"content": "x"})) == (404, "PROMPT_NOT_FOUND")
+    assert error_of(private_api.http.put("/system-prompts/b.txt", json={"content": "x"})) == (
+        404,
+        "PROMPT_NOT_FOUND",
+    )
     assert error_of(private_api.http.delete("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
 
 
@@ -112,7 +129,19 @@ def test_prompt_file_that_exists_is_not_overwritten(api: Api) -> None:
     assert api.ok(api.http.get("/system-prompts/kept.md"))["content"] == "First"
 
 
-INVALID_NAMES = ["a", "a.py", ".md", "..md", "../a.md", "a/b.md", "a\\b.md", "/etc/a.md", "nul.md", "a\0.md", "a\n.md"]
+INVALID_NAMES = [
+    "a",
+    "a.py",
+    ".md",
+    "..md",
+    "../a.md",
+    "a/b.md",
+    "a\\b.md",
+    "/etc/a.md",
+    "nul.md",
+    "a\0.md",
+    "a\n.md",
+]
 
 
 def test_invalid_prompt_file_names_are_422(api: Api) -> None:

@@ -22,7 +22,9 @@ from tests.support.openapi import routes
 from tests.support.server import RunningServer
 
 
-def test_server_answers_while_it_makes_its_openapi_document(tmp_path: Path, stub: StubServer) -> None:
+def test_server_answers_while_it_makes_its_openapi_document(
+    tmp_path: Path, stub: StubServer
+) -> None:
     with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
         begun, answered = Event(), Event()
 
@@ -41,10 +43,14 @@ def test_server_answers_while_it_makes_its_openapi_document(tmp_path: Path, stub
 
 
 def test_no_other_route_serves_html(api: Api, server: RunningServer) -> None:
-    for path in sorted({route.path for route in routes() if route.method == "GET" and "{" not in route.path}):
+    for path in sorted(
+        {route.path for route in routes() if route.method == "GET" and "{" not in route.path}
+    ):
         response = api.http.get(server.url + path, headers={"Accept": "text/html"})
         assert not response.headers["content-type"].startswith("text/html"), path
-    assert not any(isinstance(r, APIRoute) and "html" in str(r.response_class) for r in server.app.routes)
+    assert not any(
+        isinstance(r, APIRoute) and "html" in str(r.response_class) for r in server.app.routes
+    )
 
 
 def test_path_prefix_of_a_proxy_is_ignored(tmp_path: Path, stub: StubServer) -> None:
@@ -53,12 +59,17 @@ def test_path_prefix_of_a_proxy_is_ignored(tmp_path: Path, stub: StubServer) -> 
         assert httpx.get(f"{server.url}/chat/health/live").status_code == 200
         assert httpx.get(f"{server.url}/chat/docs").status_code == 200
         assert httpx.get(f"{server.url}/chat/health").status_code == 401
-        assert httpx.get(f"{server.url}/chat/v1/models").json()["error"]["code"] == "invalid_api_key"
+        assert (
+            httpx.get(f"{server.url}/chat/v1/models").json()["error"]["code"] == "invalid_api_key"
+        )
 
 
 @contextmanager
 def counted_calls(function: Callable[..., Any]) -> Iterator[list[None]]:
-    """Count the calls of a function that is written in C, by this thread. The length of the list is their number."""
+    """Count the calls of a function that is written in C, by this thread.
+
+    The length of the list is their number.
+    """
     counted: list[None] = []
 
     def profile(_: FrameType, event: str, called: object) -> None:
@@ -72,11 +83,17 @@ def counted_calls(function: Callable[..., Any]) -> Iterator[list[None]]:
 
 
 async def test_every_key_is_compared_in_constant_time() -> None:
-    guard = check_requests(_app, [key_check(KeyRing(("first", "a much longer second one")), insecure=False)])
+    guard = check_requests(
+        _app, [key_check(KeyRing(("first", "a much longer second one")), insecure=False)]
+    )
     for given in ("first", "a much longer second one", "x", "none of them, and longer than all"):
         headers = [(b"authorization", f"Bearer {given}".encode())]
         with counted_calls(hmac.compare_digest) as compared:
-            await guard({"type": "http", "method": "GET", "path": "/health", "headers": headers}, _receive, _send)
+            await guard(
+                {"type": "http", "method": "GET", "path": "/health", "headers": headers},
+                _receive,
+                _send,
+            )
         assert len(compared) == 2
         assert len(hash_of(given.encode())) == len(hash_of(b""))  # what is compared
 

@@ -1,4 +1,6 @@
-"""The app inside another app: mounted under a prefix, with its lifespan and the other app's check of access."""
+"""The app inside another app: mounted under a prefix, with its lifespan and the other app's check
+of access.
+"""
 
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -36,7 +38,10 @@ class LoggedIn:
 
 def outer_app(first: Path, second: Path, ollama_host: str) -> FastAPI:
     """Return an app with two servers under prefixes, and a router without a server."""
-    one, two = (create_app(data_dir=str(path), ollama_host=ollama_host, insecure=True) for path in (first, second))
+    one, two = (
+        create_app(data_dir=str(path), ollama_host=ollama_host, insecure=True)
+        for path in (first, second)
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -56,7 +61,9 @@ def url(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> It
     data_dir = tmp_path_factory.mktemp("own")
     app = outer_app(data_dir / "one", data_dir / "two", shared_stub.url)
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, timeout_graceful_shutdown=5))
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=port, log_config=None, timeout_graceful_shutdown=5)
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     until(lambda: server.started)
@@ -81,7 +88,9 @@ def test_two_servers_in_one_app(url: str) -> None:
 
 def test_router_alone_says_what_is_missing(url: str, caplog: pytest.LogCaptureFixture) -> None:
     assert httpx.get(f"{url}/alone/sessions", headers={"X-User": "me"}).status_code == 500
-    reason = "This app has no services of mochi-server. A router works only in the app of create_app()"
+    reason = (
+        "This app has no services of mochi-server. A router works only in the app of create_app()"
+    )
     until(lambda: reason in caplog.text)  # the error is logged after the response
 
 

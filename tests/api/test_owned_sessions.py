@@ -40,13 +40,17 @@ _TOOLS = '''
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server with the keys `ann` and `bob` of the scope `own`, and `root` of the scope `all`."""
     data_dir = tmp_path_factory.mktemp("owned")
     write_tools(data_dir, _TOOLS)
     write_agent(data_dir)
     keys = write_keys(data_dir / "keys.yaml", ann={}, bob={}, root={"scope": "all"})
-    with RunningServer(data_dir, shared_stub.url, api_keys_file=str(keys), summarization_enabled=False) as server:
+    with RunningServer(
+        data_dir, shared_stub.url, api_keys_file=str(keys), summarization_enabled=False
+    ) as server:
         yield server
 
 
@@ -56,7 +60,8 @@ def victim(shared_server: RunningServer) -> Victim:
 
 
 class Victim:
-    """Everything that `ann` owns: two waiting turns, a session with an image, an agent's chat and a stored response.
+    """Everything that `ann` owns: two waiting turns, a session with an image, an agent's chat and a
+    stored response.
 
     One of the turns is parked: its client has disconnected.
     """
@@ -64,12 +69,18 @@ class Victim:
     def __init__(self, api: Api) -> None:
         self.api = api
         settings = {"tools": ["note"], "execution_policy": "always_confirm"}
-        self.asking, self.parked = (self._session("mochi", tool_settings=settings) for _ in range(2))
+        self.asking, self.parked = (
+            self._session("mochi", tool_settings=settings) for _ in range(2)
+        )
         self.asked = self._ask(self.asking, on_disconnect="continue")
         self.also_asked = self._ask(self.parked)
-        self.shown = self._session("echo", tool_settings={**settings, "execution_policy": "never_confirm"})
+        self.shown = self._session(
+            "echo", tool_settings={**settings, "execution_policy": "never_confirm"}
+        )
         api.send_message(self.shown, CANARY, images=[base64_image(PNG)])
-        called = self._session("mochi", tool_settings={**settings, "execution_policy": "never_confirm"})
+        called = self._session(
+            "mochi", tool_settings={**settings, "execution_policy": "never_confirm"}
+        )
         api.send_message(called, instruct(calls("note", text=CANARY), words(3)))
         delegating = self._session("mochi", agent_settings={"enabled_agents": ["helper"]})
         api.send_message(delegating, instruct(delegate(), words(3), label=CANARY))
@@ -77,10 +88,17 @@ class Victim:
         request = {"model": "mochi", "input": CANARY}
         stored = api.ok(api.http.post(self.url("/v1/responses"), json=request))
         self.response, self.item = stored["id"], stored["output"][-1]["id"]
-        named, in_background = {"X-Mochi-Session": self._session("mochi")}, {**request, "background": True}
-        self.background = api.ok(api.http.post(self.url("/v1/responses"), json=in_background, headers=named))["id"]
+        named, in_background = (
+            {"X-Mochi-Session": self._session("mochi")},
+            {**request, "background": True},
+        )
+        self.background = api.ok(
+            api.http.post(self.url("/v1/responses"), json=in_background, headers=named)
+        )["id"]
         background = self.url(f"/v1/responses/{self.background}")
-        until(lambda: api.ok(api.http.get(background))["status"] == "completed")  # its end changes the session
+        until(
+            lambda: api.ok(api.http.get(background))["status"] == "completed"
+        )  # its end changes the session
         self.owner = api.ok(api.http.get("/sessions"))["sessions"][0]["owner"]
 
     @property
@@ -90,7 +108,11 @@ class Victim:
     @property
     def secrets(self) -> list[str]:
         both = (self.asked, self.also_asked)
-        named = [name for each in both for name in (each.id.partition(":")[0], each.data["confirmation_id"])]
+        named = [
+            name
+            for each in both
+            for name in (each.id.partition(":")[0], each.data["confirmation_id"])
+        ]
         return [CANARY, self.owner, self.item, *self.sessions, *named]
 
     def asked_in(self, session_id: str) -> Event:
@@ -99,7 +121,12 @@ class Victim:
 
     def snapshot(self) -> dict[str, Any]:
         """Return what must not change during an attack."""
-        paths = ["/sessions", "/agents/chats", "/tools/executions", f"/agents/chats/{self.agent_chat}"]
+        paths = [
+            "/sessions",
+            "/agents/chats",
+            "/tools/executions",
+            f"/agents/chats/{self.agent_chat}",
+        ]
         chats = (self.asking, self.parked, self.shown)
         paths += [path for each in chats for path in (f"/sessions/{each}", f"/chat/{each}/run")]
         paths += [f"/chat/{each}/confirmations" for each in (self.asking, self.parked)]
@@ -113,16 +140,27 @@ class Victim:
         """Send a message, and disconnect when a call needs approval."""
         body = {"message": instruct(calls("note", text=CANARY), words(3)), **fields}
         sent = {"Idempotency-Key": KEY}
-        with self.api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=sent) as response:
-            return next(e for e in read_events(response) if e.type == "tool_call_confirmation_required")
+        with self.api.http.stream(
+            "POST", f"/chat/{session_id}/stream", json=body, headers=sent
+        ) as response:
+            return next(
+                e for e in read_events(response) if e.type == "tool_call_confirmation_required"
+            )
 
     def url(self, path: str) -> str:
         return str(self.api.http.base_url.join(path))
 
 
 def attacks(route: Route, victim: Victim, session_id: str) -> Iterator[dict[str, Any]]:
-    """Yield requests of an operation that name a session, and everything else of the victim, wherever they can."""
-    values = {"session_id": session_id, "message_index": "1", "sha256": sha256_of(PNG), "model_name": "mochi"}
+    """Yield requests of an operation that name a session, and everything else of the victim,
+    wherever they can.
+    """
+    values = {
+        "session_id": session_id,
+        "message_index": "1",
+        "sha256": sha256_of(PNG),
+        "model_name": "mochi",
+    }
     path = victim.url(re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "none"), route.path))
     sent = {"X-Mochi-Session": session_id}
     asked = victim.asked_in(session_id)
@@ -137,16 +175,25 @@ def attacks(route: Route, victim: Victim, session_id: str) -> Iterator[dict[str,
 
 
 def bodies(route: Route, victim: Victim, confirmation: str) -> list[Any]:
-    """Return valid bodies of a route, among them decisions about the waiting call and references to the response."""
+    """Return valid bodies of a route, among them decisions about the waiting call and references to
+    the response.
+    """
     by_path: dict[str, list[Any]] = {
         "confirm-tool": [{"confirmation_id": confirmation, "approved": True}],
         "ai-sdk": [{"messages": [{"role": "assistant", "parts": [_approval(confirmation)]}]}],
-        "ag-ui": [{"threadId": "t", "runId": "r", "messages": [], "resume": [_resume(confirmation)]}],
+        "ag-ui": [
+            {"threadId": "t", "runId": "r", "messages": [], "resume": [_resume(confirmation)]}
+        ],
         "responses": [
             {"model": "mochi", "input": "x", "previous_response_id": victim.response},
             {"model": "mochi", "input": [{"type": "item_reference", "id": victim.item}]},
         ],
-        "import": [{"metadata": {"model": "mochi", "owner": victim.owner}, "messages": [_message_with_image()]}],
+        "import": [
+            {
+                "metadata": {"model": "mochi", "owner": victim.owner},
+                "messages": [_message_with_image()],
+            }
+        ],
     }
     return [route.example, *by_path.get(route.path.rpartition("/")[2], [])]
 
@@ -166,7 +213,9 @@ def _message_with_image() -> dict[str, Any]:
 
 
 def seen(response: httpx.Response, session_id: str) -> tuple[int, str]:
-    """Return what a response tells, without the ID that the request has sent and without the request ID."""
+    """Return what a response tells, without the ID that the request has sent and without the
+    request ID.
+    """
     text = re.sub(r'"request_id": "\w+"', "", response.text.replace(session_id, "ID"))
     return response.status_code, text
 
@@ -181,7 +230,8 @@ def sessions_to_name(route: Route, victim: Victim) -> list[str]:
 
 
 def requests_of(route: Route, victim: Victim) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """Yield each session and each request that names it, with the number of the request among those of the session.
+    """Yield each session and each request that names it, with the number of the request among those
+    of the session.
 
     Requests that name nothing else are sent only for one session.
     """
@@ -207,21 +257,30 @@ def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victi
         for session_id, number, request in requests_of(route, victim):
             response = bob.http.request(route.method, **request)
             told = seen(response, session_id)
-            leaked = [secret for secret in victim.secrets if secret in told[1] and secret not in str(request)]
+            leaked = [
+                secret
+                for secret in victim.secrets
+                if secret in told[1] and secret not in str(request)
+            ]
             assert not leaked, (route, request, response.text)
             if "session_id" in route.path or told[0] == 404:
                 if number not in answers:
-                    answers[number] = seen(bob.http.request(route.method, **unknown[number]), UNKNOWN)
+                    answers[number] = seen(
+                        bob.http.request(route.method, **unknown[number]), UNKNOWN
+                    )
                 assert told == answers[number], (route, request)
     assert victim.snapshot() == before
 
 
 @cases("kind", ["response", "background"])
-def test_responses_of_another_key_cannot_be_read_or_cancelled(server: RunningServer, victim: Victim, kind: str) -> None:
+def test_responses_of_another_key_cannot_be_read_or_cancelled(
+    server: RunningServer, victim: Victim, kind: str
+) -> None:
     bob, response_id = server.api(headers=headers("bob")), getattr(victim, kind)
     for method, path in (("GET", ""), ("POST", "/cancel")):
         response, unknown = (
-            bob.http.request(method, victim.url(f"/v1/responses/{each}{path}")) for each in (response_id, "resp_none")
+            bob.http.request(method, victim.url(f"/v1/responses/{each}{path}"))
+            for each in (response_id, "resp_none")
         )
         assert response.status_code == 404
         assert response.text.replace(response_id, "resp_none") == unknown.text
@@ -229,18 +288,28 @@ def test_responses_of_another_key_cannot_be_read_or_cancelled(server: RunningSer
 
 
 @pytest.mark.two_servers
-def test_turn_that_continues_alone_creates_sessions_of_its_owner(private_stub: StubServer, tmp_path: Path) -> None:
+def test_turn_that_continues_alone_creates_sessions_of_its_owner(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, _TOOLS)
     write_agent(tmp_path)
     keys = write_keys(tmp_path / "keys.yaml", ann={}, bob={})
-    settings = {"api_keys_file": str(keys), "park_seconds": 0, "tool_confirmation_timeout_seconds": 1}
+    settings = {
+        "api_keys_file": str(keys),
+        "park_seconds": 0,
+        "tool_confirmation_timeout_seconds": 1,
+    }
     with RunningServer(tmp_path, private_stub.url, **settings) as server:
         ann, bob = (server.api(headers=headers(name)) for name in ("ann", "bob"))
         tools = {"tools": ["note"], "execution_policy": "always_confirm"}
         agents = {"enabled_agents": ["helper"]}
-        session_id = ann.create_session("mochi", tool_settings=tools, agent_settings=agents)["session_id"]
+        session_id = ann.create_session("mochi", tool_settings=tools, agent_settings=agents)[
+            "session_id"
+        ]
         message = instruct(calls("note", text="x"), delegate(), words(3))
-        ann.ok(ann.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
+        ann.ok(
+            ann.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202
+        )
         private_stub.wait_for(lambda exchanges: [e.path for e in exchanges].count("/api/chat") == 4)
         until(lambda: ann.ok(ann.http.get(f"/chat/{session_id}/run"))["state"] == "completed")
         (session,) = ann.ok(ann.http.get("/sessions"))["sessions"]
@@ -250,7 +319,9 @@ def test_turn_that_continues_alone_creates_sessions_of_its_owner(private_stub: S
 
 
 @cases("field", ["previous_response_id", "item_reference"])
-def test_stored_response_of_another_key_is_unknown(server: RunningServer, victim: Victim, field: str) -> None:
+def test_stored_response_of_another_key_is_unknown(
+    server: RunningServer, victim: Victim, field: str
+) -> None:
     requests = {
         "previous_response_id": {"input": "x", "previous_response_id": victim.response},
         "item_reference": {"input": [{"type": "item_reference", "id": victim.item}]},
@@ -261,9 +332,14 @@ def test_stored_response_of_another_key_is_unknown(server: RunningServer, victim
 
 
 @pytest.mark.two_servers
-def test_import_gives_no_access_to_images_of_another_key(server: RunningServer, victim: Victim) -> None:
+def test_import_gives_no_access_to_images_of_another_key(
+    server: RunningServer, victim: Victim
+) -> None:
     bob = server.api(headers=headers("bob"))
-    body = {"metadata": {"model": "mochi", "owner": victim.owner}, "messages": [_message_with_image()]}
+    body = {
+        "metadata": {"model": "mochi", "owner": victim.owner},
+        "messages": [_message_with_image()],
+    }
     (imported,) = bob.ok(bob.http.post("/sessions/import", json=body), 201)["sessions"]
     assert imported["owner"] != victim.owner
     path = f"/sessions/{imported['session_id']}"
@@ -275,8 +351,12 @@ def test_import_gives_no_access_to_images_of_another_key(server: RunningServer, 
 def test_attack_would_succeed_for_the_owner(victim: Victim) -> None:
     from tests.support.openapi import routes
 
-    for route in (route for route in routes() if route.method == "GET" and "session_id" in route.path):
-        request = next(attacks(route, victim, victim.agent_chat if "agents" in route.path else victim.shown))
+    for route in (
+        route for route in routes() if route.method == "GET" and "session_id" in route.path
+    ):
+        request = next(
+            attacks(route, victim, victim.agent_chat if "agents" in route.path else victim.shown)
+        )
         assert victim.api.http.request(route.method, **request).status_code < 400, route
     for path in (f"/sessions?q={CANARY}", "/tools/executions", f"/sessions/{victim.shown}/export"):
         assert CANARY in victim.api.http.get(path).text, path

@@ -1,4 +1,6 @@
-"""Turns that wait for approval are stored with their session, and continue after a restart of the server."""
+"""Turns that wait for approval are stored with their session, and continue after a restart of the
+server.
+"""
 
 import asyncio
 import inspect
@@ -60,7 +62,9 @@ TOOLS = '''
 
     __all__ = ["note", "sign", "gone"]
 '''
-CHANGED = TOOLS.replace("def sign(text: str)", 'def sign(text: str, suffix: str = "!")').replace(', "gone"]', "]")
+CHANGED = TOOLS.replace("def sign(text: str)", 'def sign(text: str, suffix: str = "!")').replace(
+    ', "gone"]', "]"
+)
 ASKED = "tool_call_confirmation_required"
 PLAN = instruct(calls("note", text="x"), words(2))
 WITH_TOOLS = {"tool_settings": {"tools": ["note", "sign", "gone"]}}
@@ -68,11 +72,16 @@ WITH_TOOLS = {"tool_settings": {"tools": ["note", "sign", "gone"]}}
 
 def two(*texts: str) -> str:
     """Return a message whose answer calls the tool `note` twice."""
-    return instruct({"tool_call": [call for text in texts for call in calls("note", text=text)["tool_call"]]}, words(2))
+    return instruct(
+        {"tool_call": [call for text in texts for call in calls("note", text=text)["tool_call"]]},
+        words(2),
+    )
 
 
 def through(agent: str) -> tuple[str, dict[str, Any]]:
-    """Return a message whose answer calls an agent that calls its tool `note`, and the settings of its session."""
+    """Return a message whose answer calls an agent that calls its tool `note`, and the settings of
+    its session.
+    """
     message = nested(delegate(words(1), calls("note", text="x"), words(2), agent=agent), words(3))
     return message, {"agent_settings": {"enabled_agents": [agent]}}
 
@@ -96,7 +105,9 @@ TURNS = {
 
 
 def confirmations(api: Api, session_id: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))[
+        "confirmations"
+    ]
     return listed
 
 
@@ -106,7 +117,10 @@ def noted(data_dir: Path) -> list[str]:
 
 
 def run_until_asked(server: RunningServer, message: str = PLAN) -> tuple[str, dict[str, Any]]:
-    """Run a turn until its call needs approval, then stop the server. Return session ID and event."""
+    """Run a turn until its call needs approval, then stop the server.
+
+    Return session ID and event.
+    """
     api = server.api()
     session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
     with suppress(httpx.HTTPError), api.open_stream(session_id, message) as events:
@@ -136,7 +150,9 @@ def results(api: Api, session_id: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Restarted:
-    """A server that has been restarted, its data directory, and for each of `TURNS` its session and waiting call."""
+    """A server that has been restarted, its data directory, and for each of `TURNS` its session and
+    waiting call.
+    """
 
     server: RunningServer
     data_dir: Path
@@ -144,8 +160,13 @@ class Restarted:
 
 
 @pytest.fixture(scope="module")
-def restarted(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
-    """A server that was restarted while `TURNS` waited. The tool `sign` has changed, others have gone."""
+def restarted(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Restarted]:
+    """A server that was restarted while `TURNS` waited.
+
+    The tool `sign` has changed, others have gone.
+    """
     data_dir = tmp_path_factory.mktemp("restarted")
     write_tools(data_dir, TOOLS)
     write_agent(data_dir)
@@ -158,19 +179,28 @@ def restarted(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory)
         record["approval"]["expires_at"] -= 300  # the default timeout has passed
     with changed_record(data_dir, turns["unreadable"][0]) as record:
         record["input"] = 7
-    with changed_record(data_dir, turns["stored decision"][0]) as record:  # the server was killed after the decision
-        record |= {"state": "running", "approval": record["approval"] | {"decision": {"approved": True}}}
+    with changed_record(
+        data_dir, turns["stored decision"][0]
+    ) as record:  # the server was killed after the decision
+        record |= {
+            "state": "running",
+            "approval": record["approval"] | {"decision": {"approved": True}},
+        }
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         yield Restarted(server, data_dir, turns)
 
 
 @pytest.fixture(scope="module")
-def parking(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def parking(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server that parks turns at once."""
     data_dir = tmp_path_factory.mktemp("parking")
     write_tools(data_dir, TOOLS)
     write_agent(data_dir)
-    with RunningServer(data_dir, shared_stub.url, park_seconds=0, summarization_enabled=False) as server:
+    with RunningServer(
+        data_dir, shared_stub.url, park_seconds=0, summarization_enabled=False
+    ) as server:
         yield server
 
 
@@ -183,10 +213,16 @@ def parked(parking: RunningServer, stub: StubServer) -> tuple[RunningServer, str
 
 
 def start(api: Api, message: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Start a turn in a new session. Return the session ID, and the call that waits with the ID of the run."""
+    """Start a turn in a new session.
+
+    Return the session ID, and the call that waits with the ID of the run.
+    """
     session_id = api.create_session("mochi", **settings)["session_id"]
     asked = park(api, session_id, message)
-    return session_id, {**asked, "run_id": api.ok(api.http.get(f"/chat/{session_id}/run"))["run_id"]}
+    return session_id, {
+        **asked,
+        "run_id": api.ok(api.http.get(f"/chat/{session_id}/run"))["run_id"],
+    }
 
 
 def park(api: Api, session_id: str, message: str = PLAN) -> dict[str, Any]:
@@ -211,14 +247,18 @@ def changed_record(data_dir: Path, session_id: str) -> Iterator[dict[str, Any]]:
     file.write_text(json.dumps(session))
 
 
-def test_decision_or_stop_after_a_restart_ends_the_wait(private_stub: StubServer, tmp_path: Path) -> None:
+def test_decision_or_stop_after_a_restart_ends_the_wait(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:
         stopped_id, to_stop = start(server.client, PLAN, WITH_TOOLS)
         session_id, asked = run_until_asked(server)
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()
-        assert [entry["confirmation_id"] for entry in confirmations(api, session_id)] == [asked["confirmation_id"]]
+        assert [entry["confirmation_id"] for entry in confirmations(api, session_id)] == [
+            asked["confirmation_id"]
+        ]
         run = api.ok(api.http.get(f"/chat/{session_id}/run"))
         assert (run["run_id"], run["state"]) == (asked["run_id"], "waiting_for_approval")
         assert "turn" not in api.session(session_id)
@@ -238,16 +278,19 @@ def test_decision_or_stop_after_a_restart_ends_the_wait(private_stub: StubServer
         assert (stopped["run_id"], stopped["state"]) == (to_stop["run_id"], "stopped")
         assert confirmations(api, stopped_id) == []
         metrics = api.http.get("/metrics").text
-        assert [f'mochi_turns_total{{outcome="{end}"}} 1.0' in metrics for end in ("completed", "stopped")] == [
-            True
-        ] * 2
+        assert [
+            f'mochi_turns_total{{outcome="{end}"}} 1.0' in metrics
+            for end in ("completed", "stopped")
+        ] == [True] * 2
     with RunningServer(tmp_path, private_stub.url) as server:
         assert state(server.client, stopped_id) == "stopped"
         server.client.send_message(stopped_id, "Go on")
         assert error_of(decide(server.client, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
 
 
-def test_turn_that_ends_while_it_is_parked_is_counted_once(private_stub: StubServer, tmp_path: Path) -> None:
+def test_turn_that_ends_while_it_is_parked_is_counted_once(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
         api = server.client
@@ -284,7 +327,9 @@ class UndeletableStore(FileSessionStore):
         raise StorageFailed("delete", OSError(5, "I/O"))
 
 
-def test_parked_turn_continues_after_a_failed_deletion(private_stub: StubServer, tmp_path: Path) -> None:
+def test_parked_turn_continues_after_a_failed_deletion(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     components = replace(with_store(UndeletableStore), runs=RunLimits(scan_seconds=0.05))
     write_tools(tmp_path, TOOLS)
     settings: dict[str, Any] = {"park_seconds": 0, "tool_confirmation_timeout_seconds": 1}
@@ -311,7 +356,9 @@ class SlowStore(FileSessionStore):
         await super().write(session_id, change)
 
 
-def test_decision_while_the_server_stops_is_kept_for_the_next_one(private_stub: StubServer, tmp_path: Path) -> None:
+def test_decision_while_the_server_stops_is_kept_for_the_next_one(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, TOOLS)
     components = with_store(SlowStore)
     with (
@@ -368,7 +415,9 @@ def test_decision_is_stale_if_the_tool_has_changed(restarted: Restarted) -> None
     assert noted(restarted.data_dir).count("changed") == 1
 
 
-def test_kill_after_the_last_message_keeps_the_state_of_the_run(private_stub: StubServer, tmp_path: Path) -> None:
+def test_kill_after_the_last_message_keeps_the_state_of_the_run(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
         session_id, asked = start(server.client, PLAN, WITH_TOOLS)
@@ -380,7 +429,11 @@ def test_kill_after_the_last_message_keeps_the_state_of_the_run(private_stub: St
     session = json.loads(file.read_text())
     ended = session["metadata"]["turn"]
     decided = record["approval"] | {"decision": {"approved": True}}
-    session["metadata"]["turn"] = record | {"run_ids": ended["run_ids"], "state": "running", "approval": decided}
+    session["metadata"]["turn"] = record | {
+        "run_ids": ended["run_ids"],
+        "state": "running",
+        "approval": decided,
+    }
     file.write_text(json.dumps(session))
     with RunningServer(tmp_path, private_stub.url):
         until(lambda: turn_in(file)["state"] == "completed")
@@ -425,7 +478,9 @@ def test_call_of_a_missing_model_says_so(private_stub: StubServer, tmp_path: Pat
     assert noted(tmp_path) == []
 
 
-def test_decision_is_not_used_while_ollama_is_unreachable(private_stub: StubServer, tmp_path: Path) -> None:
+def test_decision_is_not_used_while_ollama_is_unreachable(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:
         session_id, asked = run_until_asked(server)
@@ -448,21 +503,35 @@ def test_full_queue_does_not_refuse_a_decision(tmp_path: Path) -> None:
         return Reply([Text(["one "]), gate]) if prompt.user_text == "hold" else None
 
     settings = {"ollama_slots": 1, "max_queue": 1, "park_seconds": 0}
-    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url, **settings) as server:
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, **settings) as server,
+    ):
         api = server.api()
         session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
-        api.ok(api.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202)
+        api.ok(
+            api.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202
+        )
         until(lambda: state(api, session_id) == "waiting_for_approval")
         for _ in range(2):
             held = api.create_session("mochi")["session_id"]
-            api.ok(api.http.post(f"/chat/{held}", json={"message": "hold", "background": True}), 202)
+            api.ok(
+                api.http.post(f"/chat/{held}", json={"message": "hold", "background": True}), 202
+            )
         until(lambda: api.ok(api.http.get("/hosts"))["hosts"][0]["queued"] == 1)
-        refused = api.http.post(f"/chat/{api.create_session('mochi')['session_id']}", json={"message": "Hi"})
+        refused = api.http.post(
+            f"/chat/{api.create_session('mochi')['session_id']}", json={"message": "Hi"}
+        )
         assert error_of(refused) == (503, "OLLAMA_BUSY")
         api.ok(decide(api, session_id, confirmations(api, session_id)[0]))
         gate.open()
         assert finish(api, session_id)[-1].type == "done"
-        assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+        assert [message["role"] for message in api.messages(session_id)] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
 
 
 def test_stored_decision_does_not_approve_a_changed_tool(restarted: Restarted) -> None:
@@ -501,7 +570,11 @@ def test_repeated_request_does_not_deny_its_own_calls(parking: RunningServer) ->
     session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
     body = {"message": PLAN, "background": True, "if_waiting": "deny"}
     run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
-    until(lambda: confirmations(api, session_id) and not parking.app.state.services.turns.table.running())
+    until(
+        lambda: (
+            confirmations(api, session_id) and not parking.app.state.services.turns.table.running()
+        )
+    )
     again = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
     assert (again["run_id"], again["state"]) == (run["run_id"], "waiting_for_approval")
     assert len(confirmations(api, session_id)) == 1
@@ -540,7 +613,9 @@ def test_one_of_several_simultaneous_decisions_continues_a_parked_turn(
             assert sorted(each.result().status_code for each in sent) == [200, 409, 409, 409]
 
 
-def test_repeated_decision_about_a_changed_tool_is_stale(private_stub: StubServer, tmp_path: Path) -> None:
+def test_repeated_decision_about_a_changed_tool_is_stale(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.client
@@ -552,10 +627,16 @@ def test_repeated_decision_about_a_changed_tool_is_stale(private_stub: StubServe
         assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
 
 
-def test_history_of_a_parked_session_cannot_be_changed(parked: tuple[RunningServer, str, dict[str, Any]]) -> None:
+def test_history_of_a_parked_session_cannot_be_changed(
+    parked: tuple[RunningServer, str, dict[str, Any]],
+) -> None:
     server, session_id, asked = parked
     until(lambda: not server.app.state.services.turns.table.running())
-    for method, path in (("PUT", "messages/0"), ("PUT", "system-prompt"), ("DELETE", "system-prompt")):
+    for method, path in (
+        ("PUT", "messages/0"),
+        ("PUT", "system-prompt"),
+        ("DELETE", "system-prompt"),
+    ):
         body = {"content": "Other"} if method == "PUT" else None
         refused = server.client.http.request(method, f"/sessions/{session_id}/{path}", json=body)
         assert error_of(refused) == (409, "SESSION_BUSY"), (method, path)
@@ -588,15 +669,22 @@ def test_agent_stream_shows_that_its_call_is_denied(parking: RunningServer) -> N
         api.send_message(session_id, "Hello", if_waiting="deny")
         rest = list(events)
     assert [event.type for event in rest] == ["agent_tool_result", "stopped", "done"]
-    assert (rest[0].data["agent_name"], rest[0].data["error_code"]) == ("helper", "TOOL_EXECUTION_DENIED")
+    assert (rest[0].data["agent_name"], rest[0].data["error_code"]) == (
+        "helper",
+        "TOOL_EXECUTION_DENIED",
+    )
 
 
-def test_session_of_an_agent_whose_caller_is_parked_is_in_use(private_stub: StubServer, tmp_path: Path) -> None:
+def test_session_of_an_agent_whose_caller_is_parked_is_in_use(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     write_agent(tmp_path)
     message = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
     with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
         api, settings = server.api(), {"agent_settings": {"enabled_agents": ["helper"]}}
-        session_id, other = (api.create_session("mochi", **settings)["session_id"] for _ in range(2))
+        session_id, other = (
+            api.create_session("mochi", **settings)["session_id"] for _ in range(2)
+        )
         asked = park(api, session_id, message)
         until(lambda: not server.app.state.services.turns.table.running())
         (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
@@ -605,7 +693,12 @@ def test_session_of_an_agent_whose_caller_is_parked_is_in_use(private_stub: Stub
         assert "is in use" in results(api, other)[0]["content"]
         completion = {"model": "agent:helper", "messages": [{"role": "user", "content": "Hi"}]}
         headers = {"X-Mochi-Session": chat["session_id"]}
-        assert api.http.post(f"{server.url}/v1/chat/completions", json=completion, headers=headers).status_code == 409
+        assert (
+            api.http.post(
+                f"{server.url}/v1/chat/completions", json=completion, headers=headers
+            ).status_code
+            == 409
+        )
         api.ok(decide(api, session_id, asked))
         finish(api, session_id)
         assert notes(tmp_path) == ["x"]
@@ -614,12 +707,16 @@ def test_session_of_an_agent_whose_caller_is_parked_is_in_use(private_stub: Stub
         assert "is in use" not in results(api, other)[1]["content"]
 
 
-def test_other_protocols_say_that_the_session_waits(parking: RunningServer, restarted: Restarted) -> None:
+def test_other_protocols_say_that_the_session_waits(
+    parking: RunningServer, restarted: Restarted
+) -> None:
     for server in (parking, restarted.server):  # the turn is parked, or waits in memory
         session_id, _ = start(server.client, PLAN, WITH_TOOLS)
         body = {"model": "mochi", "messages": [{"role": "user", "content": "Hi"}]}
         headers = {"X-Mochi-Session": session_id}
-        busy = server.client.http.post(f"{server.url}/v1/chat/completions", json=body, headers=headers)
+        busy = server.client.http.post(
+            f"{server.url}/v1/chat/completions", json=body, headers=headers
+        )
         assert busy.status_code == 409
         assert "confirm-tool" in busy.json()["error"]["message"]
         server.client.ok(server.client.http.post(f"/chat/{session_id}/stop"))
@@ -645,7 +742,10 @@ def test_collected_request_follows_a_parked_turn(parking: RunningServer) -> None
         until(lambda: state(api, session_id) == "waiting_for_approval")
         api.ok(decide(api, session_id, confirmations(api, session_id)[0]))
         answer = sending.result()
-    assert (answer["state"], answer["tool_calls_executed"][0]["result"]) == ("completed", "Noted x.")
+    assert (answer["state"], answer["tool_calls_executed"][0]["result"]) == (
+        "completed",
+        "Noted x.",
+    )
 
 
 def test_disconnect_parks_a_turn_that_waits(restarted: Restarted) -> None:
@@ -661,16 +761,22 @@ def test_disconnect_parks_a_turn_that_waits(restarted: Restarted) -> None:
     assert "left" in noted(restarted.data_dir)
 
 
-def test_stream_of_a_restarted_server_shows_the_request_and_the_continuation(restarted: Restarted) -> None:
+def test_stream_of_a_restarted_server_shows_the_request_and_the_continuation(
+    restarted: Restarted,
+) -> None:
     server, (session_id, asked), seen = restarted.server, restarted.turns["followed"], []
     headers = {"Last-Event-ID": f"{asked['run_id']}:0"}
-    with server.client.http.stream("GET", f"/chat/{session_id}/stream", headers=headers) as response:
+    with server.client.http.stream(
+        "GET", f"/chat/{session_id}/stream", headers=headers
+    ) as response:
         for event in read_events(response):
             seen.append(event)
             if event.type == ASKED:
                 server.client.ok(decide(server.client, session_id, event.data))
     types = [event.type for event in seen]
-    assert (types[:1], types[-1], types.count("tool_result")) == ([ASKED], "done", 1) or types[0] == "snapshot"
+    assert (types[:1], types[-1], types.count("tool_result")) == ([ASKED], "done", 1) or types[
+        0
+    ] == "snapshot"
 
 
 def test_call_inside_an_agent_continues_after_a_restart(restarted: Restarted) -> None:
@@ -681,7 +787,12 @@ def test_call_inside_an_agent_continues_after_a_restart(restarted: Restarted) ->
     events = finish(api, session_id)
     assert [e.data["result"] for e in events if e.type == "agent_tool_result"] == ["Noted."]
     assert notes(restarted.data_dir) == ["x"]
-    assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+    assert [message["role"] for message in api.messages(session_id)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     result = results(api, session_id)[0]
     assert result["success"]
     assert "Result of note: Noted." in result["content"]
@@ -694,7 +805,9 @@ def test_unreadable_record_does_not_block_the_session(restarted: Restarted) -> N
     assert results(api, session_id)[0]["interrupted"]
 
 
-def test_unreadable_records_refuse_no_request_while_they_are_removed(private_stub: StubServer, tmp_path: Path) -> None:
+def test_unreadable_records_refuse_no_request_while_they_are_removed(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     with RunningServer(tmp_path, private_stub.url) as server:
         session_ids = [server.client.create_session("mochi")["session_id"] for _ in range(8)]
     for session_id in session_ids:
@@ -704,7 +817,10 @@ def test_unreadable_records_refuse_no_request_while_they_are_removed(private_stu
         file.write_text(json.dumps(session))
     with RunningServer(tmp_path, private_stub.url) as server, ThreadPoolExecutor(4) as pool:
         sent = pool.map(
-            lambda name: server.client.http.put(f"/sessions/{name}/system-prompt", json={"content": "Hi"}), session_ids
+            lambda name: server.client.http.put(
+                f"/sessions/{name}/system-prompt", json={"content": "Hi"}
+            ),
+            session_ids,
         )
         assert {response.status_code for response in sent} == {200}
 
@@ -724,7 +840,9 @@ def unchanged(bound: BoundCall) -> FindTool:
     return find
 
 
-async def request_for(call: ToolInvocation, tool: Tool, expires_at: float | None = None) -> ApprovalRequest:
+async def request_for(
+    call: ToolInvocation, tool: Tool, expires_at: float | None = None
+) -> ApprovalRequest:
     bound = BoundCall(call, tool, await call.bind(tool.schema))
     approval = Approval("conf_1", call.name, call.arguments, call.index, "", expires_at=expires_at)
     return ApprovalRequest(approval, bound, unchanged(bound))
@@ -802,7 +920,9 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
 
     approvals, control = ApprovalService(timeout=0), TurnControl()
     call = ToolInvocation(0, "call", "note", {"text": "x"})
-    request = control.request = await request_for(call, Tool("note", note, replace(schema, bind=bind)))
+    request = control.request = await request_for(
+        call, Tool("note", note, replace(schema, bind=bind))
+    )
     has_bound = True
     request.stored.set()
     edit = Decision(approved=True, arguments={"text": "edited"})
@@ -816,7 +936,9 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
     assert request.bound.call is call
 
 
-def test_decision_in_an_agent_counts_for_one_call_of_the_agent(private_stub: StubServer, tmp_path: Path) -> None:
+def test_decision_in_an_agent_counts_for_one_call_of_the_agent(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
     write_agent(tmp_path)
     with RunningServer(tmp_path, private_stub.url) as server:
         api, settings = server.client, {"agent_settings": {"enabled_agents": ["helper"]}}

@@ -16,18 +16,26 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX sy
 
 
 def readable_by_others(directory: Path) -> list[str]:
-    return [str(path) for path in [directory, *directory.rglob("*")] if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    return [
+        str(path)
+        for path in [directory, *directory.rglob("*")]
+        if stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
 
 
 def use_server(api: Api) -> None:
     settings = {"execution_policy": "never_confirm"}
     agents = {"enabled_agents": ["helper"]}
-    session_id = api.create_session("mochi", tool_settings=settings, agent_settings=agents)["session_id"]
+    session_id = api.create_session("mochi", tool_settings=settings, agent_settings=agents)[
+        "session_id"
+    ]
     with api.open_stream(session_id, instruct(delegate(words(3)), words(3))) as events:
         list(events)
     api.http.get("/sessions")
     api.http.get("/agents/chats")
-    api.ok(api.http.post("/system-prompts", json={"filename": "mine.md", "content": "Be secret."}), 201)
+    api.ok(
+        api.http.post("/system-prompts", json={"filename": "mine.md", "content": "Be secret."}), 201
+    )
 
 
 def test_created_files_are_private_to_owner(tmp_path: Path, stub: StubServer) -> None:
@@ -45,7 +53,9 @@ def test_created_files_are_private_to_owner(tmp_path: Path, stub: StubServer) ->
 
 def test_files_in_open_directory_are_private(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
-    folders = [tmp_path / name for name in ("chat_sessions", "agents/agent_chats", "system_prompts")]
+    folders = [
+        tmp_path / name for name in ("chat_sessions", "agents/agent_chats", "system_prompts")
+    ]
     for folder in folders:
         folder.mkdir()
         folder.chmod(0o755)

@@ -53,20 +53,27 @@ def read_count(client: RawClient, text: bytes, count: int) -> bytes:
 def chunked(path: str, body: bytes) -> bytes:
     """Build a request whose body has no declared length."""
     head = f"POST /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    return head.encode() + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    return head.encode() + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (
+        len(body),
+        body,
+    )
 
 
 @pytest.fixture(params=["declared", "chunked"])
 def held_request(request: pytest.FixtureRequest, session_id: str) -> bytes:
     """Return a request whose answer waits for the gate."""
     path, body = f"/chat/{session_id}/stream", {"message": "hold"}
-    return chunked(path, json.dumps(body).encode()) if request.param == "chunked" else post(path, body)
+    return (
+        chunked(path, json.dumps(body).encode()) if request.param == "chunked" else post(path, body)
+    )
 
 
 def test_pipelined_requests_are_answered_in_order(
     client: RawClient, held_request: bytes, session_id: str, holding: GatedStub
 ) -> None:
-    client.send(held_request + LIVE * 50 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 49)
+    client.send(
+        held_request + LIVE * 50 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 49
+    )
     client.read_until(b"three ")
     holding.gate.open()
     data = read_count(client, ALIVE, 99)
@@ -83,11 +90,17 @@ def test_connection_with_too_many_waiting_requests_is_closed(
     client.send(held_request + LIVE * 101)
     while client.read(65536):  # until the server closes the connection
         pass
-    lines = [record.getMessage() for record in caplog.records if "waiting requests" in record.getMessage()]
+    lines = [
+        record.getMessage()
+        for record in caplog.records
+        if "waiting requests" in record.getMessage()
+    ]
     assert lines == ["closed a connection with more than 100 waiting requests client=127.0.0.1"]
 
 
-def test_requests_of_a_closed_connection_leave_memory(server: RunningServer, held_request: bytes) -> None:
+def test_requests_of_a_closed_connection_leave_memory(
+    server: RunningServer, held_request: bytes
+) -> None:
     gc.freeze()  # so that counts skip all objects so far
     gc.disable()
     try:

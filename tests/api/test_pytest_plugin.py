@@ -59,7 +59,9 @@ def test_server_uses_the_stub_of_the_test(mochi_server: ThreadedServer, mochi_st
         assert events.text == "Hi again."
 
 
-def test_environment_does_not_change_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mochi_stub: Any) -> None:
+def test_environment_does_not_change_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mochi_stub: Any
+) -> None:
     monkeypatch.setenv("MOCHI_SESSIONS_DIR", str(tmp_path / "mine"))
     monkeypatch.setenv("MOCHI_API_KEYS", "secret")
     with ThreadedServer(data_dir=str(tmp_path / "test"), ollama_host=mochi_stub.url) as server:
@@ -78,16 +80,34 @@ def test_client_reaches_a_server_on_an_ipv6_address(tmp_path: Path, mochi_stub: 
 def test_fixture_works_in_another_project(tmp_path: Path) -> None:
     (tmp_path / "test_other_project.py").write_text(OTHER_PROJECT)
     plugins = ["-p", "mochi_stub.pytest_plugin", "-p", "mochi_server.pytest_plugin"]
-    command = [sys.executable, "-m", "pytest", "-q", *plugins, "-W", "error", "-p", "no:cacheprovider"]
-    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "MOCHI_API_KEYS": "from-the-environment"}
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        *plugins,
+        "-W",
+        "error",
+        "-p",
+        "no:cacheprovider",
+    ]
+    env = {
+        **os.environ,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "MOCHI_API_KEYS": "from-the-environment",
+    }
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (ran.returncode, "2 passed" in ran.stdout) == (0, True), ran.stdout + ran.stderr
 
 
 def test_plugin_imports_no_server_until_the_fixture_is_used() -> None:
     program = (
-        "import sys, mochi_server.pytest_plugin; "
-        "print(sorted(n for n in sys.modules if n.split('.')[0] in ('uvicorn', 'fastapi', 'mochi_server')))"
+        "import sys, mochi_server.pytest_plugin; print(sorted(n for n in sys.modules if "
+        "n.split('.')[0] in ('uvicorn', 'fastapi', 'mochi_server')))"
     )
-    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
     assert printed == "['mochi_server', 'mochi_server.pytest_plugin']\n"

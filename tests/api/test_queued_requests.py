@@ -14,7 +14,11 @@ def test_request_behind_another_emits_queued_status(tmp_path: Path) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
-        return Reply([Text("Well, "), gate, Text("yes.")]) if prompt.user_text == "hold" else Reply.of("Fine.")
+        return (
+            Reply([Text("Well, "), gate, Text("yes.")])
+            if prompt.user_text == "hold"
+            else Reply.of("Fine.")
+        )
 
     machine = Machine(parallel=1)
     with (

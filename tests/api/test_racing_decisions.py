@@ -1,4 +1,6 @@
-"""Requests that meet while a call waits for approval: one of them wins, and no call runs without its approval."""
+"""Requests that meet while a call waits for approval: one of them wins, and no call runs without
+its approval.
+"""
 
 import json
 import threading
@@ -44,7 +46,9 @@ def message_of(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     data_dir = tmp_path_factory.mktemp("racing")
     write_tools(data_dir, TOOLS)
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
@@ -52,11 +56,15 @@ def server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def parking(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def parking(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server that parks turns at once."""
     data_dir = tmp_path_factory.mktemp("parking")
     write_tools(data_dir, TOOLS)
-    with RunningServer(data_dir, shared_stub.url, park_seconds=0, summarization_enabled=False) as server:
+    with RunningServer(
+        data_dir, shared_stub.url, park_seconds=0, summarization_enabled=False
+    ) as server:
         yield server
 
 
@@ -68,13 +76,20 @@ def noted(server: RunningServer) -> list[str]:
 def wait(api: Api, text: str) -> tuple[str, dict[str, Any]]:
     """Start a turn whose call waits for approval. Return the ID of its session, and the call."""
     session_id = api.create_session("mochi", **SETTINGS)["session_id"]
-    api.ok(api.http.post(f"/chat/{session_id}", json={"message": message_of(text), "background": True}), 202)
+    api.ok(
+        api.http.post(
+            f"/chat/{session_id}", json={"message": message_of(text), "background": True}
+        ),
+        202,
+    )
     until(lambda: confirmations(api, session_id))
     return session_id, confirmations(api, session_id)[0]
 
 
 def confirmations(api: Api, session_id: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))[
+        "confirmations"
+    ]
     return listed
 
 
@@ -101,7 +116,9 @@ def together(*requests: Any) -> list[httpx.Response]:
 
 
 @cases("name", ["server", "parking"])
-def test_stop_ends_a_turn_although_a_decision_continues_it(request: pytest.FixtureRequest, name: str) -> None:
+def test_stop_ends_a_turn_although_a_decision_continues_it(
+    request: pytest.FixtureRequest, name: str
+) -> None:
     server: RunningServer = request.getfixturevalue(name)
     api, other = server.client, server.api()
     for number in range(ROUNDS):
@@ -118,7 +135,9 @@ def test_stop_ends_a_turn_although_a_decision_continues_it(request: pytest.Fixtu
 
 
 @cases("name", ["server", "parking"])
-def test_one_of_several_messages_that_deny_is_answered(request: pytest.FixtureRequest, name: str) -> None:
+def test_one_of_several_messages_that_deny_is_answered(
+    request: pytest.FixtureRequest, name: str
+) -> None:
     server: RunningServer = request.getfixturevalue(name)
     clients = [server.api() for _ in range(4)]
     for number in range(ROUNDS):
@@ -142,14 +161,18 @@ def test_one_of_several_messages_that_deny_is_answered(request: pytest.FixtureRe
 
 
 @cases("name", ["server", "parking"])
-def test_client_that_closes_its_stream_and_decides_runs_its_call(request: pytest.FixtureRequest, name: str) -> None:
+def test_client_that_closes_its_stream_and_decides_runs_its_call(
+    request: pytest.FixtureRequest, name: str
+) -> None:
     server: RunningServer = request.getfixturevalue(name)
     api = server.client
     for number in range(ROUNDS):
         text = f"closed-{name}{number}"
         session_id = api.create_session("mochi", **SETTINGS)["session_id"]
         with api.open_stream(session_id, message_of(text)) as events:
-            call = next(event.data for event in events if event.type == "tool_call_confirmation_required")
+            call = next(
+                event.data for event in events if event.type == "tool_call_confirmation_required"
+            )
         api.ok(decide(api, session_id, call))
         until(lambda: state(api, session_id) == "completed")  # noqa: B023 - in this round
         assert noted(server).count(text) == 1
@@ -176,7 +199,9 @@ def test_clock_that_jumps_forward_expires_the_list_and_the_decision(
 
 
 @cases("change", [{"arguments": {"text": "forged"}}, {"tool_name": "other"}, {"call_index": 3}])
-def test_approval_of_a_changed_record_runs_no_other_call(parking: RunningServer, change: dict[str, Any]) -> None:
+def test_approval_of_a_changed_record_runs_no_other_call(
+    parking: RunningServer, change: dict[str, Any]
+) -> None:
     api, text = parking.client, f"real-{next(iter(change))}"
     session_id, call = wait(api, text)
     until(lambda: not parking.app.state.services.turns.table.running())

@@ -1,7 +1,7 @@
 """Tokens that a model evaluates again because a larger context window reloads it, over 60 turns.
 
-A window that doubled when a prompt passed half of it, from 8,192 tokens on, evaluated 4,134 tokens again in short,
-12,300 in medium and 28,500 in long conversations.
+A window that doubled when a prompt passed half of it, from 8,192 tokens on, evaluated 4,134 tokens
+again in short, 12,300 in medium and 28,500 in long conversations.
 """
 
 from pathlib import Path
@@ -17,23 +17,32 @@ pytestmark = pytest.mark.slow
 
 TURNS = 60
 CHARS_PER_TOKEN = 4
-MODELS = [Model(name, ("completion",), context_length=40_960, chars_per_token=CHARS_PER_TOKEN) for name in ("a", "b")]
+MODELS = [
+    Model(name, ("completion",), context_length=40_960, chars_per_token=CHARS_PER_TOKEN)
+    for name in ("a", "b")
+]
 KINDS = {"short": 78, "medium": 150, "long": 500}  # tokens of each turn, half of them in the answer
 
 
 def words(number: int, tokens: int) -> str:
-    return (f"Text {number}. " + "One word follows another. " * tokens)[: tokens * CHARS_PER_TOKEN // 2]
+    return (f"Text {number}. " + "One word follows another. " * tokens)[
+        : tokens * CHARS_PER_TOKEN // 2
+    ]
 
 
 def measure(tokens: int, default_window: int | None, directory: Path) -> tuple[int, int]:
     """Return the number of reloads, and the number of tokens that they evaluate again.
 
-    If ``default_window`` is set, another program has loaded a model of the same size, and Ollama chose this window.
+    If ``default_window`` is set, another program has loaded a model of the same size, and Ollama
+    chose this window.
     """
     machine = Machine(parallel=1, context_length=default_window, max_loaded_models=2)
     with (
         StubServer(
-            models=MODELS, speed=0, machine=machine, resolve=lambda prompt: words(len(prompt.messages), tokens)
+            models=MODELS,
+            speed=0,
+            machine=machine,
+            resolve=lambda prompt: words(len(prompt.messages), tokens),
         ) as stub,
         RunningServer(directory, stub.url, summarization_enabled=False) as server,
     ):
@@ -43,7 +52,8 @@ def measure(tokens: int, default_window: int | None, directory: Path) -> tuple[i
         api = server.api()
         session_id = api.create_session("a")["session_id"]
         usage = [
-            api.send_message(session_id, words(turn, tokens))["context_window"]["usage_tokens"] for turn in range(TURNS)
+            api.send_message(session_id, words(turn, tokens))["context_window"]["usage_tokens"]
+            for turn in range(TURNS)
         ]
         exchanges = [exchange for exchange in chats(stub) if (exchange.body or {})["model"] == "a"]
     assert not any(exchange.truncated for exchange in exchanges)
@@ -53,8 +63,12 @@ def measure(tokens: int, default_window: int | None, directory: Path) -> tuple[i
 
 
 @pytest.mark.parametrize("default_window", [None, 32_768])
-def test_reloads_of_conversations_evaluate_few_tokens_again(tmp_path: Path, default_window: int | None) -> None:
-    again = {kind: measure(tokens, default_window, tmp_path / kind) for kind, tokens in KINDS.items()}
+def test_reloads_of_conversations_evaluate_few_tokens_again(
+    tmp_path: Path, default_window: int | None
+) -> None:
+    again = {
+        kind: measure(tokens, default_window, tmp_path / kind) for kind, tokens in KINDS.items()
+    }
     if default_window is None:
         assert again == {"short": (0, 0), "medium": (1, 5400), "long": (3, 38_500)}
     else:

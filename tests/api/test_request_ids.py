@@ -34,13 +34,17 @@ class RequestLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         with self._written:
             fields = getattr(record, "fields", {})
-            self._lines.append(fields | {"request_id": REQUEST_ID.get(), "message": record.getMessage()})
+            self._lines.append(
+                fields | {"request_id": REQUEST_ID.get(), "message": record.getMessage()}
+            )
             self._written.notify_all()
 
     def wait_for(self, request_id: str) -> dict[str, Any]:
         """Wait for the line of a request and return it."""
         with self._written:
-            assert self._written.wait_for(lambda: self._find(request_id), 60), f"no line for {request_id}"
+            assert self._written.wait_for(lambda: self._find(request_id), 60), (
+                f"no line for {request_id}"
+            )
             (line,) = self._find(request_id)
             return line
 
@@ -70,9 +74,13 @@ def test_valid_request_id_is_kept(api: Api, given: str) -> None:
     assert api.http.get("/health", headers={HEADER: given}).headers.get_list(HEADER) == [given]
 
 
-@cases("given", ["", "x" * 129, "a b", "a\tb", '"', "<script>", "a;b", b"\xe9", b"\xc3\xa9", "a\\b"])
+@cases(
+    "given", ["", "x" * 129, "a b", "a\tb", '"', "<script>", "a;b", b"\xe9", b"\xc3\xa9", "a\\b"]
+)
 def test_invalid_request_id_is_replaced(api: Api, given: str | bytes) -> None:
-    (answered,) = api.http.get("/health", headers=[(HEADER.encode(), _bytes(given))]).headers.get_list(HEADER)
+    (answered,) = api.http.get(
+        "/health", headers=[(HEADER.encode(), _bytes(given))]
+    ).headers.get_list(HEADER)
     assert len(answered) == 32
     assert answered.isalnum()
 
@@ -103,7 +111,9 @@ def test_every_error_has_request_id(tmp_path: Path, stub: StubServer) -> None:
 
 def test_preflight_and_exposed_headers_have_request_id(api: Api) -> None:
     page = {"Origin": "http://localhost:3000", HEADER: "mine"}
-    preflight = api.http.options("/sessions", headers=page | {"Access-Control-Request-Method": "POST"})
+    preflight = api.http.options(
+        "/sessions", headers=page | {"Access-Control-Request-Method": "POST"}
+    )
     assert preflight.headers[HEADER] == "mine"
     exposed = api.http.get("/health", headers=page).headers["access-control-expose-headers"]
     assert HEADER in exposed.split(", ")
@@ -126,7 +136,9 @@ def test_unexpected_error_and_its_traceback_have_request_id(
     assert (line["status"], line["ended"]) == (500, "failed")
 
 
-def test_invalid_http_gets_request_id_and_is_logged(server: RunningServer, lines: RequestLog) -> None:
+def test_invalid_http_gets_request_id_and_is_logged(
+    server: RunningServer, lines: RequestLog
+) -> None:
     answer = send_request(server.url, b"complete nonsense\r\n\r\n")
     assert answer.status == 400
     assert answer.error == "BAD_REQUEST"
@@ -152,18 +164,28 @@ def test_access_log_has_path_but_not_query(api: Api, lines: RequestLog) -> None:
 def test_stream_is_logged_when_it_ends(api: Api, lines: RequestLog) -> None:
     session_id = api.create_session("mochi")["session_id"]
     body = {"message": instruct(words(5))}
-    with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:
+    with api.http.stream(
+        "POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}
+    ) as response:
         assert response.headers[HEADER] == "mine"
         response.read()
     line = lines.wait_for("mine")
-    assert (line["path"], line["status"], line["ended"]) == (f"/api/v1/chat/{session_id}/stream", 200, None)
+    assert (line["path"], line["status"], line["ended"]) == (
+        f"/api/v1/chat/{session_id}/stream",
+        200,
+        None,
+    )
 
 
-def test_disconnect_from_stream_is_logged(holding: GatedStub, holding_server: RunningServer, lines: RequestLog) -> None:
+def test_disconnect_from_stream_is_logged(
+    holding: GatedStub, holding_server: RunningServer, lines: RequestLog
+) -> None:
     api = holding_server.client
     session_id = api.create_session("mochi")["session_id"]
     body = {"message": "hold"}
-    with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:
+    with api.http.stream(
+        "POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}
+    ) as response:
         next(response.iter_raw())
     assert lines.wait_for("mine")["ended"] == "client_left"
 
@@ -196,8 +218,12 @@ def test_tool_runs_with_request_id_of_its_request(private_api: Api, tmp_path: Pa
     settings = {"tools": ["which"], "execution_policy": "never_confirm"}
     session_id = private_api.create_session("mochi", tool_settings=settings)["session_id"]
     body = {"message": instruct({"tool_call": [{"name": "which", "args": {}}]}, words(3))}
-    private_api.ok(private_api.http.post(f"/chat/{session_id}", json=body, headers={HEADER: "mine"}))
-    assert [m["content"] for m in private_api.messages(session_id) if m["role"] == "tool"] == ["mine"]
+    private_api.ok(
+        private_api.http.post(f"/chat/{session_id}", json=body, headers={HEADER: "mine"})
+    )
+    assert [m["content"] for m in private_api.messages(session_id) if m["role"] == "tool"] == [
+        "mine"
+    ]
 
 
 def test_pipelined_requests_keep_their_ids_apart(server: RunningServer, lines: RequestLog) -> None:

@@ -33,7 +33,9 @@ def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: Run
     assert api.http.post("/sessions/0123456789").headers["allow"] == "DELETE, GET, HEAD, PATCH"
 
 
-@cases("body", [b"{", b'{"message": "x"', b"\xff\xfe", b'{"message": "\\ud800"}', b"[]", b"5", b'"x"'])
+@cases(
+    "body", [b"{", b'{"message": "x"', b"\xff\xfe", b'{"message": "\\ud800"}', b"[]", b"5", b'"x"']
+)
 def test_bodies_of_wrong_shape_are_422(api: Api, session_id: str, body: bytes) -> None:
     for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream"):
         response = api.http.post(path, content=body, headers={"Content-Type": "application/json"})
@@ -41,8 +43,19 @@ def test_bodies_of_wrong_shape_are_422(api: Api, session_id: str, body: bytes) -
     assert api.messages(session_id) == []
 
 
-NOT_JSON = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/json"]
-NOT_JSON += ["application/jsonp", "application/json, text/plain", "json", "image/svg+json", "application/octet-stream"]
+NOT_JSON = [
+    "text/plain",
+    "application/x-www-form-urlencoded",
+    "multipart/form-data; boundary=x",
+    "text/json",
+]
+NOT_JSON += [
+    "application/jsonp",
+    "application/json, text/plain",
+    "json",
+    "image/svg+json",
+    "application/octet-stream",
+]
 
 
 def test_every_route_refuses_body_not_declared_as_json(api: Api) -> None:
@@ -50,34 +63,59 @@ def test_every_route_refuses_body_not_declared_as_json(api: Api) -> None:
 
     session_id = api.create_session("mochi")["session_id"]
     for number, route in enumerate(route for route in routes() if route.schema is not None):
-        path = route.path.removeprefix("/api/v1").format(session_id=session_id, message_index=0, filename="a.md")
+        path = route.path.removeprefix("/api/v1").format(
+            session_id=session_id, message_index=0, filename="a.md"
+        )
         for content_type in [NOT_JSON[number % len(NOT_JSON)], None]:
             headers = {} if content_type is None else {"Content-Type": content_type}
-            response = api.http.request(route.method, path, content=json.dumps(route.body), headers=headers)
+            response = api.http.request(
+                route.method, path, content=json.dumps(route.body), headers=headers
+            )
             assert error_of(response) == (422, "VALIDATION_ERROR"), (str(route), content_type)
-            assert "application/json" in response.json()["error"]["message"], (str(route), content_type)
+            assert "application/json" in response.json()["error"]["message"], (
+                str(route),
+                content_type,
+            )
     assert number >= len(NOT_JSON), "no route was sent some of the types"
     assert api.messages(session_id) == []
 
 
 def test_empty_form_starts_no_turn(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream", f"/chat/{session_id}/stop", "/tools/reload"):
-        response = api.http.post(path, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    for path in (
+        f"/chat/{session_id}",
+        f"/chat/{session_id}/stream",
+        f"/chat/{session_id}/stop",
+        "/tools/reload",
+    ):
+        response = api.http.post(
+            path, headers={"Content-Type": "application/x-www-form-urlencoded"}
+        )
         assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
 @cases(
-    "content_type", ["application/json", "APPLICATION/JSON", "application/json; charset=utf-8", "application/x.y+json"]
+    "content_type",
+    [
+        "application/json",
+        "APPLICATION/JSON",
+        "application/json; charset=utf-8",
+        "application/x.y+json",
+    ],
 )
 def test_json_content_types_are_accepted(api: Api, content_type: str) -> None:
-    response = api.http.post("/sessions", content=b'{"model": "mochi"}', headers={"Content-Type": content_type})
+    response = api.http.post(
+        "/sessions", content=b'{"model": "mochi"}', headers={"Content-Type": content_type}
+    )
     assert response.status_code == 201
 
 
 @cases("message", ["", "   \n\t", 5, ["x"], {"content": "x"}, "x" * 1_000_001])
 def test_blank_and_too_long_messages_are_422(api: Api, session_id: str, message: object) -> None:
-    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": message})) == (422, "VALIDATION_ERROR")
+    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": message})) == (
+        422,
+        "VALIDATION_ERROR",
+    )
 
 
 @cases(
@@ -87,11 +125,20 @@ def test_blank_and_too_long_messages_are_422(api: Api, session_id: str, message:
         ("chat/0123456789/ai-sdk", {"messages": [0] * 3}),
         ("chat/0123456789/ai-sdk", {"messages": [{"role": "user", "parts": [0] * 3}]}),
         ("chat/0123456789/ag-ui", {"threadId": "t", "runId": "r", "messages": [0] * 3}),
-        ("chat/0123456789/ag-ui", {"threadId": "t", "runId": "r", "messages": [], "tools": [0] * 3}),
+        (
+            "chat/0123456789/ag-ui",
+            {"threadId": "t", "runId": "r", "messages": [], "tools": [0] * 3},
+        ),
         ("chat/0123456789/ag-ui", {"threadId": "t", "runId": "r", "messages": [{}] * 3}),
-        ("chat/0123456789/ag-ui", {"threadId": "t", "runId": "r", "messages": [], "tools": [{"description": ""}] * 3}),
+        (
+            "chat/0123456789/ag-ui",
+            {"threadId": "t", "runId": "r", "messages": [], "tools": [{"description": ""}] * 3},
+        ),
         ("sessions/import", {"metadata": {"model": "m"}, "messages": [0] * 3}),
-        ("sessions/import", {"metadata": {"model": "m"}, "messages": [], "blobs": dict.fromkeys("abc", 0)}),
+        (
+            "sessions/import",
+            {"metadata": {"model": "m"}, "messages": [], "blobs": dict.fromkeys("abc", 0)},
+        ),
         ("sessions/import", {"chat": {"messages": [0] * 3}}),
         ("sessions/import", {"chat": {"history": {"messages": dict.fromkeys("abc", 0)}}}),
     ],
@@ -118,7 +165,9 @@ def test_non_finite_numbers_are_refused(api: Api) -> None:
                 b'{"confirmation_id": "c", "approved": true, "arguments": {"x": [%b]}}',
             ),
         ):
-            response = api.http.post(path, content=body % number, headers={"Content-Type": "application/json"})
+            response = api.http.post(
+                path, content=body % number, headers={"Content-Type": "application/json"}
+            )
             assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
@@ -127,7 +176,10 @@ def test_non_finite_numbers_are_refused(api: Api) -> None:
     [
         ("/system-prompts", {"filename": "d.md", "content": "\ud800"}),
         ("/sessions", {"model": "mochi", "tool_settings": {"tools": ["\ud800"]}}),
-        ("/sessions", {"model": "mochi", "agent_settings": {"selection_metadata": {"a": "\ud800"}}}),
+        (
+            "/sessions",
+            {"model": "mochi", "agent_settings": {"selection_metadata": {"a": "\ud800"}}},
+        ),
     ],
 )
 def test_lone_surrogates_are_refused_before_any_write(
@@ -142,7 +194,9 @@ def test_lone_surrogates_are_refused_before_any_write(
 
 
 def test_error_for_200000_invalid_items_is_short(api: Api) -> None:
-    response = api.http.post("/sessions", json={"model": "mochi", "tool_settings": {"tools": [1] * 200_000}})
+    response = api.http.post(
+        "/sessions", json={"model": "mochi", "tool_settings": {"tools": [1] * 200_000}}
+    )
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert len(response.content) < 5000
 
@@ -157,8 +211,16 @@ def test_validation_error_names_the_field(api: Api) -> None:
     ("body", "place", "said"),
     [
         ({"model": "mochi", "think": "a lot"}, ["think"], "'low', 'medium', 'high' or 'max'"),
-        ({"model": "mochi", "format": 5}, ["format"], "Input should be 'json'; Input should be a JSON object"),
-        ({"model": "mochi", "tool_settings": {"tools": ["a", 5]}}, ["tool_settings", "tools", 1], "a valid string"),
+        (
+            {"model": "mochi", "format": 5},
+            ["format"],
+            "Input should be 'json'; Input should be a JSON object",
+        ),
+        (
+            {"model": "mochi", "tool_settings": {"tools": ["a", 5]}},
+            ["tool_settings", "tools", 1],
+            "a valid string",
+        ),
         ({}, ["model"], "Field required"),
     ],
 )
@@ -177,7 +239,9 @@ def test_error_names_union_field_as_it_was_sent(
     ids=["missing", "a list"],
 )
 def test_body_that_is_no_object_is_reported(api: Api, body: bytes, message: str) -> None:
-    response = api.http.post("/sessions", content=body, headers={"Content-Type": "application/json"})
+    response = api.http.post(
+        "/sessions", content=body, headers={"Content-Type": "application/json"}
+    )
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert response.json()["error"]["message"] == message
 
@@ -192,22 +256,34 @@ def test_invalid_positions_and_keys_are_explained(api: Api) -> None:
     for key in ("", "two words", "x" * 256):
         response = api.http.post(f"/chat/{session_id}", headers={"Idempotency-Key": key})
         assert error_of(response) == (422, "VALIDATION_ERROR")
-        message = "header.Idempotency-Key: must have 1 to 255 printable ASCII characters and no spaces"
+        message = (
+            "header.Idempotency-Key: must have 1 to 255 printable ASCII characters and no spaces"
+        )
         assert response.json()["error"]["message"] == message
 
 
 def test_invalid_json_is_reported(api: Api) -> None:
-    response = api.http.post("/sessions", content=b"{", headers={"Content-Type": "application/json"})
+    response = api.http.post(
+        "/sessions", content=b"{", headers={"Content-Type": "application/json"}
+    )
     assert response.json()["error"]["message"] == "The body is not valid JSON."
 
 
-@pytest.mark.parametrize("body", [b'{"message": "\xff"}', b'{"message": ' + b"[" * 100_000], ids=["not UTF-8", "deep"])
+@pytest.mark.parametrize(
+    "body", [b'{"message": "\xff"}', b'{"message": ' + b"[" * 100_000], ids=["not UTF-8", "deep"]
+)
 def test_undecodable_json_is_reported(api: Api, body: bytes) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    response = api.http.post(f"/chat/{session_id}", content=body, headers={"Content-Type": "application/json"})
+    response = api.http.post(
+        f"/chat/{session_id}", content=body, headers={"Content-Type": "application/json"}
+    )
     assert error_of(response) == (422, "VALIDATION_ERROR")
     message = "The body is not valid JSON: it is not UTF-8, or it nests values too deeply."
-    assert response.json()["error"] == {"code": "VALIDATION_ERROR", "message": message, "details": {"errors": []}}
+    assert response.json()["error"] == {
+        "code": "VALIDATION_ERROR",
+        "message": message,
+        "details": {"errors": []},
+    }
 
 
 def test_bodies_over_the_limit_are_413(tmp_path: Path, stub: StubServer) -> None:
@@ -216,13 +292,17 @@ def test_bodies_over_the_limit_are_413(tmp_path: Path, stub: StubServer) -> None
     with RunningServer(tmp_path, stub.url, max_body_bytes=1000) as server:
         for path in ("/sessions", "/sessions/import"):
             declared = server.client.http.post(path, content=data, headers=headers)
-            chunked = server.client.http.post(path, content=iter([data[:600], data[600:]]), headers=headers)
+            chunked = server.client.http.post(
+                path, content=iter([data[:600], data[600:]]), headers=headers
+            )
             assert error_of(declared) == error_of(chunked) == (413, "BODY_TOO_LARGE")
 
 
 def test_chunked_body_within_limit_is_accepted(api: Api) -> None:
     content = iter([b'{"model":', b'"mochi"}'])
-    response = api.http.post("/sessions", content=content, headers={"Content-Type": "application/json"})
+    response = api.http.post(
+        "/sessions", content=content, headers={"Content-Type": "application/json"}
+    )
     assert response.status_code == 201
 
 
@@ -241,13 +321,18 @@ def test_loopback_host_names_are_accepted(api: Api, host: str) -> None:
     assert api.http.get("/health", headers={"Host": host}).status_code == 200
 
 
-@cases("origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://", "http://["])
+@cases(
+    "origin",
+    ["https://evil.example", "null", "http://localhost.evil.example", "file://", "http://["],
+)
 def test_foreign_origin_is_403(api: Api, session_id: str, origin: str) -> None:
     headers = {"Origin": origin}
     assert error_of(api.http.get("/health", headers=headers)) == (403, "ORIGIN_FORBIDDEN")
     response = api.http.post(f"/chat/{session_id}/stream", json={"message": "x"}, headers=headers)
     assert error_of(response) == (403, "ORIGIN_FORBIDDEN")
-    preflight = api.http.options("/sessions", headers=headers | {"Access-Control-Request-Method": "POST"})
+    preflight = api.http.options(
+        "/sessions", headers=headers | {"Access-Control-Request-Method": "POST"}
+    )
     assert preflight.status_code == 403
     assert "access-control-allow-origin" not in preflight.headers
     assert api.messages(session_id) == []
@@ -261,7 +346,9 @@ def test_page_from_a_file_is_to_be_served_and_null_not_to_be_allowed(api: Api) -
     assert "MOCHI_ALLOWED_ORIGINS" not in message
 
 
-def test_each_refused_origin_is_logged_once_with_its_setting(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_refused_origin_is_logged_once_with_its_setting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     check = origin_check([])
     origins = [f"https://{number}.example" for number in range(150)]
     for origin in origins * 2:
@@ -289,14 +376,19 @@ def test_request_embedded_by_foreign_page_is_403(api: Api) -> None:
 @cases("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
 def test_preflight_allows_the_methods_of_all_routes(api: Api, method: str) -> None:
     headers = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": method}
-    preflight = api.http.options("/sessions", headers=headers | {"Access-Control-Request-Headers": "authorization"})
+    preflight = api.http.options(
+        "/sessions", headers=headers | {"Access-Control-Request-Headers": "authorization"}
+    )
     assert preflight.status_code == 200
     assert method in preflight.headers["access-control-allow-methods"].split(", ")
 
 
 @cases("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5173"])
 def test_local_origins_are_accepted(api: Api, origin: str) -> None:
-    assert api.http.get("/health", headers={"Origin": origin}).headers["access-control-allow-origin"] == origin
+    assert (
+        api.http.get("/health", headers={"Origin": origin}).headers["access-control-allow-origin"]
+        == origin
+    )
     preflight = api.http.options(
         "/sessions",
         headers={
@@ -312,7 +404,9 @@ def test_local_origins_are_accepted(api: Api, origin: str) -> None:
 
 def test_local_origin_may_read_a_stream(api: Api) -> None:
     path = f"/chat/{api.create_session('mochi')['session_id']}/stream"
-    answer = api.http.post(path, json={"message": "Hello!"}, headers={"Origin": "http://localhost:3000"})
+    answer = api.http.post(
+        path, json={"message": "Hello!"}, headers={"Origin": "http://localhost:3000"}
+    )
     assert answer.headers["access-control-allow-origin"] == "http://localhost:3000"
     assert answer.text.endswith("\n\n")
     assert "event: done" in answer.text
@@ -336,12 +430,19 @@ def test_added_middleware_sees_whole_stream(tmp_path: Path, stub: StubServer) ->
 
 
 def test_allowed_origins_and_their_hosts_are_accepted(tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path, stub.url, allowed_origins=("https://Chat.Example", "http://[fd00::1]:3000")) as server:
+    with RunningServer(
+        tmp_path, stub.url, allowed_origins=("https://Chat.Example", "http://[fd00::1]:3000")
+    ) as server:
         api = server.api()
-        for origin, host in (("https://chat.example", "chat.example"), ("http://[fd00::1]:3000", "[fd00::1]:9000")):
+        for origin, host in (
+            ("https://chat.example", "chat.example"),
+            ("http://[fd00::1]:3000", "[fd00::1]:9000"),
+        ):
             response = api.http.get("/health", headers={"Origin": origin, "Host": host})
             assert response.headers["access-control-allow-origin"] == origin
-        assert error_of(api.http.get("/health", headers={"Origin": "https://other.example"}))[0] == 403
+        assert (
+            error_of(api.http.get("/health", headers={"Origin": "https://other.example"}))[0] == 403
+        )
 
 
 def test_every_request_needs_a_key_if_keys_are_set(tmp_path: Path, stub: StubServer) -> None:
@@ -360,9 +461,15 @@ def test_every_request_needs_a_key_if_keys_are_set(tmp_path: Path, stub: StubSer
             response = api.http.get("/health", headers=headers)
             assert error_of(response) == (401, "UNAUTHORIZED")
             assert response.headers["www-authenticate"] == "Bearer"
-        assert error_of(api.http.get("/health", headers={"X-API-Key": "third"})) == (401, "UNAUTHORIZED")
+        assert error_of(api.http.get("/health", headers={"X-API-Key": "third"})) == (
+            401,
+            "UNAUTHORIZED",
+        )
         for key in ("first", "second"):
-            assert api.http.get("/health", headers={"Authorization": f"bearer {key}"}).status_code == 200
+            assert (
+                api.http.get("/health", headers={"Authorization": f"bearer {key}"}).status_code
+                == 200
+            )
             assert api.http.get("/health", headers={"X-API-Key": key}).status_code == 200
         preflight = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
         assert api.http.options("/sessions", headers=preflight).status_code == 200
@@ -386,8 +493,19 @@ def test_disconnect_during_body_is_harmless(api: Api, server: RunningServer) -> 
 
 
 def test_upgrade_header_is_ignored_and_body_is_read(api: Api) -> None:
-    upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
-    session_id = api.http.post("/sessions", json={"model": "mochi"}, headers=upgrade).json()["session_id"]
+    upgrade = {
+        "Connection": "Upgrade, HTTP2-Settings",
+        "Upgrade": "h2c",
+        "HTTP2-Settings": "AAMAAABkAAQAoAAA",
+    }
+    session_id = api.http.post("/sessions", json={"model": "mochi"}, headers=upgrade).json()[
+        "session_id"
+    ]
     for text in ("first", "second"):
-        assert api.http.post(f"/chat/{session_id}", json={"message": text}, headers=upgrade).status_code == 200
+        assert (
+            api.http.post(
+                f"/chat/{session_id}", json={"message": text}, headers=upgrade
+            ).status_code
+            == 200
+        )
     assert [message["content"] for message in api.messages(session_id)][::2] == ["first", "second"]

@@ -25,29 +25,42 @@ def api(server: RunningServer) -> Api:
 
 
 @contextmanager
-def open_subscription(api: Api, session_id: str, after: str | None = None, **headers: str) -> Iterator[Iterator[Event]]:
+def open_subscription(
+    api: Api, session_id: str, after: str | None = None, **headers: str
+) -> Iterator[Iterator[Event]]:
     params = {} if after is None else {"after": after}
-    with api.http.stream("GET", f"/chat/{session_id}/stream", params=params, headers=headers) as response:
+    with api.http.stream(
+        "GET", f"/chat/{session_id}/stream", params=params, headers=headers
+    ) as response:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
         yield read_events(response)
 
 
-def read_subscription(api: Api, session_id: str, after: str | None = None, **headers: str) -> list[Event]:
+def read_subscription(
+    api: Api, session_id: str, after: str | None = None, **headers: str
+) -> list[Event]:
     with open_subscription(api, session_id, after, **headers) as events:
         return list(events)
 
 
-def test_new_subscriber_gets_all_events(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_new_subscriber_gets_all_events(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    with api.open_stream(session_id, "hold") as first, open_subscription(server.api(), session_id) as second:
+    with (
+        api.open_stream(session_id, "hold") as first,
+        open_subscription(server.api(), session_id) as second,
+    ):
         begun = [next(first) for _ in range(3)]
         assert [next(second) for _ in range(3)] == begun
         holding.gate.open()
         assert list(first) == list(second)
 
 
-def test_event_source_resumes_after_last_event_id(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_event_source_resumes_after_last_event_id(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold", on_disconnect="continue") as events:
         last = [next(events) for _ in range(2)][-1]
@@ -98,7 +111,9 @@ def test_no_further_events_is_204(api: Api) -> None:
     assert api.http.get(path, params={"after": "99"}).status_code == 204
 
 
-def test_position_beyond_end_gets_later_events(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_position_beyond_end_gets_later_events(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as first:
         next(first)
@@ -129,7 +144,9 @@ def test_rest_of_older_run_can_be_read(api: Api) -> None:
     assert read_subscription(api, session_id, "ffffffffff:1") == second
 
 
-def test_second_subscriber_keeps_turn_running(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_second_subscriber_keeps_turn_running(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with server.api() as leaving, leaving.open_stream(session_id, "hold") as first:
         next(first)

@@ -89,7 +89,9 @@ def test_stop_stores_partial_answer(api: Api, holding: GatedStub) -> None:
     assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "stopped"
 
 
-def test_stopped_collected_turn_returns_partial_answer(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_stopped_collected_turn_returns_partial_answer(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     answers: list[dict[str, object]] = []
     asking = threading.Thread(target=lambda: answers.append(api.send_message(session_id, "hold")))
@@ -128,7 +130,9 @@ def test_second_turn_on_busy_session_is_refused(api: Api) -> None:
             assert response.json()["error"]["details"]["run_id"] == run_id
 
 
-def test_turn_waits_for_the_previous_one(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_turn_waits_for_the_previous_one(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     answers: list[dict[str, object]] = []
@@ -144,21 +148,35 @@ def test_turn_waits_for_the_previous_one(api: Api, server: RunningServer, holdin
     waiting.join(60)
 
     assert len(answers) == 1
-    assert [m["content"] for m in api.messages(session_id)] == ["hold", "one two three four", "Next", "Fine."]
+    assert [m["content"] for m in api.messages(session_id)] == [
+        "hold",
+        "one two three four",
+        "Next",
+        "Fine.",
+    ]
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
-def test_session_is_unlocked_once_done_is_read(api: Api, server: RunningServer, rounds: int) -> None:
+def test_session_is_unlocked_once_done_is_read(
+    api: Api, server: RunningServer, rounds: int
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     for _ in range(rounds):
         with api.open_stream(session_id, "Hi") as events:
             for event in events:
                 if event.type == "done":
-                    assert other.http.post(f"/chat/{session_id}", json={"message": "At once"}).status_code == 200
+                    assert (
+                        other.http.post(
+                            f"/chat/{session_id}", json={"message": "At once"}
+                        ).status_code
+                        == 200
+                    )
 
 
-def test_timeout_while_waiting_discards_message(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_timeout_while_waiting_discards_message(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     with api.open_stream(session_id, "hold") as events:
@@ -169,7 +187,10 @@ def test_timeout_while_waiting_discards_message(api: Api, server: RunningServer,
         holding.gate.open()
         list(events)
     api.send_message(session_id, "Next", if_busy="wait")
-    assert [m["content"] for m in api.messages(session_id) if m["role"] == "user"] == ["hold", "Next"]
+    assert [m["content"] for m in api.messages(session_id) if m["role"] == "user"] == [
+        "hold",
+        "Next",
+    ]
 
 
 def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:

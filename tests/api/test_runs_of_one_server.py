@@ -43,7 +43,9 @@ def api(server: RunningServer) -> Api:
 
 
 class SlowStore(FileSessionStore):
-    """Store that waits before it stores an answer, while `is_slow` is true, until `may_store` is set."""
+    """Store that waits before it stores an answer, while `is_slow` is true, until `may_store` is
+    set.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -58,7 +60,9 @@ class SlowStore(FileSessionStore):
 
 
 @pytest.mark.parametrize("regenerates", [False, True])
-def test_stop_during_the_last_write_is_too_late(stub: StubServer, tmp_path: Path, regenerates: bool) -> None:
+def test_stop_during_the_last_write_is_too_late(
+    stub: StubServer, tmp_path: Path, regenerates: bool
+) -> None:
     with RunningServer(tmp_path, stub.url, with_store(SlowStore)) as server:
         stop_during_the_last_write(server, regenerates)
 
@@ -69,7 +73,10 @@ def stop_during_the_last_write(server: RunningServer, regenerates: bool) -> None
     api.send_message(session_id, "Hello")
     runs, store = server.app.state.services.turns, server.app.state.services.stores.chats
     store.is_slow = True
-    with ThreadPoolExecutor() as pool, api.open_stream(session_id, None if regenerates else "Again") as events:
+    with (
+        ThreadPoolExecutor() as pool,
+        api.open_stream(session_id, None if regenerates else "Again") as events,
+    ):
         assert store.is_storing.wait(60)
         stopping = pool.submit(other.http.post, f"/chat/{session_id}/stop")
         until(lambda: runs.table.find(session_id).stopped)
@@ -84,7 +91,9 @@ def stop_during_the_last_write(server: RunningServer, regenerates: bool) -> None
 
 
 class LateStore(FileSessionStore):
-    """Store that waits before it loads a session, while `is_late` is true, until `may_load` is set."""
+    """Store that waits before it loads a session, while `is_late` is true, until `may_load`
+    is set.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -98,8 +107,12 @@ class LateStore(FileSessionStore):
         return await super().load(session_id)
 
 
-def test_message_that_begins_to_wait_during_a_shutdown_is_refused(tmp_path: Path, holding: GatedStub) -> None:
-    with RunningServer(tmp_path, holding.stub.url, with_store(LateStore), shutdown_grace_seconds=5) as server:
+def test_message_that_begins_to_wait_during_a_shutdown_is_refused(
+    tmp_path: Path, holding: GatedStub
+) -> None:
+    with RunningServer(
+        tmp_path, holding.stub.url, with_store(LateStore), shutdown_grace_seconds=5
+    ) as server:
         api, other = server.api(), server.api()
         session_id = api.create_session("mochi")["session_id"]
         runs, store = server.app.state.services.turns, server.app.state.services.stores.chats
@@ -119,13 +132,17 @@ def test_message_that_begins_to_wait_during_a_shutdown_is_refused(tmp_path: Path
             stopping.result()
 
 
-def test_turn_with_corrupt_file_can_be_stopped(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_turn_with_corrupt_file_can_be_stopped(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
         file = server.settings.resolved_sessions_dir / f"{session_id}.json"
         file.write_text("{")
-        os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
+        os.utime(
+            file, (0, 0)
+        )  # older than the time after which a file counts as completely written
         assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
     assert len(holding.chats("cancelled")) == 1
 
@@ -134,12 +151,17 @@ def test_crash_recovery_keeps_the_open_calls_of_a_turn_that_waits(tmp_path: Path
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create_session("mochi", tool_settings={"tools": ["one", "two"]})["session_id"]
+        session_id = api.create_session("mochi", tool_settings={"tools": ["one", "two"]})[
+            "session_id"
+        ]
         with api.open_stream(session_id, instruct(calls("one", "two"))) as events:
             next(event for event in events if event.type == "tool_call_confirmation_required")
             log = tmp_path / "chat_sessions" / f".{session_id}.turn.jsonl"
             until(lambda: b'"partial"' in log.read_bytes())
             shutil.copytree(log.parent, tmp_path / "crashed")
-            assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant"]
+            assert [message["role"] for message in api.messages(session_id)] == [
+                "user",
+                "assistant",
+            ]
     messages = SessionManager(tmp_path / "crashed").load_session(session_id).messages
     assert [message["role"] for message in messages] == ["user", "assistant"]

@@ -48,14 +48,22 @@ def test_new_session_has_every_field_and_its_defaults(api: Api) -> None:
     assert created["model"] == "mochi"
     assert created["message_count"] == 0
     assert created["preview"] == ""
-    assert created["tool_settings"] == {"tools": [], "tool_group": None, "execution_policy": "always_confirm"}
+    assert created["tool_settings"] == {
+        "tools": [],
+        "tool_group": None,
+        "execution_policy": "always_confirm",
+    }
     assert created["agent_settings"] == {"enabled_agents": [], "selection_metadata": None}
     assert created["created_at"] == created["updated_at"]
     assert api.session(created["session_id"]) == created | {"messages": []}
 
 
 def test_create_example_of_specification_works(api: Api) -> None:
-    settings = {"tools": ["add_numbers", "get_current_time"], "tool_group": None, "execution_policy": "always_confirm"}
+    settings = {
+        "tools": ["add_numbers", "get_current_time"],
+        "tool_group": None,
+        "execution_policy": "always_confirm",
+    }
     created = api.create_session(
         "mochi",
         system_prompt="You are a helpful assistant.",
@@ -86,7 +94,9 @@ def test_blank_prompt_file_is_422(api: Api, server: RunningServer) -> None:
     file = Path(server.settings.data_dir) / "system_prompts/blank.md"
     file.write_text("\n")
     session_id = api.create_session("mochi")["session_id"]
-    response = api.http.put(f"/sessions/{session_id}/system-prompt", json={"source_file": "blank.md"})
+    response = api.http.put(
+        f"/sessions/{session_id}/system-prompt", json={"source_file": "blank.md"}
+    )
     assert error_of(response) == (422, "VALIDATION_ERROR")
     body = {"model": "mochi", "system_prompt_source_file": "blank.md"}
     assert error_of(api.http.post("/sessions", json=body)) == (422, "VALIDATION_ERROR")
@@ -94,9 +104,13 @@ def test_blank_prompt_file_is_422(api: Api, server: RunningServer) -> None:
 
 
 def test_blank_prompt_text_loads_the_file(api: Api) -> None:
-    api.ok(api.http.post("/system-prompts", json={"filename": "captain.md", "content": "Arr."}), 201)
+    api.ok(
+        api.http.post("/system-prompts", json={"filename": "captain.md", "content": "Arr."}), 201
+    )
     for blank in ("", " \n"):
-        session = api.create_session("mochi", system_prompt=blank, system_prompt_source_file="captain.md")
+        session = api.create_session(
+            "mochi", system_prompt=blank, system_prompt_source_file="captain.md"
+        )
         path = f"/sessions/{session['session_id']}/system-prompt"
         api.ok(api.http.put(path, json={"content": blank, "source_file": "captain.md"}))
         (system,) = api.messages(session["session_id"])
@@ -105,7 +119,9 @@ def test_blank_prompt_text_loads_the_file(api: Api) -> None:
 
 
 def test_empty_file_name_is_no_file(api: Api) -> None:
-    session_id = api.create_session("mochi", system_prompt="Be kind.", system_prompt_source_file="")["session_id"]
+    session_id = api.create_session(
+        "mochi", system_prompt="Be kind.", system_prompt_source_file=""
+    )["session_id"]
     assert api.messages(session_id)[0]["source_file"] is None
     path = f"/sessions/{session_id}/system-prompt"
     api.ok(api.http.put(path, json={"content": "Be brief.", "source_file": ""}))
@@ -126,7 +142,10 @@ def test_missing_prompt_file_is_404(api: Api) -> None:
 @cases("model", ["nobody", "mochi-embed", "mochi:8b"])
 def test_unknown_and_embedding_models_are_404(api: Api, session_id: str, model: str) -> None:
     assert error_of(api.http.post("/sessions", json={"model": model})) == (404, "MODEL_NOT_FOUND")
-    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": model})) == (404, "MODEL_NOT_FOUND")
+    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": model})) == (
+        404,
+        "MODEL_NOT_FOUND",
+    )
 
 
 @cases(
@@ -195,19 +214,34 @@ def test_list_is_ordered_by_last_change_with_previews(private_api: Api) -> None:
 
 def test_patch_keeps_absent_fields_and_clears_null_fields(api: Api) -> None:
     session_id = api.create_session(
-        "mochi", title="Old", options={"seed": 1}, tool_settings={"tools": ["a"], "execution_policy": "never_confirm"}
+        "mochi",
+        title="Old",
+        options={"seed": 1},
+        tool_settings={"tools": ["a"], "execution_policy": "never_confirm"},
     )["session_id"]
 
     patched = api.ok(
-        api.http.patch(f"/sessions/{session_id}", json={"title": None, "tool_settings": {"tool_group": "g"}})
+        api.http.patch(
+            f"/sessions/{session_id}", json={"title": None, "tool_settings": {"tool_group": "g"}}
+        )
     )
 
     assert patched["title"] is None
     assert patched["options"] == {"seed": 1}
-    assert patched["tool_settings"] == {"tools": [], "tool_group": "g", "execution_policy": "always_confirm"}
+    assert patched["tool_settings"] == {
+        "tools": [],
+        "tool_group": "g",
+        "execution_policy": "always_confirm",
+    }
     assert patched["updated_at"] > patched["created_at"]
-    cleared = api.ok(api.http.patch(f"/sessions/{session_id}", json={"tool_settings": None, "options": None}))
-    assert cleared["tool_settings"] == {"tools": [], "tool_group": None, "execution_policy": "always_confirm"}
+    cleared = api.ok(
+        api.http.patch(f"/sessions/{session_id}", json={"tool_settings": None, "options": None})
+    )
+    assert cleared["tool_settings"] == {
+        "tools": [],
+        "tool_group": None,
+        "execution_policy": "always_confirm",
+    }
     assert cleared["options"] is None
     del cleared["warnings"]
     assert api.session(session_id) == cleared | {"messages": []}
@@ -215,7 +249,10 @@ def test_patch_keeps_absent_fields_and_clears_null_fields(api: Api) -> None:
 
 def test_model_cannot_be_cleared(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": None})) == (422, "VALIDATION_ERROR")
+    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": None})) == (
+        422,
+        "VALIDATION_ERROR",
+    )
 
 
 def test_switched_model_gets_its_own_window(api: Api) -> None:
@@ -229,20 +266,38 @@ def test_switched_model_gets_its_own_window(api: Api) -> None:
 def test_window_changes_of_a_client_are_recorded(private_api: Api) -> None:
     path = f"/sessions/{private_api.create_session('mochi')['session_id']}"
     for window in ({"current_window": 4000}, None):
-        config = private_api.ok(private_api.http.patch(path, json={"context_window": window}))["context_window_config"]
+        config = private_api.ok(private_api.http.patch(path, json={"context_window": window}))[
+            "context_window_config"
+        ]
     assert (config["current_window"], config["last_adjustment"]) == (8192, "initial_setup")
     assert [entry["window"] for entry in config["adjustment_history"]] == [4000, 8192]
 
 
 def test_manual_window_returns_with_its_model(private_api: Api) -> None:
-    path, configs, statuses = f"/sessions/{private_api.create_session('mochi')['session_id']}", [], []
-    for body in ({"context_window": {"current_window": 4000}}, {"model": "mochi-chat"}, {"model": "mochi"}):
-        configs.append(private_api.ok(private_api.http.patch(path, json=body))["context_window_config"])
+    path, configs, statuses = (
+        f"/sessions/{private_api.create_session('mochi')['session_id']}",
+        [],
+        [],
+    )
+    for body in (
+        {"context_window": {"current_window": 4000}},
+        {"model": "mochi-chat"},
+        {"model": "mochi"},
+    ):
+        configs.append(
+            private_api.ok(private_api.http.patch(path, json=body))["context_window_config"]
+        )
         statuses.append(private_api.ok(private_api.http.get(f"{path}/status"))["context_window"])
     settings = [(config["current_window"], config["manual_override"]) for config in configs]
-    assert settings == [(status["current_window"], status["manual_override"]) for status in statuses]
+    assert settings == [
+        (status["current_window"], status["manual_override"]) for status in statuses
+    ]
     assert settings == [(4000, True), (7372, False), (4000, True)]
-    assert [config["last_adjustment"] for config in configs] == ["manual_override", "model_change", "manual_override"]
+    assert [config["last_adjustment"] for config in configs] == [
+        "manual_override",
+        "model_change",
+        "manual_override",
+    ]
 
 
 def test_empty_patch_changes_nothing(api: Api) -> None:
@@ -279,7 +334,9 @@ def test_system_prompt_can_be_changed_during_session(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Hello!")
     path = f"/sessions/{session_id}/system-prompt"
-    api.ok(api.http.post("/system-prompts", json={"filename": "a.txt", "content": "From a file."}), 201)
+    api.ok(
+        api.http.post("/system-prompts", json={"filename": "a.txt", "content": "From a file."}), 201
+    )
 
     set_ = api.ok(api.http.put(path, json={"content": "Be brief."}))
     assert (set_["messages"][0]["role"], set_["messages"][0]["content"]) == ("system", "Be brief.")

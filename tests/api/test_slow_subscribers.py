@@ -19,10 +19,14 @@ from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
-def pinging(shared_holding: GatedStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def pinging(
+    shared_holding: GatedStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server for the module that sends pings often."""
     data_dir, components = tmp_path_factory.mktemp("pinging"), Components(ping_seconds=0.05)
-    with RunningServer(data_dir, shared_holding.stub.url, components, summarization_enabled=False) as server:
+    with RunningServer(
+        data_dir, shared_holding.stub.url, components, summarization_enabled=False
+    ) as server:
         yield server
 
 
@@ -45,7 +49,9 @@ def with_log_of(max_bytes: int) -> Components:
 def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path) -> None:
     pieces = [f"w{number} " for number in range(500)]
     with (
-        StubServer(speed=0, resolve=lambda _: Reply.of(pieces, reasoning=["Let me ", "think. "])) as ollama,
+        StubServer(
+            speed=0, resolve=lambda _: Reply.of(pieces, reasoning=["Let me ", "think. "])
+        ) as ollama,
         RunningServer(tmp_path, ollama.url, with_log_of(20_000)) as server,
     ):
         api = server.api()
@@ -68,7 +74,9 @@ def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path) -> N
     model = Model("mochi", chars_per_token=10_000)
     with (
         StubServer(speed=0, models=[model], resolve=lambda _: Reply.of(pieces)) as ollama,
-        RunningServer(tmp_path, ollama.url, with_log_of(100_000), summarization_enabled=False) as server,
+        RunningServer(
+            tmp_path, ollama.url, with_log_of(100_000), summarization_enabled=False
+        ) as server,
     ):
         api, other = server.api(), server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -77,7 +85,9 @@ def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path) -> N
             assert other.send_message(other.create_session("mochi")["session_id"], "Hi")["message"][
                 "content"
             ] == "".join(pieces)
-            until(lambda: other.ok(other.http.get(f"/chat/{session_id}/run"))["state"] == "completed")
+            until(
+                lambda: other.ok(other.http.get(f"/chat/{session_id}/run"))["state"] == "completed"
+            )
             seen.extend(slow)
     latest = max(index for index, event in enumerate(seen) if event.type == "snapshot")
     assert seen[latest].data["content"] + text_of(seen[latest:]) == "".join(pieces)
@@ -87,7 +97,9 @@ def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path) -> N
 def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: GatedStub) -> None:
     assert Components().ping_seconds == PING_SECONDS <= 10
     session_id = api.create_session("mochi")["session_id"]
-    with api.http.stream("POST", f"/chat/{session_id}/stream", json={"message": "hold"}) as response:
+    with api.http.stream(
+        "POST", f"/chat/{session_id}/stream", json={"message": "hold"}
+    ) as response:
         data = response.iter_raw()
         seen = b""
         while seen.count(b": ping\n\n") < 3:
@@ -99,12 +111,15 @@ def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: GatedStub) -> N
 
 
 @pytest.mark.parametrize("ends", ["answered", "stopped", "deleted"])
-def test_request_waiting_for_turn_is_kept_open(api: Api, server: RunningServer, holding: GatedStub, ends: str) -> None:
+def test_request_waiting_for_turn_is_kept_open(
+    api: Api, server: RunningServer, holding: GatedStub, ends: str
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     with api.open_stream(session_id, "hold") as events:
         next(events)
-        # The deletion does not wait for the session, so the second turn must not be able to end before it.
+        # The deletion does not wait for the session, so the second turn must not be able to end
+        # before it.
         message = {"message": "hold" if ends == "deleted" else "Next", "if_busy": "wait"}
         with other.http.stream("POST", f"/chat/{session_id}/stream", json=message) as response:
             data = response.iter_raw()
@@ -129,14 +144,23 @@ def test_request_waiting_for_turn_is_kept_open(api: Api, server: RunningServer, 
     assert [int(number) for number in ids] == [*range(1, len(event_names) + 1)]
 
 
-def test_disconnect_while_waiting_discards_message(api: Api, server: RunningServer, holding: GatedStub) -> None:
+def test_disconnect_while_waiting_discards_message(
+    api: Api, server: RunningServer, holding: GatedStub
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
         message = {"message": "Next", "if_busy": "wait"}
-        with server.api().http.stream("POST", f"/chat/{session_id}/stream", json=message) as response:
+        with server.api().http.stream(
+            "POST", f"/chat/{session_id}/stream", json=message
+        ) as response:
             next(response.iter_raw())
         holding.gate.open()
         list(events)
     api.send_message(session_id, "Last", if_busy="wait")
-    assert [m["content"] for m in api.messages(session_id)] == ["hold", "one two three four", "Last", "Fine."]
+    assert [m["content"] for m in api.messages(session_id)] == [
+        "hold",
+        "one two three four",
+        "Last",
+        "Fine.",
+    ]

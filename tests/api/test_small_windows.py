@@ -22,7 +22,9 @@ def is_compaction(exchange: Exchange) -> bool:
 
 
 def requests_of_each_compaction(exchanges: Sequence[Exchange]) -> list[int]:
-    return [len(list(group)) for compacts, group in groupby(exchanges, key=is_compaction) if compacts]
+    return [
+        len(list(group)) for compacts, group in groupby(exchanges, key=is_compaction) if compacts
+    ]
 
 
 def resolve(prompt: Prompt) -> str:
@@ -38,30 +40,51 @@ def shared_stub() -> Iterator[ModelStub]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server whose models are each of one test."""
-    with RunningServer(tmp_path_factory.mktemp("small"), shared_stub.url, summarization_enabled=False) as server:
+    with RunningServer(
+        tmp_path_factory.mktemp("small"), shared_stub.url, summarization_enabled=False
+    ) as server:
         yield server
 
 
-def compactions(api: Api, stub: ModelStub, model: str, messages: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the number of requests of each compaction of a conversation, and the texts of these requests."""
+def compactions(
+    api: Api, stub: ModelStub, model: str, messages: Sequence[str]
+) -> tuple[list[int], list[str]]:
+    """Return the number of requests of each compaction of a conversation, and the texts of these
+    requests.
+    """
     session_id = api.create_session(model, system_prompt="Be brief.")["session_id"]
     for message in messages:
         api.send_message(session_id, message)
     exchanges = chats(stub)
     assert {exchange.status for exchange in exchanges} == {200}
-    texts = [str(m["content"]) for each in exchanges if is_compaction(each) for m in (each.body or {})["messages"]]
+    texts = [
+        str(m["content"])
+        for each in exchanges
+        if is_compaction(each)
+        for m in (each.body or {})["messages"]
+    ]
     return requests_of_each_compaction(exchanges), texts
 
 
-@pytest.mark.parametrize(("context_length", "limit", "chars_per_token", "turns"), [(1024, 2, 3, 8), (8192, 1, 4, 13)])
+@pytest.mark.parametrize(
+    ("context_length", "limit", "chars_per_token", "turns"), [(1024, 2, 3, 8), (8192, 1, 4, 13)]
+)
 def test_compaction_needs_few_requests_and_cuts_no_message(
     api: Api, stub: ModelStub, *, context_length: int, limit: int, chars_per_token: int, turns: int
 ) -> None:
-    model = stub.add_model(resolve, context_length=context_length, chars_per_token=chars_per_token, **SMALL)
-    lengths = [(context_length * chars_per_token // 10) * (1 + turn % 3) // 2 for turn in range(turns)]
-    messages = [f"Fact {turn} is {turn * 7}. " + "word " * length for turn, length in enumerate(lengths)]
+    model = stub.add_model(
+        resolve, context_length=context_length, chars_per_token=chars_per_token, **SMALL
+    )
+    lengths = [
+        (context_length * chars_per_token // 10) * (1 + turn % 3) // 2 for turn in range(turns)
+    ]
+    messages = [
+        f"Fact {turn} is {turn * 7}. " + "word " * length for turn, length in enumerate(lengths)
+    ]
     messages = [message[:length] for message, length in zip(messages, lengths, strict=True)]
     counts, texts = compactions(api, stub, model, messages)
     assert counts
@@ -69,7 +92,9 @@ def test_compaction_needs_few_requests_and_cuts_no_message(
     assert not any("[...]" in text for text in texts)
 
 
-def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(api: Api, stub: ModelStub) -> None:
+def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(
+    api: Api, stub: ModelStub
+) -> None:
     chance = random.Random(1)
 
     def answer(prompt: Prompt) -> str:
@@ -88,7 +113,11 @@ def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(api: A
 
 def test_compaction_of_text_with_one_token_per_character(api: Api, stub: ModelStub) -> None:
     def answer(prompt: Prompt) -> str:
-        return "They talked about facts. " * 100 if prompt.messages[0].content.startswith(INSTRUCTION) else "Fine."
+        return (
+            "They talked about facts. " * 100
+            if prompt.messages[0].content.startswith(INSTRUCTION)
+            else "Fine."
+        )
 
     model = stub.add_model(answer, context_length=1024, chars_per_token=1, **SMALL)
     messages = [f"Fact {turn}. " + "word " * 80 for turn in range(8)]
@@ -104,8 +133,17 @@ def test_chat_without_a_user_message_is_answered_or_refused(
 ) -> None:
     model = stub.add_model(resolve, context_length=1024, chars_per_token=3, **SMALL)
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    asked = {"role": "assistant", "content": "word " * int(share * 1024 * 3 / 5), "tool_calls": [call]}
+    asked = {
+        "role": "assistant",
+        "content": "word " * int(share * 1024 * 3 / 5),
+        "tool_calls": [call],
+    }
     messages = [asked, {"role": "tool", "tool_call_id": "c1", "content": "It is blue."}]
-    response = api.http.post(f"{server.url}/v1/chat/completions", json={"model": model, "messages": messages})
+    response = api.http.post(
+        f"{server.url}/v1/chat/completions", json={"model": model, "messages": messages}
+    )
     if response.status_code != 200:
-        assert (response.status_code, response.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert (response.status_code, response.json()["error"]["code"]) == (
+            400,
+            "context_length_exceeded",
+        )

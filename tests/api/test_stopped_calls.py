@@ -46,7 +46,9 @@ def server(private_stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
 
 
 def new_session(api: Api) -> str:
-    session_id: str = api.create_session("mochi", tool_settings={"tools": ["note", "wait"]})["session_id"]
+    session_id: str = api.create_session("mochi", tool_settings={"tools": ["note", "wait"]})[
+        "session_id"
+    ]
     return session_id
 
 
@@ -59,7 +61,9 @@ def test_stop_after_approval_stores_the_decision(server: RunningServer, tmp_path
     api = server.api()
     session_id = new_session(api)
     with api.open_stream(session_id, instruct(calls("wait", text="x"))) as events:
-        approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
+        approval_request = next(
+            event for event in events if event.type == "tool_call_confirmation_required"
+        )
         decision = {
             "confirmation_id": approval_request.data["confirmation_id"],
             "approved": True,
@@ -95,16 +99,25 @@ def test_stop_before_a_decision_stores_that_no_call_ran(server: RunningServer) -
 
 
 @pytest.mark.slow
-def test_approvals_that_race_a_stop_store_the_real_outcome(server: RunningServer, tmp_path: Path) -> None:
+def test_approvals_that_race_a_stop_store_the_real_outcome(
+    server: RunningServer, tmp_path: Path
+) -> None:
     api, deciding, stopping = server.api(), server.api(), server.api()
     notes = tmp_path / "tools" / "notes.txt"
     with ThreadPoolExecutor(2) as pool:
         for number in range(RACES):
             session_id = new_session(api)
             with api.open_stream(session_id, instruct(calls("note", text=f"<{number}>"))) as events:
-                approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
-                decision = {"confirmation_id": approval_request.data["confirmation_id"], "approved": True}
-                decided = pool.submit(deciding.http.post, f"/chat/{session_id}/confirm-tool", json=decision)
+                approval_request = next(
+                    event for event in events if event.type == "tool_call_confirmation_required"
+                )
+                decision = {
+                    "confirmation_id": approval_request.data["confirmation_id"],
+                    "approved": True,
+                }
+                decided = pool.submit(
+                    deciding.http.post, f"/chat/{session_id}/confirm-tool", json=decision
+                )
                 stopped = pool.submit(stopping.http.post, f"/chat/{session_id}/stop")
                 list(events)
                 stopped.result()
@@ -113,6 +126,9 @@ def test_approvals_that_race_a_stop_store_the_real_outcome(server: RunningServer
             approved = decided.result().status_code == 200
             assert result["decided_by"] == ("user" if approved else "policy")
             if ran:
-                assert not result.get("interrupted") or "while this call was running" in result["content"]
+                assert (
+                    not result.get("interrupted")
+                    or "while this call was running" in result["content"]
+                )
             else:
                 assert result["interrupted"]

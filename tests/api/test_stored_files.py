@@ -45,8 +45,16 @@ def test_stored_file_follows_specification(private_api: Api, tmp_path: Path) -> 
     assert stored["messages"] == private_api.messages(session_id)
 
 
-@cases("message", [{"content": "Hi"}, {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5}])
-def test_invalid_values_in_files_are_omitted(api: Api, server: RunningServer, message: dict[str, Any]) -> None:
+@cases(
+    "message",
+    [
+        {"content": "Hi"},
+        {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5},
+    ],
+)
+def test_invalid_values_in_files_are_omitted(
+    api: Api, server: RunningServer, message: dict[str, Any]
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     file = server.settings.resolved_sessions_dir / f"{session_id}.json"
     stored = orjson.loads(file.read_bytes())
@@ -63,11 +71,16 @@ def test_invalid_values_in_files_are_omitted(api: Api, server: RunningServer, me
     stored["messages"] = [{"role": "user", "content": "Hello!", "source_file": 5}, message]
     file.write_bytes(orjson.dumps(stored))
 
-    assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]].count(session_id) == 1
+    assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]].count(
+        session_id
+    ) == 1
     assert api.session(session_id)["message_count"] == 2
     assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["message_count"] == 2
     assert api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["message_count"] == 2
-    assert "Hello!" in api.http.get(f"/sessions/{session_id}/export?format=markdown").raise_for_status().text
+    assert (
+        "Hello!"
+        in api.http.get(f"/sessions/{session_id}/export?format=markdown").raise_for_status().text
+    )
     assert api.send_message(session_id, "And?")["message"]["content"]
 
 
@@ -76,7 +89,9 @@ def test_unreadable_session_file_is_set_aside(private_api: Api, tmp_path: Path) 
     path = tmp_path / "chat_sessions" / f"{broken}.json"
     path.write_text('{"metadata": ')
     os.utime(path, (0, 0))  # older than the time after which a file counts as completely written
-    assert [e["session_id"] for e in private_api.ok(private_api.http.get("/sessions"))["sessions"]] == [kept]
+    assert [
+        e["session_id"] for e in private_api.ok(private_api.http.get("/sessions"))["sessions"]
+    ] == [kept]
     assert error_of(private_api.http.get(f"/sessions/{broken}")) == (404, "SESSION_NOT_FOUND")
     (aside,) = (tmp_path / "chat_sessions").glob(f"{broken}.json.corrupt-*")
     assert aside.read_text() == '{"metadata": '
@@ -88,7 +103,9 @@ def test_unwritable_directory_is_not_ready_but_alive(private_api: Api, tmp_path:
     sessions.touch()
     refused = private_api.http.get("/health/ready")
     assert error_of(refused) == (503, "NOT_READY")
-    assert refused.json()["error"]["details"] == {"reason": "Cannot write the sessions directory: Not a directory."}
+    assert refused.json()["error"]["details"] == {
+        "reason": "Cannot write the sessions directory: Not a directory."
+    }
     assert str(tmp_path) not in refused.text
     assert private_api.http.get("/health/live").status_code == 200
     sessions.unlink()

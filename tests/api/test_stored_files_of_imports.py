@@ -28,11 +28,21 @@ def without_id(session: dict[str, Any]) -> dict[str, Any]:
 def test_invalid_fork_requests_store_nothing(api: Api, server: RunningServer) -> None:
     session_id = session_with_messages(api, "One?")
     before = set(session_files(server))
-    for unknown in ({"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}):
+    for unknown in (
+        {"message_index": -1},
+        {"message_index": 2},
+        {"message_index": 10**9},
+        {"message_id": "none"},
+    ):
         response = api.http.post(f"/sessions/{session_id}/fork", json=unknown)
         assert error_of(response) == (400, "INVALID_MESSAGE_INDEX"), unknown
     malformed: object
-    for malformed in ({"message_index": "0"}, {"message_index": True}, {"message_index": 0, "message_id": "x"}, []):
+    for malformed in (
+        {"message_index": "0"},
+        {"message_index": True},
+        {"message_index": 0, "message_id": "x"},
+        [],
+    ):
         response = api.http.post(f"/sessions/{session_id}/fork", json=malformed)
         assert error_of(response) == (422, "VALIDATION_ERROR"), malformed
     assert set(session_files(server)) == before
@@ -59,7 +69,9 @@ def test_imported_export_is_equal_session(api: Api, server: RunningServer) -> No
     for times in (1, 2):
         (imported,) = api.ok(_import(api, response.content), 201)["sessions"]
         assert imported["session_id"] != session_id
-        assert without_id(api.session(imported["session_id"])) == without_id(api.session(session_id))
+        assert without_id(api.session(imported["session_id"])) == without_id(
+            api.session(session_id)
+        )
         again = api.ok(api.http.get(f"/sessions/{imported['session_id']}/export"))
         assert again["metadata"].pop("session_id") == imported["session_id"]
         assert again["metadata"] == without_id(stored["metadata"])
@@ -72,6 +84,9 @@ def test_failed_import_is_rolled_back(api: Api, server: RunningServer) -> None:
     before = set(session_files(server))
     large = {**GOOD, "messages": [{"role": "user", "content": "x" * 3 * MEBIBYTE}]}
     with largest_file(2 * MEBIBYTE):
-        assert error_of(_import(api, orjson.dumps([GOOD, GOOD, large, GOOD]))) == (500, "STORAGE_FAILED")
+        assert error_of(_import(api, orjson.dumps([GOOD, GOOD, large, GOOD]))) == (
+            500,
+            "STORAGE_FAILED",
+        )
     assert set(session_files(server)) == before
     assert _import(api, orjson.dumps([GOOD, GOOD, large, GOOD])).status_code == 201

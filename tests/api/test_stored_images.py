@@ -44,10 +44,16 @@ def test_message_references_image_that_is_served_unchanged(api: Api, server: Run
     file = server.settings.resolved_sessions_dir / f"{session_id}.json"
     assert base64_image(png)[:40].encode() not in file.read_bytes()
     answer = api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(gif)}")
-    assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, gif, "image/gif")
+    assert (answer.status_code, answer.content, answer.headers["content-type"]) == (
+        200,
+        gif,
+        "image/gif",
+    )
 
 
-def test_missing_image_file_causes_warning(api: Api, server: RunningServer, stub: StubServer) -> None:
+def test_missing_image_file_causes_warning(
+    api: Api, server: RunningServer, stub: StubServer
+) -> None:
     missing, there = new_image(), new_image()
     session_id = session_with_images(api, missing, there)
     path_of(server, missing).unlink()
@@ -68,10 +74,15 @@ def test_image_is_served_only_through_its_session(api: Api) -> None:
         assert api.http.get(f"/sessions/{session_id}/blobs/{name}").status_code == 404
     response = api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(foreign)}")
     assert error_of(response) == (404, "BLOB_NOT_FOUND")
-    assert error_of(api.http.get(f"/sessions/0123456789/blobs/{sha256_of(own)}")) == (404, "SESSION_NOT_FOUND")
+    assert error_of(api.http.get(f"/sessions/0123456789/blobs/{sha256_of(own)}")) == (
+        404,
+        "SESSION_NOT_FOUND",
+    )
 
 
-def test_symlink_in_place_of_an_image_is_not_followed(api: Api, server: RunningServer, tmp_path: Path) -> None:
+def test_symlink_in_place_of_an_image_is_not_followed(
+    api: Api, server: RunningServer, tmp_path: Path
+) -> None:
     image = new_image()
     session_id = session_with_images(api, image)
     path = path_of(server, image)
@@ -80,7 +91,10 @@ def test_symlink_in_place_of_an_image_is_not_followed(api: Api, server: RunningS
     path.unlink()
     path.symlink_to(secret)
 
-    assert error_of(api.http.get(f"/sessions/{session_id}/blobs/{path.name}")) == (404, "BLOB_NOT_FOUND")
+    assert error_of(api.http.get(f"/sessions/{session_id}/blobs/{path.name}")) == (
+        404,
+        "BLOB_NOT_FOUND",
+    )
     api.send_message(session_id, "Look again!", images=[base64_image(image)])
     assert not path.is_symlink()
     assert secret.read_bytes() == image
@@ -97,13 +111,17 @@ def test_image_is_deleted_with_its_last_message(api: Api, server: RunningServer)
     api.send_message(two, "And this!", images=[base64_image(second)])
     api.ok(api.http.put(f"/sessions/{two}/messages/0", json={"content": "Look well!"}))
     assert stored(server, first, second) == {first}
-    assert api.messages(two)[0]["images"] == [{"sha256": sha256_of(first), "media_type": "image/png"}]
+    assert api.messages(two)[0]["images"] == [
+        {"sha256": sha256_of(first), "media_type": "image/png"}
+    ]
 
     api.http.delete(f"/sessions/{two}")
     assert stored(server, first, second) == set()
 
 
-def test_regeneration_and_new_prompt_keep_images(api: Api, server: RunningServer, stub: StubServer) -> None:
+def test_regeneration_and_new_prompt_keep_images(
+    api: Api, server: RunningServer, stub: StubServer
+) -> None:
     session_id = session_with_images(api, image := new_image())
     api.stream_message(session_id)
     api.ok(api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "Be brief."}))
@@ -167,7 +185,9 @@ def test_wrong_image_bytes_in_import_are_refused(
 ) -> None:
     wrong, reason = WRONG_BLOBS[case]
     listed = api.http.get("/sessions").headers["X-Total-Count"]
-    response = api.http.post("/sessions/import", json=[deleted_session, {**deleted_session, "blobs": wrong}])
+    response = api.http.post(
+        "/sessions/import", json=[deleted_session, {**deleted_session, "blobs": wrong}]
+    )
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert "Item 1 " in response.json()["error"]["message"]
     assert reason in response.json()["error"]["message"]

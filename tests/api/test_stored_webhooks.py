@@ -33,13 +33,17 @@ def own_stub() -> Iterator[StubServer]:
         yield stub
 
 
-def test_call_of_a_changed_tool_is_reported_again(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+def test_call_of_a_changed_tool_is_reported_again(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver
+) -> None:
     write_tools(tmp_path, TOOL)
     with RunningServer(tmp_path, own_stub.url, **receiver.settings, park_seconds=0) as server:
         api = server.client
         session_id = api.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
         path = f"/chat/{session_id}"
-        api.ok(api.http.post(path, json={"message": instruct(calls("one")), "background": True}), 202)
+        api.ok(
+            api.http.post(path, json={"message": instruct(calls("one")), "background": True}), 202
+        )
         receiver.wait(1)
         until(lambda: not server.app.state.services.turns.table.running())  # the turn is parked
         write_tools(tmp_path, TOOL.replace("one()", "one(text: str = '')"))
@@ -67,11 +71,15 @@ class FailingStore(FileSessionStore):
 def test_changed_call_is_reported_although_its_run_is_stored_late(
     tmp_path: Path, own_stub: StubServer, receiver: Receiver
 ) -> None:
-    """The first event of the run, which has the confirmation, waits for the second attempt to store the run."""
+    """The first event of the run, which has the confirmation, waits for the second attempt to store
+    the run.
+    """
     write_tools(tmp_path, TOOL)
     settings: dict[str, Any] = {"park_seconds": 0, "summarization_enabled": False}
     with RunningServer(tmp_path, own_stub.url, **settings) as server:
-        session_id = server.client.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
+        session_id = server.client.create_session("mochi", tool_settings={"tools": ["one"]})[
+            "session_id"
+        ]
         body = {"message": instruct(calls("one")), "background": True}
         server.client.ok(server.client.http.post(f"/chat/{session_id}", json=body), 202)
         until(lambda: not server.app.state.services.turns.table.running())
@@ -111,9 +119,13 @@ def test_damaged_webhook_blocks_no_other(
         assert receiver.wait(1)[0]["type"] == "run.completed"
 
 
-def test_delivery_is_no_change_of_the_session(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+def test_delivery_is_no_change_of_the_session(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver
+) -> None:
     receiver.answering.clear()
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+    with RunningServer(
+        tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False
+    ) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         server.client.send_message(session_id, "Hi")
         receiver.wait(1)

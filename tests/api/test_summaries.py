@@ -44,7 +44,9 @@ SLOW = '''
 
 
 def is_summary(exchange: Exchange) -> bool:
-    return exchange.path == "/api/chat" and bool(exchange.body) and "format" in (exchange.body or {})
+    return (
+        exchange.path == "/api/chat" and bool(exchange.body) and "format" in (exchange.body or {})
+    )
 
 
 def summaries(stub: StubServer, count: int = 1, outcome: str = "finished") -> list[dict[str, Any]]:
@@ -53,11 +55,15 @@ def summaries(stub: StubServer, count: int = 1, outcome: str = "finished") -> li
     def ended(exchanges: list[Exchange]) -> list[Exchange]:
         return [e for e in exchanges if is_summary(e) and outcome in (e.outcome, "running")]
 
-    return [e.body or {} for e in ended(stub.wait_for(lambda exchanges: len(ended(exchanges)) >= count))]
+    return [
+        e.body or {} for e in ended(stub.wait_for(lambda exchanges: len(ended(exchanges)) >= count))
+    ]
 
 
 def summary_of(
-    api: Api, session_id: str, holds: Callable[[dict[str, Any]], bool] = lambda s: bool(s["summary"])
+    api: Api,
+    session_id: str,
+    holds: Callable[[dict[str, Any]], bool] = lambda s: bool(s["summary"]),
 ) -> dict[str, Any]:
     """Wait until the session's summary satisfies a condition and return it."""
     seen: list[dict[str, Any]] = []
@@ -94,7 +100,9 @@ def private_server(private_stub: StubServer, tmp_path: Path) -> Iterator[Running
 
 
 @pytest.mark.two_servers
-def test_idle_session_is_summarized_with_same_window(private_api: Api, private_stub: StubServer) -> None:
+def test_idle_session_is_summarized_with_same_window(
+    private_api: Api, private_stub: StubServer
+) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     assert private_api.ok(private_api.http.get(f"/sessions/{session_id}/summary")) == {
         "summary": None,
@@ -127,7 +135,11 @@ def test_summary_continues_the_evaluated_prompt(private_stub: StubServer, tmp_pa
     write_tools(tmp_path, TOOL)
     with RunningServer(tmp_path, private_stub.url, summarization_enabled=False) as server:
         for think in (False, True):
-            fields = {"system_prompt": "Be brief.", "tool_settings": {"tools": ["add"]}, "think": think}
+            fields = {
+                "system_prompt": "Be brief.",
+                "tool_settings": {"tools": ["add"]},
+                "think": think,
+            }
             session_id = server.client.create_session("mochi", **fields)["session_id"]
             for text in ("My boat is called Wanda.", "My cat is called Otto."):
                 server.client.send_message(session_id, text)
@@ -141,7 +153,9 @@ def test_summary_continues_the_evaluated_prompt(private_stub: StubServer, tmp_pa
             assert request["role"] == "user"
             assert summary["options"]["num_ctx"] == answered["options"]["num_ctx"]
             template = ("tools", "think", "truncate", "keep_alive")
-            assert [summary.get(name) for name in template] == [answered.get(name) for name in template]
+            assert [summary.get(name) for name in template] == [
+                answered.get(name) for name in template
+            ]
             assert summary["tools"]
             assert summary["truncate"] is False
 
@@ -151,7 +165,10 @@ def test_summary_continues_a_prompt_with_instructions(
     api: Api, server: RunningServer, stub: StubServer, system_prompt: str | None
 ) -> None:
     session_id = api.create_session("mochi", system_prompt=system_prompt)["session_id"]
-    messages = [{"role": "system", "content": "Rhyme."}, {"role": "user", "content": "My boat is called Wanda."}]
+    messages = [
+        {"role": "system", "content": "Rhyme."},
+        {"role": "user", "content": "My boat is called Wanda."},
+    ]
     headers, body = {"X-Mochi-Session": session_id}, {"model": "mochi", "messages": messages}
     api.ok(api.http.post(f"{server.url}/v1/chat/completions", headers=headers, json=body))
     api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
@@ -183,7 +200,9 @@ def evaluated(stub: StubServer, *, summaries: bool) -> int:
 
 @dataclass(frozen=True)
 class AlternatingSessions:
-    """Two sessions that take turns on one model, and are summarized when both have their answers."""
+    """Two sessions that take turns on one model, and are summarized when both have their
+    answers.
+    """
 
     stub: StubServer
     api: Api
@@ -193,17 +212,23 @@ class AlternatingSessions:
         sessions, separate = [self.api.create_session("mochi")["session_id"] for _ in range(2)], []
         for number in range(rounds):
             for name, session_id in zip(("boat", "cat"), sessions, strict=True):
-                self.api.send_message(session_id, f"{name} {number}: " + f"My {name} is called Wanda. " * 20)
+                self.api.send_message(
+                    session_id, f"{name} {number}: " + f"My {name} is called Wanda. " * 20
+                )
             before = len(chats(self.stub))
             for session_id in sessions:
                 self.api.ok(self.api.http.post(f"/sessions/{session_id}/summarize"))
-            separate.append([is_separate(exchange.body or {}) for exchange in chats(self.stub)[before:]])
+            separate.append(
+                [is_separate(exchange.body or {}) for exchange in chats(self.stub)[before:]]
+            )
         return separate
 
 
 @pytest.fixture
 def alternating(tmp_path: Path) -> Iterator[Callable[[int], AlternatingSessions]]:
-    """A function that returns two sessions in front of a stub with this number of slots, or without counts for 0."""
+    """A function that returns two sessions in front of a stub with this number of slots, or without
+    counts for 0.
+    """
     with ExitStack() as stack:
 
         def start(slots: int) -> AlternatingSessions:
@@ -226,13 +251,17 @@ def test_summaries_continue_prompts_that_slots_keep(
     sessions = alternating(slots)
     separate = sessions.run(rounds)
     assert separate[:3] == [[False, False]] * 3
-    assert sum(map(sum, separate)) <= 4  # after a larger window has reloaded the model, and after compactions
+    assert (
+        sum(map(sum, separate)) <= 4
+    )  # after a larger window has reloaded the model, and after compactions
     stub = sessions.stub
     assert evaluated(stub, summaries=True) <= 0.3 * evaluated(stub, summaries=False)
 
 
 @pytest.mark.parametrize("rounds", [2, *ROUNDS[1:]])
-def test_summaries_cost_no_more_with_one_slot(alternating: Callable[[int], AlternatingSessions], rounds: int) -> None:
+def test_summaries_cost_no_more_with_one_slot(
+    alternating: Callable[[int], AlternatingSessions], rounds: int
+) -> None:
     counted, uncounted = alternating(1), alternating(0)
     assert uncounted.run(rounds) == [[True, True]] * rounds
     assert counted.run(rounds)[1:] == [[True, True]] * (rounds - 1)
@@ -242,9 +271,14 @@ def test_summaries_cost_no_more_with_one_slot(alternating: Callable[[int], Alter
 def test_summaries_continue_prompts_again_after_a_third_session(
     alternating: Callable[[int], AlternatingSessions],
 ) -> None:
-    """The third session removes one prompt from the two slots, which says nothing about the alternation of two."""
+    """The third session removes one prompt from the two slots, which says nothing about the
+    alternation of two.
+    """
     sessions = alternating(2)
-    api, (first, second, third) = sessions.api, (sessions.api.create_session("mochi")["session_id"] for _ in range(3))
+    api, (first, second, third) = (
+        sessions.api,
+        (sessions.api.create_session("mochi")["session_id"] for _ in range(3)),
+    )
 
     def take_turns(*ids: str) -> list[bool]:
         for session_id in ids:
@@ -267,7 +301,9 @@ def shared_models() -> Iterator[ModelStub]:
 
 
 @pytest.fixture(scope="module")
-def models_server(shared_models: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def models_server(
+    shared_models: ModelStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server in front of `models`, without summaries in the background."""
     data_dir = tmp_path_factory.mktemp("models")
     with RunningServer(data_dir, shared_models.url, summarization_enabled=False) as server:
@@ -287,7 +323,9 @@ def models_api(models: ModelStub, models_server: RunningServer) -> Api:
     return models_server.client
 
 
-def test_summary_is_separate_when_an_embedding_used_the_slot(models_api: Api, models: ModelStub) -> None:
+def test_summary_is_separate_when_an_embedding_used_the_slot(
+    models_api: Api, models: ModelStub
+) -> None:
     both = models.add_model(capabilities=("completion", "embedding"))
     session_id = models_api.create_session(both)["session_id"]
     models_api.send_message(session_id, "My boat is called Wanda.")
@@ -333,7 +371,9 @@ def test_separate_summary_extends_the_previous_one(api: Api, stub: StubServer) -
 
 
 def test_stop_sequences_of_the_session_do_not_end_summaries(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi", options={"stop": [".", '"'], "temperature": 0})["session_id"]
+    session_id = api.create_session("mochi", options={"stop": [".", '"'], "temperature": 0})[
+        "session_id"
+    ]
     api.send_message(session_id, "My boat is called Wanda.")
     assert "Wanda" in api.ok(api.http.post(f"/sessions/{session_id}/summarize"))["summary"]
     (summary,) = summaries(stub)
@@ -348,7 +388,11 @@ def test_failed_continuation_falls_back_to_separate_summary(tmp_path: Path, fail
             return Reply.of("Fine.")
         if len(prompt.messages) == 2:
             return Reply.of('{"summary": "Separate.", "topics": []}')
-        return Reply.of("no JSON") if failing == "no JSON" else Reply([ToolCalls([ToolCall("add_numbers")])])
+        return (
+            Reply.of("no JSON")
+            if failing == "no JSON"
+            else Reply([ToolCalls([ToolCall("add_numbers")])])
+        )
 
     with (
         StubServer(speed=0, resolve=resolve) as stub,
@@ -397,7 +441,9 @@ def test_session_with_a_manual_window_is_summarized_with_its_window(tmp_path: Pa
     ):
         api = server.api()
         common, own = (api.create_session("mochi")["session_id"] for _ in range(2))
-        api.ok(api.http.patch(f"/sessions/{own}", json={"context_window": {"current_window": 16384}}))
+        api.ok(
+            api.http.patch(f"/sessions/{own}", json={"context_window": {"current_window": 16384}})
+        )
         api.send_message(common, "My cat is called Otto.")
         api.send_message(own, "My boat is called Wanda.")
         summaries(stub)
@@ -434,7 +480,9 @@ def test_summary_does_not_unload_a_model_that_another_program_has_loaded(tmp_pat
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, "My boat is called Wanda.", keep_alive=0)
-        httpx.post(f"{stub.url}/api/generate", json={"model": "mochi", "options": {"num_ctx": 8192}})
+        httpx.post(
+            f"{stub.url}/api/generate", json={"model": "mochi", "options": {"num_ctx": 8192}}
+        )
         assert "keep_alive" not in summaries(stub)[0]
 
 
@@ -445,7 +493,11 @@ def test_new_message_cancels_and_postpones_summary(tmp_path: Path) -> None:
         if prompt.format is None:
             return Reply.of("Fine.")
         requested.append(prompt)
-        return Reply([gate, Text('{"summary": "First.", "topics": []}')]) if len(requested) == 1 else None
+        return (
+            Reply([gate, Text('{"summary": "First.", "topics": []}')])
+            if len(requested) == 1
+            else None
+        )
 
     with session_being_summarized(tmp_path, resolve) as (stub, api, session_id):
         assert api.send_message(session_id, "And?")["message"]["content"] == "Fine."
@@ -494,8 +546,12 @@ def test_stored_summary_names_the_model_that_wrote_it(api: Api, change: dict[str
     assert api.ok(api.http.get(f"{path}/summary")) == made
 
 
-def test_refused_summary_is_requested_again_with_less_text(models_api: Api, models: ModelStub) -> None:
-    dense = "漢字" * 6000  # the estimate for a model that has not answered yet is much too small for this text
+def test_refused_summary_is_requested_again_with_less_text(
+    models_api: Api, models: ModelStub
+) -> None:
+    dense = (
+        "漢字" * 6000
+    )  # the estimate for a model that has not answered yet is much too small for this text
     chatty, summarizing = (models.add_model(context_length=131_072) for _ in range(2))
     session_id = models_api.create_session(chatty)["session_id"]
     models_api.send_message(session_id, dense)
@@ -518,7 +574,9 @@ def test_summary_fits_a_small_window(models_api: Api, models: ModelStub) -> None
 
 
 @pytest.mark.two_servers
-def test_repeated_request_summarizes_the_whole_conversation_again(api: Api, stub: StubServer) -> None:
+def test_repeated_request_summarizes_the_whole_conversation_again(
+    api: Api, stub: StubServer
+) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Tell me about tea." + instruct(words(3)))
     for _ in range(2):
@@ -530,7 +588,9 @@ def test_repeated_request_summarizes_the_whole_conversation_again(api: Api, stub
 
 @pytest.mark.two_servers
 @cases("created", [{}, {"system_prompt": "Be brief."}])
-def test_session_without_messages_has_no_summary(api: Api, stub: StubServer, created: dict[str, Any]) -> None:
+def test_session_without_messages_has_no_summary(
+    api: Api, stub: StubServer, created: dict[str, Any]
+) -> None:
     session_id = api.create_session("mochi", **created)["session_id"]
     for body in ({}, {"model": "mochi-long"}):
         response = api.http.post(f"/sessions/{session_id}/summarize", json=body)
@@ -588,7 +648,9 @@ def test_failing_summary_model_is_used_only_on_request(tmp_path: Path, text: str
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, "Hello!")
-        assert len(summaries(stub, 2)) <= 4  # two attempts, and two more if the first ones continued the prompt
+        assert (
+            len(summaries(stub, 2)) <= 4
+        )  # two attempts, and two more if the first ones continued the prompt
         response = api.http.post(f"/sessions/{session_id}/summarize")
         assert error_of(response) == (502, "OLLAMA_ERROR")
         api.send_message(session_id, "Hello again!")
@@ -603,7 +665,11 @@ def test_busy_ollama_does_not_end_background_summaries(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         if prompt.format is None:
             return Reply.of("Fine.")
-        return Reply([Failure("busy", 503)]) if busy else Reply.of('{"summary": "Done.", "topics": []}')
+        return (
+            Reply([Failure("busy", 503)])
+            if busy
+            else Reply.of('{"summary": "Done.", "topics": []}')
+        )
 
     with (
         StubServer(speed=0, resolve=resolve) as stub,
@@ -619,8 +685,13 @@ def test_busy_ollama_does_not_end_background_summaries(tmp_path: Path) -> None:
 
 
 @pytest.mark.two_servers
-def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub: StubServer) -> None:
-    settings: dict[str, Any] = {"summary_unsupported_models": "mochi", "summarization_interval_seconds": 0.01}
+def test_unsupported_model_leaves_summary_to_summary_model(
+    tmp_path: Path, stub: StubServer
+) -> None:
+    settings: dict[str, Any] = {
+        "summary_unsupported_models": "mochi",
+        "summarization_interval_seconds": 0.01,
+    }
     with RunningServer(tmp_path, stub.url, **settings) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -635,14 +706,23 @@ def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub:
 def test_chosen_summary_model_is_loaded_when_the_host_is_idle(tmp_path: Path) -> None:
     """A turn that waits for approval does not keep it busy."""
     write_tools(tmp_path, TOOL)
-    settings: dict[str, Any] = {"summary_unsupported_models": ["mochi"], "summarization_interval_seconds": 0.01}
-    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url, park_seconds=0, **settings) as server:
+    settings: dict[str, Any] = {
+        "summary_unsupported_models": ["mochi"],
+        "summarization_interval_seconds": 0.01,
+    }
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, park_seconds=0, **settings) as server,
+    ):
         services = server.app.state.services
         services.summaries.idle_seconds = 0.2
         api = server.api()
         waiting = api.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
         api.ok(
-            api.http.post(f"/chat/{waiting}", json={"message": instruct(calls("add", a=1, b=2)), "background": True}),
+            api.http.post(
+                f"/chat/{waiting}",
+                json={"message": instruct(calls("add", a=1, b=2)), "background": True},
+            ),
             202,
         )
         until(lambda: not services.turns.table.running())
@@ -652,7 +732,10 @@ def test_chosen_summary_model_is_loaded_when_the_host_is_idle(tmp_path: Path) ->
         httpx.post(f"{stub.url}/api/generate", json={"model": "mochi-long", "keep_alive": 0})
         api.send_message(session_id, "My cat is called Otto.")
         summaries(stub, 2)
-        assert "Otto" in summary_of(api, session_id, lambda summary: "Otto" in summary["summary"])["summary"]
+        assert (
+            "Otto"
+            in summary_of(api, session_id, lambda summary: "Otto" in summary["summary"])["summary"]
+        )
         assert {body["model"] for body in summaries(stub, 2)} == {"mochi-long"}
 
 
@@ -670,7 +753,11 @@ def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
-        return None if prompt.format is None else Reply([gate, Text('{"summary": "Late.", "topics": []}')])
+        return (
+            None
+            if prompt.format is None
+            else Reply([gate, Text('{"summary": "Late.", "topics": []}')])
+        )
 
     with session_being_summarized(tmp_path, resolve) as (stub, api, session_id):
         with RunningServer(tmp_path, stub.url) as other:
@@ -683,7 +770,9 @@ def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_running_summary_does_not_delay_another_session(tmp_path: Path, is_stored: bool) -> None:
-    """Neither a message of a stored session, nor a request to `/v1` without a session, waits for the summary."""
+    """Neither a message of a stored session, nor a request to `/v1` without a session, waits for
+    the summary.
+    """
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:

@@ -1,4 +1,6 @@
-"""Tools over HTTP: listing, calls, approvals, denials, results for the model and stored messages."""
+"""Tools over HTTP: listing, calls, approvals, denials, results for the model and stored
+messages.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -86,11 +88,17 @@ def shared_stub() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server with the tools of these tests."""
     data_dir = tmp_path_factory.mktemp("tools")
     write_tools(data_dir, TOOLS)
-    settings = {"tool_timeout_seconds": 0.5, "tool_output_limit_chars": 1000, "summarization_enabled": False}
+    settings = {
+        "tool_timeout_seconds": 0.5,
+        "tool_output_limit_chars": 1000,
+        "summarization_enabled": False,
+    }
     with RunningServer(data_dir, shared_stub.url, **settings) as server:
         yield server
 
@@ -106,7 +114,9 @@ def data_dir(server: RunningServer) -> Iterator[Path]:
 
 def session_with(api: Api, policy: str = "never_confirm", **settings: Any) -> str:
     """Create a session that may use all tools of these tests."""
-    session = api.create_session("mochi", tool_settings={"tools": ALL, "execution_policy": policy} | settings)
+    session = api.create_session(
+        "mochi", tool_settings={"tools": ALL, "execution_policy": policy} | settings
+    )
     return str(session["session_id"])
 
 
@@ -128,7 +138,10 @@ def test_tools_are_listed_with_groups_problems_and_python_types(api: Api) -> Non
     assert body["tools"]["add"] == {
         "name": "add",
         "description": "Add two numbers.",
-        "parameters": {"a": {"type": "float", "description": ""}, "b": {"type": "float", "description": ""}},
+        "parameters": {
+            "a": {"type": "float", "description": ""},
+            "b": {"type": "float", "description": ""},
+        },
         "destructive": False,
     }
     assert body["problems"] == []
@@ -160,9 +173,22 @@ def test_event_sequence_without_confirmation(api: Api, stub: StubServer) -> None
     assert sent[0] is not None
     assert [tool["function"]["name"] for tool in sent[0]["tools"]] == ALL
     user, asking, result, answer = api.messages(session_id)
-    assert (user["role"], asking["role"], result["role"], answer["role"]) == ("user", "assistant", "tool", "assistant")
-    assert asking["tool_calls"][0]["function"] == {"index": 0, "name": "add", "arguments": {"a": 1, "b": 2}}
-    assert (result["content"], result["tool_name"], result["decided_by"]) == ("3.0", "add", "policy")
+    assert (user["role"], asking["role"], result["role"], answer["role"]) == (
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    )
+    assert asking["tool_calls"][0]["function"] == {
+        "index": 0,
+        "name": "add",
+        "arguments": {"a": 1, "b": 2},
+    }
+    assert (result["content"], result["tool_name"], result["decided_by"]) == (
+        "3.0",
+        "add",
+        "policy",
+    )
     assert result["tool_call_id"] == asking["tool_calls"][0]["id"]
     assert api.send_message(session_id, "And now?")["message"]["content"]
 
@@ -181,7 +207,11 @@ def test_collected_turn_lists_calls_with_outcomes(api: Api) -> None:
         "error_message": None,
         "error_code": None,
     }
-    assert (second["call_index"], second["success"], second["error_code"]) == (1, False, "TOOL_EXECUTION_FAILED")
+    assert (second["call_index"], second["success"], second["error_code"]) == (
+        1,
+        False,
+        "TOOL_EXECUTION_FAILED",
+    )
     assert "boom" in second["error_message"]
 
 
@@ -238,7 +268,9 @@ def test_large_tool_output_is_cut_to_head_and_tail(api: Api) -> None:
 
 def test_several_calls_in_one_reply_run_in_order(api: Api, data_dir: Path) -> None:
     session_id = session_with(api)
-    several = {"tool_call": [{"name": "note", "args": {"text": word}} for word in ("one", "two", "three")]}
+    several = {
+        "tool_call": [{"name": "note", "args": {"text": word}} for word in ("one", "two", "three")]
+    }
     events = api.stream_message(session_id, instruct(several, words(3)))
     assert notes(data_dir) == ["one", "two", "three"]
     assert [e.data["call_index"] for e in events if e.type == "tool_result"] == [0, 1, 2]
@@ -255,8 +287,14 @@ def test_repeated_identical_call_ends_with_answer(api: Api, data_dir: Path) -> N
 def test_identical_calls_of_one_reply_are_all_announced(api: Api, data_dir: Path) -> None:
     events = api.stream_message(session_with(api), instruct(calls(*["note"] * 5, text="again")))
     assert notes(data_dir) == ["again"] * 3
-    announced, ended = ([e for e in events if e.type == kind] for kind in ("tool_call", "tool_result"))
-    assert [e.data["call_index"] for e in announced] == [e.data["call_index"] for e in ended] == [0, 1, 2, 3, 4]
+    announced, ended = (
+        [e for e in events if e.type == kind] for kind in ("tool_call", "tool_result")
+    )
+    assert (
+        [e.data["call_index"] for e in announced]
+        == [e.data["call_index"] for e in ended]
+        == [0, 1, 2, 3, 4]
+    )
     assert [e.data["success"] for e in ended] == [True, True, True, False, False]
     assert "too often" in ended[-1].data["error_message"]
 
@@ -266,7 +304,9 @@ def test_tool_rounds_end_at_iteration_limit(stub: StubServer, tmp_path: Path) ->
     with RunningServer(tmp_path, stub.url, max_tool_iterations=5) as server:
         api = server.api()
         session_id = session_with(api)
-        events = api.stream_message(session_id, instruct(*[calls("add", a=n, b=n) for n in range(40)]))
+        events = api.stream_message(
+            session_id, instruct(*[calls("add", a=n, b=n) for n in range(40)])
+        )
     assert len([e for e in events if e.type == "tool_result"]) == 5
     assert [e.data["code"] for e in events if e.type == "warning"] == ["TOOL_LIMIT_REACHED"]
     assert events[-1].type == "done"
@@ -355,7 +395,9 @@ def test_edited_arguments_are_checked_used_and_stored(api: Api, data_dir: Path) 
         pending = PendingApproval(api, session_id, stream)
         wrong = pending.decide(approved=True, arguments={"texd": "x"})
         assert error_of(wrong) == (422, "VALIDATION_ERROR")
-        assert api.ok(pending.decide(approved=True, arguments={"text": "edited"}))["arguments"] == {"text": "edited"}
+        assert api.ok(pending.decide(approved=True, arguments={"text": "edited"}))["arguments"] == {
+            "text": "edited"
+        }
         events = pending.remaining_events()
     assert [e.data["result"] for e in events if e.type == "tool_result"] == ["Noted."]
     assert notes(data_dir) == ["edited"]
@@ -366,7 +408,9 @@ def test_edited_arguments_are_checked_used_and_stored(api: Api, data_dir: Path) 
 
 def test_approval_can_apply_to_the_whole_session(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
-    with api.open_stream(session_id, instruct(calls("note", text="one"), calls("note", text="two"))) as stream:
+    with api.open_stream(
+        session_id, instruct(calls("note", text="one"), calls("note", text="two"))
+    ) as stream:
         pending = PendingApproval(api, session_id, stream)
         api.ok(pending.decide(approved=True, remember="session"))
         events = pending.remaining_events()
@@ -381,7 +425,9 @@ def test_approval_can_apply_to_the_whole_session(api: Api, data_dir: Path) -> No
 
 def test_confirm_destructive_exempts_only_read_only_tools(api: Api) -> None:
     session_id = session_with(api, "confirm_destructive")
-    with api.open_stream(session_id, instruct(calls("look"), calls("nothing"), calls("note", text="x"))) as stream:
+    with api.open_stream(
+        session_id, instruct(calls("look"), calls("nothing"), calls("note", text="x"))
+    ) as stream:
         first = PendingApproval(api, session_id, stream)
         assert [e.type for e in first.received if e.type != "tool_continuation_start"] == [
             "tool_call",
@@ -422,8 +468,14 @@ def test_unconfirmed_call_is_denied_after_timeout(stub: StubServer, tmp_path: Pa
 def test_unknown_and_repeated_decisions_are_refused(api: Api) -> None:
     session_id, other = session_with(api, "always_confirm"), session_with(api)
     unknown = {"confirmation_id": "conf_none", "approved": True}
-    assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=unknown)) == (404, "CONFIRMATION_NOT_FOUND")
-    assert error_of(api.http.post("/chat/0000000000/confirm-tool", json=unknown)) == (404, "SESSION_NOT_FOUND")
+    assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=unknown)) == (
+        404,
+        "CONFIRMATION_NOT_FOUND",
+    )
+    assert error_of(api.http.post("/chat/0000000000/confirm-tool", json=unknown)) == (
+        404,
+        "SESSION_NOT_FOUND",
+    )
     with api.open_stream(session_id, instruct(calls("look"), words(3))) as stream:
         pending = PendingApproval(api, session_id, stream)
         foreign = {"confirmation_id": pending.confirmation_id, "approved": True}
@@ -433,12 +485,21 @@ def test_unknown_and_repeated_decisions_are_refused(api: Api) -> None:
         assert error_of(pending.decide(approved=True)) == (409, "CONFIRMATION_RESOLVED")
         pending.remaining_events()
     assert error_of(pending.decide(approved=False)) == (409, "CONFIRMATION_RESOLVED")
-    for body in ({}, {"confirmation_id": 5, "approved": True}, {"confirmation_id": "x", "approved": "perhaps"}):
-        assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=body)) == (422, "VALIDATION_ERROR")
+    for body in (
+        {},
+        {"confirmation_id": 5, "approved": True},
+        {"confirmation_id": "x", "approved": "perhaps"},
+    ):
+        assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=body)) == (
+            422,
+            "VALIDATION_ERROR",
+        )
 
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(200, marks=pytest.mark.nightly)])
-def test_one_of_two_concurrent_approvals_succeeds(api: Api, server: RunningServer, data_dir: Path, rounds: int) -> None:
+def test_one_of_two_concurrent_approvals_succeeds(
+    api: Api, server: RunningServer, data_dir: Path, rounds: int
+) -> None:
     session_id = session_with(api, "always_confirm")
     clients = [server.api(), server.api()]
     with ThreadPoolExecutor(2) as pool:
@@ -465,12 +526,16 @@ def test_collected_turn_denies_calls_that_need_approval(api: Api, data_dir: Path
     assert notes(data_dir) == []
 
 
-def test_collected_turn_can_wait_for_approval(api: Api, server: RunningServer, data_dir: Path) -> None:
+def test_collected_turn_can_wait_for_approval(
+    api: Api, server: RunningServer, data_dir: Path
+) -> None:
     session_id = session_with(api, "always_confirm")
     answers: list[dict[str, Any]] = []
     message = instruct(calls("note", text="waited"), words(3))
     asking = threading.Thread(
-        target=lambda: answers.append(api.send_message(session_id, message, wait_for_confirmation=True))
+        target=lambda: answers.append(
+            api.send_message(session_id, message, wait_for_confirmation=True)
+        )
     )
     asking.start()
     other = server.api()
@@ -485,7 +550,9 @@ def test_collected_turn_can_wait_for_approval(api: Api, server: RunningServer, d
 
 
 @pytest.mark.parametrize("ending", ["leaves", "stops"])
-def test_disconnect_during_confirmation_keeps_valid_history(api: Api, server: RunningServer, ending: str) -> None:
+def test_disconnect_during_confirmation_keeps_valid_history(
+    api: Api, server: RunningServer, ending: str
+) -> None:
     session_id = session_with(api, "always_confirm")
     several = {"tool_call": [{"name": "note", "args": {"text": word}} for word in ("one", "two")]}
     with api.open_stream(session_id, instruct(several)) as stream:
@@ -495,11 +562,22 @@ def test_disconnect_during_confirmation_keeps_valid_history(api: Api, server: Ru
             assert pending.remaining_events()[-1].type == "done"
     api.send_message(session_id, "Go on", if_busy="wait", if_waiting="deny")
     messages = api.messages(session_id)
-    assert [m["role"] for m in messages] == ["user", "assistant", "tool", "tool", "user", "assistant"]
-    assert [c["id"] for c in messages[1]["tool_calls"]] == [m["tool_call_id"] for m in messages[2:4]]
+    assert [m["role"] for m in messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "assistant",
+    ]
+    assert [c["id"] for c in messages[1]["tool_calls"]] == [
+        m["tool_call_id"] for m in messages[2:4]
+    ]
     text = "interrupted" if ending == "stops" else "denied"
     assert all(text in m["content"] for m in messages[2:4])
-    refused = (404, "CONFIRMATION_NOT_FOUND") if ending == "stops" else (409, "CONFIRMATION_RESOLVED")
+    refused = (
+        (404, "CONFIRMATION_NOT_FOUND") if ending == "stops" else (409, "CONFIRMATION_RESOLVED")
+    )
     assert error_of(pending.decide(approved=True)) == refused
 
 
@@ -509,7 +587,9 @@ def test_stopped_turn_lists_interrupted_calls(api: Api, server: RunningServer) -
         message = instruct(calls("note", text="x"))
         collecting = pool.submit(api.send_message, session_id, message, wait_for_confirmation=True)
         other = server.api()
-        until(lambda: other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
+        until(
+            lambda: other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+        )
         other.ok(other.http.post(f"/chat/{session_id}/stop"))
         (executed,) = collecting.result()["tool_calls_executed"]
     assert (executed["tool_name"], executed["success"]) == ("note", False)
@@ -518,14 +598,18 @@ def test_stopped_turn_lists_interrupted_calls(api: Api, server: RunningServer) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("calls_of_each", [1, 2])
-def test_hung_tools_do_not_delay_other_requests(stub: StubServer, tmp_path: Path, calls_of_each: int) -> None:
+def test_hung_tools_do_not_delay_other_requests(
+    stub: StubServer, tmp_path: Path, calls_of_each: int
+) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.1) as server:
         api = server.api()
         sessions = [session_with(api) for _ in range(50)]
         message = instruct({"tool_call": [{"name": "hang", "args": {}}] * calls_of_each})
         with ThreadPoolExecutor(len(sessions)) as pool:
-            hanging = [pool.submit(api.send_message, session_id, message) for session_id in sessions]
+            hanging = [
+                pool.submit(api.send_message, session_id, message) for session_id in sessions
+            ]
             slowest = 0.0
             while wait(hanging, timeout=0.005).not_done:
                 response = api.http.get("/health")
@@ -535,7 +619,9 @@ def test_hung_tools_do_not_delay_other_requests(stub: StubServer, tmp_path: Path
     assert slowest < 2.0  # the clients share two cores with other tests
 
 
-def test_sample_tools_work_unchanged(private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_tools_work_unchanged(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace = tmp_path / "workspace"
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(workspace))
     workspace.mkdir()
@@ -560,13 +646,27 @@ def test_sample_tools_work_unchanged(private_stub: StubServer, tmp_path: Path, m
                 calls("multiply_numbers", a=1e200, b=1e200),
             ),
         )
-    results = [(call["success"], call["result"] or call["error_message"]) for call in answer["tool_calls_executed"]]
+    results = [
+        (call["success"], call["result"] or call["error_message"])
+        for call in answer["tool_calls_executed"]
+    ]
     assert results[0] == (True, "0.25")
     assert results[1][0] is False
     assert results[2][1].endswith("UTC")
-    assert results[4:7] == [(True, "Wrote 5 characters to a/b.txt."), (True, "b.txt (5 bytes)"), (True, "Hello")]
-    assert results[7] == (False, "read_file failed: ValueError: ../secret.txt is outside the workspace")
-    assert results[8:] == [(True, "Deleted a/b.txt."), (True, "a/\nbroken (7 bytes)"), (True, "inf")]
+    assert results[4:7] == [
+        (True, "Wrote 5 characters to a/b.txt."),
+        (True, "b.txt (5 bytes)"),
+        (True, "Hello"),
+    ]
+    assert results[7] == (
+        False,
+        "read_file failed: ValueError: ../secret.txt is outside the workspace",
+    )
+    assert results[8:] == [
+        (True, "Deleted a/b.txt."),
+        (True, "a/\nbroken (7 bytes)"),
+        (True, "inf"),
+    ]
 
 
 def test_tool_may_change_the_working_directory(
@@ -590,7 +690,10 @@ def test_tool_may_change_the_working_directory(
         api = server.api()
         session_id = session_with(api, tools=["leave"])
         assert (
-            api.send_message(session_id, instruct(calls("leave"), words(2)))["tool_calls_executed"][0]["result"] == "/"
+            api.send_message(session_id, instruct(calls("leave"), words(2)))["tool_calls_executed"][
+                0
+            ]["result"]
+            == "/"
         )
         assert api.send_message(session_id, "Go on")["message"]
         assert "leave" in api.ok(api.http.post("/tools/reload"))["tools"]

@@ -25,5 +25,8 @@ def test_tool_executions_are_listed_with_statistics(private_api: Api, tmp_path: 
     session_id = session_with(private_api)
     private_api.send_message(session_id, instruct(calls("add", a=1, b=2), calls("boom")))
     body = private_api.ok(private_api.http.get("/tools/executions"))
-    assert [(run["tool_name"], run["success"]) for run in body["executions"]] == [("add", True), ("boom", False)]
+    assert [(run["tool_name"], run["success"]) for run in body["executions"]] == [
+        ("add", True),
+        ("boom", False),
+    ]
     assert (body["statistics"]["total"], body["statistics"]["failed"]) == (2, 1)

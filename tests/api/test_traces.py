@@ -30,7 +30,9 @@ TOOLS = '''
 
 
 class Switch(Sampler):  # type: ignore[misc]  # the package has no types here
-    """Sampler that records nothing before and after the tests of this module: a process has one tracer provider."""
+    """Sampler that records nothing before and after the tests of this module: a process has one
+    tracer provider.
+    """
 
     is_on = False
 
@@ -67,7 +69,11 @@ def stub() -> Iterator[StubServer]:
 
 
 def spans_of_turn(
-    folder: Path, stub: StubServer, exporter: InMemorySpanExporter, instruction: str, **settings: Any
+    folder: Path,
+    stub: StubServer,
+    exporter: InMemorySpanExporter,
+    instruction: str,
+    **settings: Any,
 ) -> list[dict[str, Any]]:
     """Run a turn whose tools need no approval and return its spans."""
     write_tools(folder, TOOLS)
@@ -84,7 +90,9 @@ def spans_of_turn(
 
 def is_ours(span: ReadableSpan) -> bool:
     """Return whether this server has made a span. FastAPI makes others."""
-    return span.instrumentation_scope is not None and span.instrumentation_scope.name == "mochi_server"
+    return (
+        span.instrumentation_scope is not None and span.instrumentation_scope.name == "mochi_server"
+    )
 
 
 def only(spans: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -92,7 +100,9 @@ def only(spans: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return span
 
 
-def test_tool_calls_have_spans(tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter) -> None:
+def test_tool_calls_have_spans(
+    tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter
+) -> None:
     spans = spans_of_turn(tmp_path, stub, exporter, instruct(calls("add", a=1, b=2), words(3)))
     tool = only(spans, "execute_tool add")
     first, last, again = (span for span in spans if span["name"] == "chat mochi")
@@ -107,9 +117,14 @@ def test_tool_calls_have_spans(tmp_path: Path, stub: StubServer, exporter: InMem
     assert "Again" not in json.dumps(spans)
 
 
-def test_agents_have_spans(tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter) -> None:
+def test_agents_have_spans(
+    tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter
+) -> None:
     spans = spans_of_turn(
-        tmp_path, stub, exporter, instruct(calls("agent", agent="helper", instruction="Do it."), words(3))
+        tmp_path,
+        stub,
+        exporter,
+        instruct(calls("agent", agent="helper", instruction="Do it."), words(3)),
     )
     agent = only(spans, "invoke_agent helper")
     assert agent["parent_id"] == only(spans, "execute_tool agent")["context"]["span_id"]
@@ -118,13 +133,17 @@ def test_agents_have_spans(tmp_path: Path, stub: StubServer, exporter: InMemoryS
     outer = [span for span in spans if span["name"] == "chat mochi" and span not in answers]
     assert len(answers) == len(chats(stub)) - len(outer) == len(chats(stub)) - 3
     for answer in answers:
-        assert agent["start_time"] <= answer["start_time"] <= answer["end_time"] <= agent["end_time"]
+        assert (
+            agent["start_time"] <= answer["start_time"] <= answer["end_time"] <= agent["end_time"]
+        )
         assert answer["attributes"]["gen_ai.usage.input_tokens"] > 0
         assert answer["attributes"]["gen_ai.response.time_to_first_chunk"] > 0
     assert "Do it." not in json.dumps(spans)
 
 
-def test_setting_allows_text_in_spans(tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter) -> None:
+def test_setting_allows_text_in_spans(
+    tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter
+) -> None:
     agent_call = calls("agent", agent="helper", instruction="Do it.")
     instruction = instruct(calls("add", a=1, b=2), agent_call, words(3))
     spans = spans_of_turn(tmp_path, stub, exporter, instruction, trace_content=True)
@@ -138,4 +157,7 @@ def test_setting_allows_text_in_spans(tmp_path: Path, stub: StubServer, exporter
     assert "Again." in json.loads(again["gen_ai.output.messages"])[0]["parts"][0]["content"]
     agent = only(spans, "invoke_agent helper")
     answer = next(span for span in spans if span["parent_id"] == agent["context"]["span_id"])
-    assert json.loads(answer["attributes"]["gen_ai.input.messages"])[0]["parts"][0]["content"] == "Do it."
+    assert (
+        json.loads(answer["attributes"]["gen_ai.input.messages"])[0]["parts"][0]["content"]
+        == "Do it."
+    )

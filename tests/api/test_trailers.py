@@ -10,7 +10,8 @@ from tests.support.server import RunningServer
 
 KEY = "k" * 20
 HEAD = (
-    "POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked"
+    "POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+    "application/json\r\nTransfer-Encoding: chunked"
 )
 BODY = b'{"model": "mochi"}'
 CHUNK = b"%x\r\n%s\r\n" % (len(BODY), BODY)
@@ -29,10 +30,13 @@ def test_authorization_in_a_trailer_is_401(stub: StubServer, tmp_path: Path) -> 
         assert send_request(server.url, chunked(f"Authorization: Bearer {KEY}")).status == 201
 
 
-@cases("trailer", [b"Origin: https://evil.example", b"Host: evil.example", b"Content-Type: text/plain"])
+@cases(
+    "trailer", [b"Origin: https://evil.example", b"Host: evil.example", b"Content-Type: text/plain"]
+)
 def test_trailers_are_ignored(server: RunningServer, trailer: bytes) -> None:
     answer = send_request(
-        server.url, chunked("X-Request-ID: head", trailers=trailer + b"\r\nX-Request-ID: trailer\r\n")
+        server.url,
+        chunked("X-Request-ID: head", trailers=trailer + b"\r\nX-Request-ID: trailer\r\n"),
     )
     assert (answer.status, answer.headers["x-request-id"]) == (201, "head")
 
@@ -64,7 +68,10 @@ def test_endless_trailers_are_431(server: RunningServer, start: bytes, more: byt
 
 
 def test_endless_trailers_close_an_answered_connection(stub: StubServer, tmp_path: Path) -> None:
-    with RunningServer(tmp_path, stub.url, api_keys=(KEY,)) as server, RawClient(address(server)) as client:
+    with (
+        RunningServer(tmp_path, stub.url, api_keys=(KEY,)) as server,
+        RawClient(address(server)) as client,
+    ):
         client.send(f"{HEAD}\r\n\r\n".encode() + CHUNK + b"0\r\n")
         assert client.read_until(b"}}").startswith(b"HTTP/1.1 401 ")
         assert client.send_until_answered(b"X-Sum: 1\r\n" * 100, at_most=2_000_000) == b""

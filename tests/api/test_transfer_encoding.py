@@ -20,13 +20,26 @@ def session_id(shared_server: RunningServer) -> str:
 
 def request(session_id: str, version: str, encoding: str, method: str = "DELETE") -> bytes:
     head = f"{method} /api/v1/sessions/{session_id} HTTP/{version}\r\nHost: localhost\r\n"
-    return f"{head}Content-Type: application/json\r\nTransfer-Encoding: {encoding}\r\n\r\n".encode() + CHUNKED
+    return (
+        f"{head}Content-Type: application/json\r\nTransfer-Encoding: {encoding}\r\n\r\n".encode()
+        + CHUNKED
+    )
 
 
 @cases(
     ("version", "encoding"),
     [
-        *[("1.1", e) for e in ("gzip", "gzip, chunked", "deflate,chunked", "chunked, gzip", "identity", "xchunked")],
+        *[
+            ("1.1", e)
+            for e in (
+                "gzip",
+                "gzip, chunked",
+                "deflate,chunked",
+                "chunked, gzip",
+                "identity",
+                "xchunked",
+            )
+        ],
         *[("1.1", e) for e in ("chunked, chunked", ",chunked", "chunked;q=1", "")],
         *[("1.0", e) for e in ("chunked", "Chunked", "gzip", "gzip, chunked", "identity")],
     ],

@@ -1,4 +1,5 @@
-"""Requests with misspelt fields and parameters: rejected under `/api/v1`, and kept in imported files.
+"""Requests with misspelt fields and parameters: rejected under `/api/v1`, and kept in imported
+files.
 
 `/v1` and the routes of the AI SDK and AG-UI ignore unknown fields.
 """
@@ -21,7 +22,9 @@ LENIENT = ("/import", "/ai-sdk", "/ag-ui")
 
 def strict_routes() -> list[Route]:
     """Return the routes whose bodies cannot have unknown fields."""
-    native = (route for route in routes() if route.schema is not None and route.path.startswith("/api/v1"))
+    native = (
+        route for route in routes() if route.schema is not None and route.path.startswith("/api/v1")
+    )
     return [route for route in native if not route.path.endswith(LENIENT)]
 
 
@@ -54,15 +57,25 @@ def test_every_request_body_rejects_unknown_fields(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     before = api.session(session_id)
     for route in strict_routes():
-        path = route.path.removeprefix("/api/v1").format(session_id=session_id, message_index=0, filename="a.md")
-        error = error_body(api.http.request(route.method, path, json={**(route.body or {}), "zzz": 1}))
+        path = route.path.removeprefix("/api/v1").format(
+            session_id=session_id, message_index=0, filename="a.md"
+        )
+        error = error_body(
+            api.http.request(route.method, path, json={**(route.body or {}), "zzz": 1})
+        )
         assert error["message"].startswith("zzz: unknown field. Known fields: "), route
         assert api.session(session_id) == before, route
 
 
 def test_openapi_document_allows_no_unknown_fields() -> None:
     schemas = document()["components"]["schemas"]
-    for name in ("ChatRequest", "CompareRequest", "HistoryMessage", "SystemPromptUpdate", "ToolSettingsRequest"):
+    for name in (
+        "ChatRequest",
+        "CompareRequest",
+        "HistoryMessage",
+        "SystemPromptUpdate",
+        "ToolSettingsRequest",
+    ):
         assert schemas[name]["additionalProperties"] is False
     for name in ("ToolSettings", "SessionFile", "CompletionRequest"):
         assert schemas[name].get("additionalProperties") is not False
@@ -70,23 +83,36 @@ def test_openapi_document_allows_no_unknown_fields() -> None:
 
 def test_nearest_known_field_is_named(api: Api) -> None:
     for route in strict_routes():
-        path = route.path.removeprefix("/api/v1").format(session_id="0123456789", message_index=0, filename="a.md")
+        path = route.path.removeprefix("/api/v1").format(
+            session_id="0123456789", message_index=0, filename="a.md"
+        )
         assert route.schema
         name = next(iter(route.schema["properties"]))
-        error = error_body(api.http.request(route.method, path, json={**(route.body or {}), f"{name}x": 1}))
+        error = error_body(
+            api.http.request(route.method, path, json={**(route.body or {}), f"{name}x": 1})
+        )
         assert error["message"] == f"{name}x: unknown field. Did you mean `{name}`?", route
 
 
 @cases(
     ("body", "message"),
     [
-        ({"tool_settings": {"tols": []}}, "tool_settings.tols: unknown field. Did you mean `tools`?"),
-        ({"agent_settings": {"enabled": []}}, "agent_settings.enabled: unknown field. Did you mean `enabled_agents`?"),
+        (
+            {"tool_settings": {"tols": []}},
+            "tool_settings.tols: unknown field. Did you mean `tools`?",
+        ),
+        (
+            {"agent_settings": {"enabled": []}},
+            "agent_settings.enabled: unknown field. Did you mean `enabled_agents`?",
+        ),
         (
             {"context_window": {"current_windw": 5}},
             "context_window.current_windw: unknown field. Did you mean `current_window`?",
         ),
-        ({"options": {"temprature": 1}}, "options.temprature: unknown option. Did you mean `temperature`?"),
+        (
+            {"options": {"temprature": 1}},
+            "options.temprature: unknown option. Did you mean `temperature`?",
+        ),
     ],
     ids=str,
 )
@@ -109,7 +135,11 @@ def test_unknown_options_are_rejected(api: Api, path: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     body: dict[str, Any] = {"options": {"temprature": 0.2}}
     if "chat" not in path:
-        body |= {"model": "mochi"} if path == "/sessions" else {"modelIds": ["mochi"], "message": "Hello!"}
+        body |= (
+            {"model": "mochi"}
+            if path == "/sessions"
+            else {"modelIds": ["mochi"], "message": "Hello!"}
+        )
     error = error_body(api.http.post(path.format(session_id=session_id), json=body))
     assert error["message"] == "options.temprature: unknown option. Did you mean `temperature`?"
     assert error["details"]["errors"][0]["loc"] == ["body", "options", "temprature"]
@@ -126,7 +156,10 @@ def test_settings_of_a_session_can_be_sent_back(api: Api) -> None:
     sent = {"tool_settings": session["tool_settings"], "agent_settings": session["agent_settings"]}
     changed = api.ok(api.http.patch(f"/sessions/{session['session_id']}", json=sent))
     assert changed["tool_settings"] == {**settings, "tool_group": None}
-    assert "approved_tools" not in api.create_session("mochi", tool_settings={"tools": ["add"]})["tool_settings"]
+    assert (
+        "approved_tools"
+        not in api.create_session("mochi", tool_settings={"tools": ["add"]})["tool_settings"]
+    )
 
 
 def test_error_for_long_unknown_names_is_short(api: Api) -> None:
@@ -137,7 +170,10 @@ def test_error_for_long_unknown_names_is_short(api: Api) -> None:
 
 
 def test_lone_surrogate_in_a_name_is_422(api: Api) -> None:
-    for body in ({"model": "mochi", "\ud800": 1}, {"model": "mochi", "tool_settings": {"\ud800": 1}}):
+    for body in (
+        {"model": "mochi", "\ud800": 1},
+        {"model": "mochi", "tool_settings": {"\ud800": 1}},
+    ):
         headers = {"Content-Type": "application/json"}
         error_body(api.http.post("/sessions", content=json.dumps(body), headers=headers))
 
@@ -146,9 +182,18 @@ def test_lone_surrogate_in_a_name_is_422(api: Api) -> None:
     ("path", "message"),
     [
         ("/sessions?q=a&limt=1", "query.limt: unknown query parameter. Did you mean `limit`?"),
-        ("/sessions/{session_id}?full=1", "query.full: unknown query parameter. Known query parameters: none."),
-        ("/chat/{session_id}/stream?number=2", "query.number: unknown query parameter. Known query parameters: after."),
-        ("/tools?group=math", "query.group: unknown query parameter. Known query parameters: none."),
+        (
+            "/sessions/{session_id}?full=1",
+            "query.full: unknown query parameter. Known query parameters: none.",
+        ),
+        (
+            "/chat/{session_id}/stream?number=2",
+            "query.number: unknown query parameter. Known query parameters: after.",
+        ),
+        (
+            "/tools?group=math",
+            "query.group: unknown query parameter. Known query parameters: none.",
+        ),
     ],
     ids=str,
 )
@@ -167,8 +212,14 @@ def test_unknown_query_parameter_does_not_regenerate(api: Api) -> None:
     assert api.session(session_id) == before
 
 
-def test_health_checks_and_openai_routes_ignore_query_parameters(api: Api, server: RunningServer) -> None:
-    for url in ("/health/live?probe=1", f"{server.url}/v1/models?api-version=1", f"{server.url}/metrics?probe=1"):
+def test_health_checks_and_openai_routes_ignore_query_parameters(
+    api: Api, server: RunningServer
+) -> None:
+    for url in (
+        "/health/live?probe=1",
+        f"{server.url}/v1/models?api-version=1",
+        f"{server.url}/metrics?probe=1",
+    ):
         api.http.get(url).raise_for_status()
 
 
@@ -179,12 +230,21 @@ def test_openai_routes_ignore_unknown_fields(api: Api, server: RunningServer) ->
 
 
 def test_imported_files_keep_unknown_fields(api: Api) -> None:
-    metadata = {"model": "mochi", "colour": "green", "options": {"mirostat": 1}, "tool_settings": {"colour": "red"}}
-    file = {"metadata": metadata, "messages": [{"role": "user", "content": "Hi.", "colour": "blue"}], "colour": "grey"}
+    metadata = {
+        "model": "mochi",
+        "colour": "green",
+        "options": {"mirostat": 1},
+        "tool_settings": {"colour": "red"},
+    }
+    file = {
+        "metadata": metadata,
+        "messages": [{"role": "user", "content": "Hi.", "colour": "blue"}],
+        "colour": "grey",
+    }
     headers = {"Content-Type": "application/json"}
-    (imported,) = api.ok(api.http.post("/sessions/import", content=orjson.dumps(file), headers=headers), 201)[
-        "sessions"
-    ]
+    (imported,) = api.ok(
+        api.http.post("/sessions/import", content=orjson.dumps(file), headers=headers), 201
+    )["sessions"]
     exported = api.ok(api.http.get(f"/sessions/{imported['session_id']}/export"))
     assert exported["metadata"]["colour"] == "green"
     assert exported["metadata"]["options"] == {"mirostat": 1}

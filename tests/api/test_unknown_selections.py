@@ -20,7 +20,10 @@ TOOLS = '''
     __all__ = ["add"]
     __maths__ = ["add"]
 '''
-VERBS, NOUNS = ("create", "delete", "list", "update", "search"), ("issue", "branch", "commit", "review", "file")
+VERBS, NOUNS = (
+    ("create", "delete", "list", "update", "search"),
+    ("issue", "branch", "commit", "review", "file"),
+)
 MISSPELT = {
     "tool_settings": {"tools": ["add", "ad"], "tool_group": "math"},
     "agent_settings": {"enabled_agents": ["helper", "helpr", "broken", "zzz"]},
@@ -32,7 +35,8 @@ WARNINGS = [
     },
     {
         "code": "TOOL_NOT_FOUND",
-        "message": "There is no tool group named 'math'. Did you mean 'maths'? Existing tool groups: maths.",
+        "message": "There is no tool group named 'math'. Did you mean 'maths'? Existing tool groups: "
+        "maths.",
     },
     {
         "code": "AGENT_NOT_FOUND",
@@ -56,7 +60,9 @@ def shared_stub() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server with one tool, one valid agent and one invalid agent."""
     data_dir = tmp_path_factory.mktemp("selections")
     write_tools(data_dir, TOOLS)
@@ -73,14 +79,19 @@ def expected(*kinds: str) -> list[dict[str, str]]:
 def without_reasons(warnings: list[dict[str, str]]) -> list[dict[str, str]]:
     """Return the warnings, without the reason why an agent is invalid."""
     return [
-        w | {"message": w["message"].partition(": ")[0] + ": "} if w["code"] == "AGENT_INVALID" else w for w in warnings
+        w | {"message": w["message"].partition(": ")[0] + ": "}
+        if w["code"] == "AGENT_INVALID"
+        else w
+        for w in warnings
     ]
 
 
 def test_created_session_has_warnings(api: Api) -> None:
     created = api.create_session("mochi", **MISSPELT)
     assert without_reasons(created["warnings"]) == WARNINGS
-    assert "SKILL.md" in next(w["message"] for w in created["warnings"] if w["code"] == "AGENT_INVALID")
+    assert "SKILL.md" in next(
+        w["message"] for w in created["warnings"] if w["code"] == "AGENT_INVALID"
+    )
     assert created["tool_settings"]["tools"] == ["add", "ad"]
 
 
@@ -96,7 +107,9 @@ def test_each_turn_repeats_the_warnings(api: Api) -> None:
     session_id = api.create_session("mochi", **MISSPELT)["session_id"]
     for _ in range(2):
         events = api.stream_message(session_id, "Hello")
-        assert without_reasons([event.data for event in events if event.type == "warning"]) == WARNINGS
+        assert (
+            without_reasons([event.data for event in events if event.type == "warning"]) == WARNINGS
+        )
     answer = api.send_message(session_id, "Hello")
     assert without_reasons(answer["warnings"]) == WARNINGS
     assert answer["state"] == "completed"
@@ -116,18 +129,27 @@ def test_status_lists_missing_names_and_not_as_active(api: Api) -> None:
     session_id = api.create_session("mochi", **MISSPELT)["session_id"]
     status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
     assert (status["active_tools"], status["missing_tools"]) == (["add"], ["ad", "math"])
-    assert (status["enabled_agents"], status["missing_agents"]) == (["helper"], ["helpr", "broken", "zzz"])
+    assert (status["enabled_agents"], status["missing_agents"]) == (
+        ["helper"],
+        ["helpr", "broken", "zzz"],
+    )
 
 
-def test_tool_with_the_name_of_the_agent_tool_causes_a_warning(tmp_path: Path, stub: StubServer) -> None:
+def test_tool_with_the_name_of_the_agent_tool_causes_a_warning(
+    tmp_path: Path, stub: StubServer
+) -> None:
     write_tools(tmp_path, TOOLS.replace("add", "agent"))
     write_agent(tmp_path)
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         agents = {"enabled_agents": ["helper"]}
-        created = api.create_session("mochi", tool_settings={"tool_group": "maths"}, agent_settings=agents)
+        created = api.create_session(
+            "mochi", tool_settings={"tool_group": "maths"}, agent_settings=agents
+        )
         assert [warning["code"] for warning in created["warnings"]] == ["TOOL_NOT_FOUND"]
-        assert "'agent' cannot be used while agents are enabled" in created["warnings"][0]["message"]
+        assert (
+            "'agent' cannot be used while agents are enabled" in created["warnings"][0]["message"]
+        )
         path = f"/sessions/{created['session_id']}"
         assert api.send_message(created["session_id"], "Hello")["warnings"] == created["warnings"]
         status = api.ok(api.http.get(f"{path}/status"))

@@ -56,10 +56,17 @@ def test_reload_with_a_larger_window_emits_loading_status(tmp_path: Path) -> Non
     refusal = Failure("request (9001 tokens) exceeds the available context size (8192 tokens)", 400)
 
     def resolve(prompt: Prompt) -> Reply:
-        return Reply([refusal]) if prompt.user_text == "dense" and prompt.options["num_ctx"] == 8192 else Reply.of("Ok")
+        return (
+            Reply([refusal])
+            if prompt.user_text == "dense" and prompt.options["num_ctx"] == 8192
+            else Reply.of("Ok")
+        )
 
     models = [Model("large", context_length=40960, load_time=2.5)]
-    with StubServer(models=models, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+    with (
+        StubServer(models=models, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
         api = server.api()
         session_id = api.create_session("large")["session_id"]
         api.send_message(session_id, "Hi")
@@ -70,7 +77,9 @@ def test_slow_loaded_model_emits_processing_status(tmp_path: Path) -> None:
     gate = Gate()
     replies = {"wait": Reply([gate, Text("At last.")])}
     with (
-        StubServer(speed=0, models=[QUICK], resolve=lambda prompt: replies.get(prompt.user_text)) as stub,
+        StubServer(
+            speed=0, models=[QUICK], resolve=lambda prompt: replies.get(prompt.user_text)
+        ) as stub,
         RunningServer(tmp_path, stub.url) as server,
     ):
         api = server.api()
@@ -90,7 +99,11 @@ def test_request_waiting_for_unload_emits_queued_status(tmp_path: Path) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
-        return Reply([Text("Well, "), gate, Text("yes.")]) if prompt.user_text == "hold" else Reply.of("Fine.")
+        return (
+            Reply([Text("Well, "), gate, Text("yes.")])
+            if prompt.user_text == "hold"
+            else Reply.of("Fine.")
+        )
 
     machine = Machine(max_loaded_models=1)
     models = [QUICK, Model("other", capabilities=("completion",))]
@@ -123,7 +136,9 @@ def test_disconnect_during_load_cancels_request(tmp_path: Path) -> None:
         session_id = api.create_session("slow")["session_id"]
         with api.open_stream(session_id, "Hi") as events:
             assert next(events).type == "status"
-        stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_))
+        stub.wait_for(
+            lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_)
+        )
         assert [message["role"] for message in api.messages(session_id)] == ["user"]
 
 
@@ -135,7 +150,9 @@ def test_stop_during_load_takes_effect_at_once(tmp_path: Path, stream: bool) -> 
     ):
         api, other = server.api(), server.api()
         session_id = api.create_session("slow")["session_id"]
-        asking = threading.Thread(target=lambda: (api.stream_message if stream else api.send_message)(session_id, "Hi"))
+        asking = threading.Thread(
+            target=lambda: (api.stream_message if stream else api.send_message)(session_id, "Hi")
+        )
         asking.start()
         stub.wait_for(lambda all_: any(e.path == "/api/chat" for e in all_))
         assert other.ok(other.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"

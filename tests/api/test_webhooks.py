@@ -97,13 +97,19 @@ def own_stub() -> Iterator[StubServer]:
         yield stub
 
 
-def test_ended_and_waiting_runs_are_reported(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+def test_ended_and_waiting_runs_are_reported(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver
+) -> None:
     write_tools(tmp_path, TOOL)
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+    with RunningServer(
+        tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False
+    ) as server:
         api = server.client
         session_id = api.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
         path = f"/chat/{session_id}"
-        api.ok(api.http.post(path, json={"message": instruct(calls("one")), "background": True}), 202)
+        api.ok(
+            api.http.post(path, json={"message": instruct(calls("one")), "background": True}), 202
+        )
         (waits,) = receiver.wait(1)
         run_id = api.ok(api.http.get(f"{path}/run"))["run_id"]
         assert waits["type"] == "run.waiting_for_approval"
@@ -115,15 +121,25 @@ def test_ended_and_waiting_runs_are_reported(tmp_path: Path, own_stub: StubServe
         assert receiver.wait(2)[1]["data"] == {"session_id": session_id, "run_id": run_id}
         assert api.http.post(path, json={"message": "fail"}).status_code == 502
         assert receiver.wait(3)[2]["type"] == "run.failed"
-        assert {frozenset(event) for event in receiver.wait(3)} == {frozenset({"type", "timestamp", "data"})}
-        assert {frozenset(event["data"]) for event in receiver.wait(3)} == {frozenset({"session_id", "run_id"})}
+        assert {frozenset(event) for event in receiver.wait(3)} == {
+            frozenset({"type", "timestamp", "data"})
+        }
+        assert {frozenset(event["data"]) for event in receiver.wait(3)} == {
+            frozenset({"session_id", "run_id"})
+        }
 
 
-def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+def test_stopped_run_is_not_reported(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver
+) -> None:
+    with RunningServer(
+        tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False
+    ) as server:
         api = server.client
         session_id = api.create_session("mochi")["session_id"]
-        api.ok(api.http.post(f"/chat/{session_id}", json={"message": "hold", "background": True}), 202)
+        api.ok(
+            api.http.post(f"/chat/{session_id}", json={"message": "hold", "background": True}), 202
+        )
         api.ok(api.http.post(f"/chat/{session_id}/stop"))
         api.send_message(session_id, "Hi")
         assert [event["type"] for event in receiver.wait(1)] == ["run.completed"]
@@ -131,7 +147,9 @@ def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, recei
         assert receiver.wait(1)[0]["data"]["run_id"] == run_id
 
 
-def test_refused_webhook_is_repeated_with_its_id(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+def test_refused_webhook_is_repeated_with_its_id(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver
+) -> None:
     receiver.statuses = [500, 302]
     settings = {**receiver.settings, "summarization_enabled": False}
     with RunningServer(tmp_path, own_stub.url, SHORT_PAUSES, **settings) as server:
@@ -143,9 +161,13 @@ def test_refused_webhook_is_repeated_with_its_id(tmp_path: Path, own_stub: StubS
     assert len(receiver.received) == 3  # the redirect was not followed
 
 
-def test_webhook_is_sent_after_a_restart(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+def test_webhook_is_sent_after_a_restart(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver
+) -> None:
     receiver.answering.clear()
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+    with RunningServer(
+        tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False
+    ) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         server.client.send_message(session_id, "Hi")
         receiver.wait(1)
@@ -153,7 +175,9 @@ def test_webhook_is_sent_after_a_restart(tmp_path: Path, own_stub: StubServer, r
     with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False):
         first, second = receiver.wait(2)
         assert first == second
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+    with RunningServer(
+        tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False
+    ) as server:
         server.client.send_message(session_id, "Hi")
         assert len(receiver.wait(3)) == 3
 
@@ -176,8 +200,12 @@ def test_pauses_double_for_more_than_an_hour(receiver: Receiver) -> None:
     assert sum(pauses) >= 3600
 
 
-async def test_old_webhook_is_kept_if_the_server_stops_before_the_answer(receiver: Receiver) -> None:
-    body = orjson.dumps({"type": "run.completed", "timestamp": as_text(as_datetime(time.time() - 7200)), "data": {}})
+async def test_old_webhook_is_kept_if_the_server_stops_before_the_answer(
+    receiver: Receiver,
+) -> None:
+    body = orjson.dumps(
+        {"type": "run.completed", "timestamp": as_text(as_datetime(time.time() - 7200)), "data": {}}
+    )
     notice = Notice("msg_1", "0", body.decode())
     outbox = outbox_of(notice)
     receiver.answering.clear()
@@ -235,7 +263,9 @@ class ListedOutbox(WebhookOutbox):
 
 @cases("webhook_id", ["msg_1\r\nhost: x", ""])
 async def test_damaged_row_of_a_webhook_is_removed(receiver: Receiver, webhook_id: str) -> None:
-    outbox = ListedOutbox(Notice(webhook_id, "0", "{}"), Notice("msg_2", "1", '{"type":"run.completed"}'))
+    outbox = ListedOutbox(
+        Notice(webhook_id, "0", "{}"), Notice("msg_2", "1", '{"type":"run.completed"}')
+    )
     service = WebhookService(outbox, receiver.url, SECRET)
     service.open()
     with anyio.fail_after(60):
@@ -267,7 +297,9 @@ def test_settings_do_not_print_the_secret() -> None:
 def test_missing_secret_stops_the_start_with_one_sentence(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mochi_server", "--data-dir", str(tmp_path)]
     environment = {"MOCHI_WEBHOOK_URL": "https://example.com/hook", "PATH": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode != 0
     assert len(done.stderr.strip().splitlines()) == 1
     assert "MOCHI_WEBHOOK_SECRET" in done.stderr

@@ -43,15 +43,21 @@ ASKED = "tool_call_confirmation_required"
 
 @pytest.fixture(scope="module", params=["files", pytest.param("postgres", marks=pytest.mark.slow)])
 def shared_server(
-    request: pytest.FixtureRequest, shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    shared_stub: StubServer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunningServer]:
     data_dir, settings = tmp_path_factory.mktemp("withdrawn"), {}
     write_tools(data_dir, TOOLS)
     write_agent(data_dir)
     with ExitStack() as stack:
         if request.param == "postgres":
-            settings["store_url"] = stack.enter_context(postgres.fresh_schema(postgres.shared_instance().url()))
-        yield stack.enter_context(RunningServer(data_dir, shared_stub.url, summarization_enabled=False, **settings))
+            settings["store_url"] = stack.enter_context(
+                postgres.fresh_schema(postgres.shared_instance().url())
+            )
+        yield stack.enter_context(
+            RunningServer(data_dir, shared_stub.url, summarization_enabled=False, **settings)
+        )
 
 
 class Turn:
@@ -78,7 +84,9 @@ class Turn:
         return list(self._events)
 
 
-def run_turn(api: Api, *plan: dict[str, Any], check: Callable[[Turn], None], policy: str = "always_confirm") -> str:
+def run_turn(
+    api: Api, *plan: dict[str, Any], check: Callable[[Turn], None], policy: str = "always_confirm"
+) -> str:
     """Run a turn with these calls and return its session id."""
     settings = {"tools": TOOL_NAMES, "execution_policy": policy}
     session_id: str = api.create_session("mochi", tool_settings=settings)["session_id"]
@@ -112,15 +120,24 @@ def test_withdrawn_approval_is_not_used_again(api: Api) -> None:
 def test_changed_policy_applies_to_the_next_call(api: Api, server: RunningServer) -> None:
     settings = {"tools": TOOL_NAMES, "execution_policy": "never_confirm"}
     session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
-    with api.open_stream(session_id, instruct(calls("pause"), calls("first"), calls("second"))) as events:
+    with api.open_stream(
+        session_id, instruct(calls("pause"), calls("first"), calls("second"))
+    ) as events:
         turn = Turn(api, session_id, events)
-        assert next(event for event in events if event.type == "tool_call").data["tool_name"] == "pause"
+        assert (
+            next(event for event in events if event.type == "tool_call").data["tool_name"]
+            == "pause"
+        )
         turn.patch(execution_policy="always_confirm")
         (Path(server.settings.data_dir) / "tools" / "go").touch()
         waiting = turn.wait_for_approval_request()
         turn.patch(execution_policy="never_confirm")
         turn.approve(waiting)
-        assert [event.data["tool_name"] for event in turn.remaining_events() if event.type == "tool_call"] == ["second"]
+        assert [
+            event.data["tool_name"]
+            for event in turn.remaining_events()
+            if event.type == "tool_call"
+        ] == ["second"]
     assert turn.tool_names == ["first"]
 
 
@@ -131,7 +148,9 @@ def test_removed_tool_is_refused_in_the_same_turn(api: Api) -> None:
         waiting = turn.wait_for_approval_request()
         turn.patch(tools=["first"])
         turn.approve(waiting)
-        results.extend(event.data for event in turn.remaining_events() if event.type == "tool_result")
+        results.extend(
+            event.data for event in turn.remaining_events() if event.type == "tool_result"
+        )
 
     run_turn(api, calls("first"), calls("second"), check=check)
 
@@ -148,7 +167,9 @@ def test_tool_removed_while_its_call_waits_does_not_run(api: Api) -> None:
         waiting = turn.wait_for_approval_request()
         turn.patch(tools=["second"])
         turn.approve(waiting, remember="session")
-        results.extend(event.data for event in turn.remaining_events() if event.type == "tool_result")
+        results.extend(
+            event.data for event in turn.remaining_events() if event.type == "tool_result"
+        )
 
     session_id = run_turn(api, calls("first"), check=check)
 
@@ -179,7 +200,11 @@ def test_agent_disabled_during_a_turn_does_not_run(api: Api) -> None:
     with api.open_stream(session_id, nested(calls("first"), delegate(calls("look")))) as events:
         turn = Turn(api, session_id, events)
         waiting = turn.wait_for_approval_request()
-        api.ok(api.http.patch(f"/sessions/{session_id}", json={"agent_settings": {"enabled_agents": []}}))
+        api.ok(
+            api.http.patch(
+                f"/sessions/{session_id}", json={"agent_settings": {"enabled_agents": []}}
+            )
+        )
         turn.approve(waiting)
         ended = [event.data for event in turn.remaining_events() if event.type == "agent_complete"]
     assert [(data["success"], data["error_code"], data["agent_session_id"]) for data in ended] == [

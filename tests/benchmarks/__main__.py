@@ -85,16 +85,26 @@ def _profile(measure: Measure, work: Any) -> profiling.Profile:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("--only", action="append", choices=MEASURES, help="measure only this; may be repeated")
-    parser.add_argument("--rounds", type=int, default=2, help="figures are medians of so many rounds (default: 2)")
+    parser.add_argument(
+        "--only", action="append", choices=MEASURES, help="measure only this; may be repeated"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="figures are medians of so many rounds (default: 2)"
+    )
     parser.add_argument(
         "--peer",
         action=argparse.BooleanOptionalAction,
         default=True,
         help=f"measure {peer.PEER.name} as well, which is installed into the user's cache",
     )
-    parser.add_argument("--profile", action="store_true", help="then take a round more, and tell where the time goes")
-    parser.add_argument("--save", type=Path, metavar="PATH", default=_SAVED, help=f"JSON (default: {_SAVED})")
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="then take a round more, and tell where the time goes",
+    )
+    parser.add_argument(
+        "--save", type=Path, metavar="PATH", default=_SAVED, help=f"JSON (default: {_SAVED})"
+    )
     for name, measure in MEASURES.items():
         workload.add_arguments(parser, name, measure.Workload)
     return parser

@@ -1,8 +1,9 @@
-"""Measurement of rows and time per turn in PostgreSQL, by session length: `uv run python -m tests.benchmarks.database`.
+"""Measurement of rows and time per turn in PostgreSQL, by session length: `uv run python -m
+tests.benchmarks.database`.
 
-A turn locks the session, loads it, appends the question, writes checkpoints, appends the answer and releases the lock.
-Rows are those that PostgreSQL counts as read and written. One figure is of a process that has the session in its cache,
-the other of a process that does not.
+A turn locks the session, loads it, appends the question, writes checkpoints, appends the answer and
+releases the lock. Rows are those that PostgreSQL counts as read and written. One figure is of a
+process that has the session in its cache, the other of a process that does not.
 """
 
 import asyncio
@@ -25,8 +26,8 @@ LENGTHS = (10, 1_000, 100_000)
 _TURNS = 10
 _CHARACTERS = 200
 _COUNTED = (
-    "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0), "
-    "coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_stat_user_tables WHERE schemaname = current_schema()"
+    "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0), coalesce(sum(n_tup_ins "
+    "+ n_tup_upd + n_tup_del), 0) FROM pg_stat_user_tables WHERE schemaname = current_schema()"
 )
 
 
@@ -62,7 +63,9 @@ async def _stored(url: str, length: int) -> str:
     await stores.open()
     try:
         session = ChatSession.create(SessionCreationOptions("mochi"))
-        session.messages = [_answer() if number % 2 else user_message("x" * _CHARACTERS) for number in range(length)]
+        session.messages = [
+            _answer() if number % 2 else user_message("x" * _CHARACTERS) for number in range(length)
+        ]
         return (await stores.chats.put(session)).session_id
     finally:
         await stores.aclose()
@@ -70,7 +73,13 @@ async def _stored(url: str, length: int) -> str:
 
 def _answer() -> Message:
     content = "x" * _CHARACTERS
-    return {"role": "assistant", "content": content, "model": "mochi", "message_id": new_id(), "timestamp": now()}
+    return {
+        "role": "assistant",
+        "content": content,
+        "model": "mochi",
+        "message_id": new_id(),
+        "timestamp": now(),
+    }
 
 
 async def _cost(url: str, stores: PostgresStores, session_id: str) -> Cost:
@@ -82,7 +91,9 @@ async def _cost(url: str, stores: PostgresStores, session_id: str) -> Cost:
         await stores.chats.write(session_id, Change([_answer()], ends_turn=True))
     took = time.perf_counter() - began
     await asyncio.sleep(1.1)  # as often as a connection reports its counters
-    await asyncio.gather(*(stores.check() for _ in range(2 * CONNECTIONS)))  # each connection reports its own rows
+    await asyncio.gather(
+        *(stores.check() for _ in range(2 * CONNECTIONS))
+    )  # each connection reports its own rows
     read, written = (after - earlier for after, earlier in zip(_counted(url), before, strict=True))
     return Cost(read, written, took * 1000)
 
@@ -104,8 +115,13 @@ def main() -> None:
         _write("| messages | | rows read | rows written | ms |\n| --- | --- | --- | --- | --- |")
         for length in LENGTHS:
             with postgres.fresh_schema(postgres.shared_instance().url()) as url:
-                for kind, cost in zip(("first", "later"), asyncio.run(turn_costs(url, length)), strict=True):
-                    _write(f"| {length:,} | {kind} | {cost.read:.0f} | {cost.written:.0f} | {cost.milliseconds:.1f} |")
+                for kind, cost in zip(
+                    ("first", "later"), asyncio.run(turn_costs(url, length)), strict=True
+                ):
+                    _write(
+                        f"| {length:,} | {kind} | {cost.read:.0f} | {cost.written:.0f} | "
+                        f"{cost.milliseconds:.1f} |"
+                    )
     finally:
         postgres.end_run()
 

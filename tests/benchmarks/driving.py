@@ -21,7 +21,10 @@ _PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True)
 class Load:
-    """Streams of a model; see `Job` for the fields. `repeats` is how often the load runs in each round."""
+    """Streams of a model; see `Job` for the fields.
+
+    `repeats` is how often the load runs in each round.
+    """
 
     model: str
     count: int
@@ -61,7 +64,9 @@ def running_job(job: Job) -> Iterator[None]:
     with TemporaryFile("w+") as file:
         json.dump(asdict(job), file)
         file.seek(0)
-        with subprocess.Popen(python("tests.benchmarks.load"), stdin=file, stdout=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            python("tests.benchmarks.load"), stdin=file, stdout=subprocess.DEVNULL
+        ) as process:
             yield
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, process.args)
@@ -84,7 +89,9 @@ def compare(
     results: dict[Relay, Results] = {relay: defaultdict(list) for relay in relays}
     with ExitStack() as stack:
         stack.enter_context(cores(ours))
-        upstream = stack.enter_context(running(python("tests.benchmarks.upstream", *sorted(models))))
+        upstream = stack.enter_context(
+            running(python("tests.benchmarks.upstream", *sorted(models)))
+        )
         with cores(theirs):
             servers = {relay: stack.enter_context(relay.running(upstream)) for relay in relays}
         for relay, server in servers.items():  # so that the first run is not measured
@@ -93,5 +100,7 @@ def compare(
             turn = number % len(relays)
             for relay in [*relays[turn:], *relays[:turn]]:
                 for name, load in loads.items():
-                    results[relay][name] += [load.on(relay, servers[relay]) for _ in range(load.repeats)]
+                    results[relay][name] += [
+                        load.on(relay, servers[relay]) for _ in range(load.repeats)
+                    ]
     return results

@@ -1,4 +1,5 @@
-"""Load generator in a separate process: opens streams, counts their events and reads the server's CPU clock.
+"""Load generator in a separate process: opens streams, counts their events and reads the server's
+CPU clock.
 
 Reads a `Job` as JSON from standard input and prints a `Result` as JSON.
 """
@@ -29,8 +30,8 @@ _GOLDEN = (5**0.5 - 1) / 2
 class Job:
     """Streams to open: one after another, or with `spread` all begun within that many seconds.
 
-    `window` is the steady part of a spread load, in seconds from its beginning. Streams that have not ended after
-    `cut_after` seconds are closed and count as far as they came.
+    `window` is the steady part of a spread load, in seconds from its beginning. Streams that have
+    not ended after `cut_after` seconds are closed and count as far as they came.
     """
 
     pid: int
@@ -44,7 +45,10 @@ class Job:
 
 @dataclass
 class Outcome:
-    """Outcome of a stream. Times are milliseconds from the request, or None if the stream did not get so far."""
+    """Outcome of a stream.
+
+    Times are milliseconds from the request, or None if the stream did not get so far.
+    """
 
     began: float
     """Seconds from the beginning of the load to the request."""
@@ -70,7 +74,9 @@ class Result:
     steady_cpu_seconds: float
     streams: list[Outcome]
     late_ms: list[float]
-    """Percentiles 1 to 99 of the delay from the upstream's write to the read here; empty for bursts."""
+    """Percentiles 1 to 99 of the delay from the upstream's write to the read here; empty for
+    bursts.
+    """
 
     @property
     def first_ms(self) -> list[float]:
@@ -154,11 +160,15 @@ async def perform(job: Job) -> Result:
     else:
         offsets = [job.spread * (i * _GOLDEN % 1) for i in range(len(job.requests))]
         pairs = zip(job.requests, offsets, strict=True)
-        streams = asyncio.gather(*(_stream(job, request, arrivals, offset) for request, offset in pairs))
+        streams = asyncio.gather(
+            *(_stream(job, request, arrivals, offset) for request, offset in pairs)
+        )
         steady, _ = await asyncio.gather(_steady(job.window, clock, arrivals), streams)
     took, used = time.monotonic() - begun, clock.seconds() - cpu
     late = statistics.quantiles(arrivals.late, n=100) if len(arrivals.late) > 1 else []
-    return Result(begun, arrivals.events, took, used, *steady, arrivals.streams, [ns / 1e6 for ns in late])
+    return Result(
+        begun, arrivals.events, took, used, *steady, arrivals.streams, [ns / 1e6 for ns in late]
+    )
 
 
 async def _stream(job: Job, request: tuple[str, str], arrivals: Arrivals, offset: float) -> None:
@@ -166,7 +176,9 @@ async def _stream(job: Job, request: tuple[str, str], arrivals: Arrivals, offset
     path, body = map(str.encode, request)
     loop = asyncio.get_running_loop()
     raw = _REQUEST % (path, len(body), body)
-    transport, stream = await loop.create_connection(lambda: Stream(raw, arrivals), "127.0.0.1", job.port)
+    transport, stream = await loop.create_connection(
+        lambda: Stream(raw, arrivals), "127.0.0.1", job.port
+    )
     left = job.cut_after - (time.monotonic_ns() - arrivals.begun) / 1e9
     try:
         await asyncio.wait_for(stream.ended, max(left, 0))
@@ -176,7 +188,9 @@ async def _stream(job: Job, request: tuple[str, str], arrivals: Arrivals, offset
         transport.close()
 
 
-async def _steady(window: tuple[float, float], clock: CpuClock, arrivals: Arrivals) -> tuple[int, float, float]:
+async def _steady(
+    window: tuple[float, float], clock: CpuClock, arrivals: Arrivals
+) -> tuple[int, float, float]:
     """Return events, seconds and CPU seconds of the time in which all streams run."""
     await asyncio.sleep(window[0])
     begun, cpu, events = time.monotonic(), clock.seconds(), arrivals.events

@@ -1,6 +1,9 @@
-"""Generator of ``docs/performance.md``. Run ``uv run python -m tests.benchmarks.page``; a test compares the page.
+"""Generator of ``docs/performance.md``.
 
-The saved run is ``docs/performance.json``. The reasons for missed aims are written by hand in ``reasons.yaml``.
+Run ``uv run python -m tests.benchmarks.page``; a test compares the page.
+
+The saved run is ``docs/performance.json``. The reasons for missed aims are written by hand in
+``reasons.yaml``.
 """
 
 import json
@@ -53,9 +56,16 @@ _NO_REASON = "The reason is not known yet."
 
 def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
     measures = {name: saved["measures"][name] for name in MEASURES if name in saved["measures"]}
-    machine = "; ".join(f"{name}: {value}" for name, value in saved["machine"].items() if name != "CPU clock")
-    sections = ("\n".join(_section(name, measure, reasons.get(name) or {})) for name, measure in measures.items())
-    text = "\n".join([_HEAD, fill(f"Machine: {machine}.", 120) + "\n", *_overview(measures), *sections])
+    machine = "; ".join(
+        f"{name}: {value}" for name, value in saved["machine"].items() if name != "CPU clock"
+    )
+    sections = (
+        "\n".join(_section(name, measure, reasons.get(name) or {}))
+        for name, measure in measures.items()
+    )
+    text = "\n".join(
+        [_HEAD, fill(f"Machine: {machine}.", 120) + "\n", *_overview(measures), *sections]
+    )
     return text.rstrip() + "\n"
 
 
@@ -77,7 +87,9 @@ def _overview(measures: Mapping[str, Saved]) -> list[str]:
 
 
 def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield the title, the first two paragraphs about the measurement, its table if it has one, and missed aims."""
+    """Yield the title, the first two paragraphs about the measurement, its table if it has one, and
+    missed aims.
+    """
     what, how = str(MEASURES[name].__doc__).strip().split("\n\n")[:2]
     yield from (f"## {MEASURES[name].TITLE}", "", fill(f"{what} {how}", 120), "")
     if getattr(MEASURES[name], "SHOWS_ROWS", False):
@@ -103,7 +115,11 @@ def _head_and_lines(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 def _table(head: Sequence[str], lines: Any) -> list[str]:
     rule = "|---" * len(head) + "|"
-    return [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(map(str, line))} |" for line in lines)]
+    return [
+        f"| {' | '.join(head)} |",
+        rule,
+        *(f"| {' | '.join(map(str, line))} |" for line in lines),
+    ]
 
 
 def main() -> None:

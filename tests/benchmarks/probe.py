@@ -1,7 +1,7 @@
 """Short requests during a load, from a separate process, until its standard input closes.
 
-Arguments are a port, a pause in seconds and paths. Prints JSON: for each response the time of the request on the
-monotonic clock and its duration in milliseconds.
+Arguments are a port, a pause in seconds and paths. Prints JSON: for each response the time of the
+request on the monotonic clock and its duration in milliseconds.
 """
 
 import json

@@ -59,7 +59,9 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def running(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+def running(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """Start a server that prints its address when it is ready. End it when the context closes."""
     with _child(command, environment, subprocess.PIPE) as process:
         yield Server(process.pid, _port(process))
@@ -69,7 +71,10 @@ def running(command: Sequence[str], environment: Mapping[str, str] | None = None
 def serving(
     command: Sequence[str], port: int, path: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """Start a server that is ready when it answers a path with 200. End it when the context closes."""
+    """Start a server that is ready when it answers a path with 200.
+
+    End it when the context closes.
+    """
     with _child(command, environment, subprocess.DEVNULL) as process:
         server, deadline = Server(process.pid, port), time.monotonic() + READY_SECONDS
         while not _answers(server, path):
@@ -148,7 +153,9 @@ def _port(process: "subprocess.Popen[bytes]") -> int:
         selector.register(process.stdout, selectors.EVENT_READ)
         deadline = time.monotonic() + READY_SECONDS
         while not (address := _ADDRESS.search(printed)):
-            if not selector.select(deadline - time.monotonic()) or not (more := os.read(process.stdout.fileno(), 4096)):
+            if not selector.select(deadline - time.monotonic()) or not (
+                more := os.read(process.stdout.fileno(), 4096)
+            ):
                 raise RuntimeError(f"{process.args!r} did not become ready; it printed {printed!r}")
             printed += more
     return int(address[1])

@@ -1,8 +1,9 @@
 """CPU profile of a server by py-spy, which samples its process from outside.
 
-uv downloads py-spy when it is needed; it is not a dependency of this project. Only samples of threads that hold the
-interpreter lock count, each for its innermost Python function. C functions count for their caller: the event loop
-includes polling and reading of sockets, and sending code includes writing.
+uv downloads py-spy when it is needed; it is not a dependency of this project. Only samples of
+threads that hold the interpreter lock count, each for its innermost Python function. C functions
+count for their caller: the event loop includes polling and reading of sockets, and sending code
+includes writing.
 """
 
 import re
@@ -39,7 +40,11 @@ def profiling(into: Profile) -> Iterator[None]:
             yield
         finally:
             _folders.pop()
-        into.update(shares_of(line for file in Path(name).iterdir() for line in file.read_text().splitlines()))
+        into.update(
+            shares_of(
+                line for file in Path(name).iterdir() for line in file.read_text().splitlines()
+            )
+        )
 
 
 @contextmanager
@@ -49,9 +54,22 @@ def profiled(server: Server) -> Iterator[None]:
         yield
         return
     file = _folders[-1] / str(server.pid)
-    options = ["--gil", "--rate", str(_RATE), "--format", "raw", "--output", str(file), "--pid", str(server.pid)]
+    options = [
+        "--gil",
+        "--rate",
+        str(_RATE),
+        "--format",
+        "raw",
+        "--output",
+        str(file),
+        "--pid",
+        str(server.pid),
+    ]
     with subprocess.Popen(
-        [*_PY_SPY, "record", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        [*_PY_SPY, "record", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     ) as process:
         try:
             yield
@@ -62,13 +80,18 @@ def profiled(server: Server) -> Iterator[None]:
 def available() -> bool:
     """Return whether py-spy can run here."""
     try:
-        return subprocess.run([*_PY_SPY, "--version"], capture_output=True, check=False).returncode == 0
+        return (
+            subprocess.run([*_PY_SPY, "--version"], capture_output=True, check=False).returncode
+            == 0
+        )
     except OSError:
         return False
 
 
 def shares_of(lines: Iterator[str]) -> Profile:
-    """Return the shares of stacks in py-spy's format: frames from the outermost to the innermost, and their count."""
+    """Return the shares of stacks in py-spy's format: frames from the outermost to the innermost,
+    and their count.
+    """
     rooms, functions = Counter[str](), Counter[str]()
     for line in lines:
         stack, _, count = line.rpartition(" ")
@@ -85,7 +108,11 @@ def package_of(file: str) -> str:
     first, *rest = file.split("/")
     if first == "mochi_server":
         return f"{first}.{rest[0].removesuffix('.py')}" if rest else first
-    return "Python's own" if first.removesuffix(".py") in sys.stdlib_module_names or "<" in first else first
+    return (
+        "Python's own"
+        if first.removesuffix(".py") in sys.stdlib_module_names or "<" in first
+        else first
+    )
 
 
 def _shares(counted: Counter[str]) -> dict[str, float]:

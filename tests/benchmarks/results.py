@@ -34,7 +34,10 @@ def to_json(findings: Findings, workload: dict[str, float], profile: Profile) ->
 
 def from_json(measure: Saved) -> Findings:
     names = {field.name for field in fields(Aim)}
-    aims = [Aim(**{name: value for name, value in aim.items() if name in names}) for aim in measure["aims"]]
+    aims = [
+        Aim(**{name: value for name, value in aim.items() if name in names})
+        for aim in measure["aims"]
+    ]
     return Findings(measure["rows"], aims)
 
 

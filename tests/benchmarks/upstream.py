@@ -1,8 +1,11 @@
-"""Upstream with Ollama's API that sends prepared bytes. The model name sets the pace: `paced:50x250+100`, `burst:5000`.
+"""Upstream with Ollama's API that sends prepared bytes.
 
-`paced:RATExCOUNT+DELAY` sends COUNT lines at RATE per second, each at an absolute time. The first follows after DELAY
-milliseconds, or at once without it. `burst:COUNT` sends all lines at once. The text of a paced line is the time of
-sending: `@` and nanoseconds of the monotonic clock. Prompts are not parsed and fit into every model.
+The model name sets the pace: `paced:50x250+100`, `burst:5000`.
+
+`paced:RATExCOUNT+DELAY` sends COUNT lines at RATE per second, each at an absolute time. The first
+follows after DELAY milliseconds, or at once without it. `burst:COUNT` sends all lines at once. The
+text of a paced line is the time of sending: `@` and nanoseconds of the monotonic clock. Prompts are
+not parsed and fit into every model.
 """
 
 import asyncio
@@ -23,7 +26,9 @@ _CONTEXT = 2**24
 _MODEL = re.compile(rb'"model":\s*"([^"]*)"')
 _WINDOW = re.compile(rb'"num_ctx":\s*(\d+)')
 _WHOLE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n\r\n%s"
-_STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+_STREAM = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
 _LINE = (
     b'{"model":"%s","created_at":"2026-01-01T00:00:00.123456789Z",'
     b'"message":{"role":"assistant","content":"%s"},"done":false}\n'
@@ -73,7 +78,9 @@ class Connection(asyncio.Protocol):
         answers = {
             b"/api/version": {"version": "0.33.3"},
             b"/api/tags": {"models": [*map(_tag, self._models)]},
-            b"/api/ps": {"models": [{"name": name, "context_length": n} for name, n in self._loaded.items()]},
+            b"/api/ps": {
+                "models": [{"name": name, "context_length": n} for name, n in self._loaded.items()]
+            },
         }
         body = json.dumps(answers.get(self._path, _details())).encode()
         return self._transport.write(_WHOLE % (len(body), body))
@@ -110,9 +117,20 @@ def _model(body: bytes) -> str:
 
 
 def _tag(model: str) -> dict[str, object]:
-    details = {"format": "gguf", "family": "bytes", "parameter_size": "1B", "quantization_level": "Q4_0"}
+    details = {
+        "format": "gguf",
+        "family": "bytes",
+        "parameter_size": "1B",
+        "quantization_level": "Q4_0",
+    }
     known = {"context_length": _CONTEXT, "embedding_length": 64}
-    return {"name": model, "model": model, "size": 1, "digest": model, "details": details | known} | _capable()
+    return {
+        "name": model,
+        "model": model,
+        "size": 1,
+        "digest": model,
+        "details": details | known,
+    } | _capable()
 
 
 def _details() -> dict[str, object]:

@@ -14,11 +14,16 @@ def add_arguments(parser: ArgumentParser, measure: str, workload: type[Any]) -> 
     """Add an option `--<measure>-<field>` for each field."""
     for one in fields(workload):
         text = f"{one.metadata['text']} (default: {one.default})"
-        parser.add_argument(_option(measure, one.name), type=type(one.default), default=one.default, help=text)
+        parser.add_argument(
+            _option(measure, one.name), type=type(one.default), default=one.default, help=text
+        )
 
 
 def read(arguments: Namespace, measure: str, workload: type[Any]) -> Any:
-    names = {one.name: _option(measure, one.name).lstrip("-").replace("-", "_") for one in fields(workload)}
+    names = {
+        one.name: _option(measure, one.name).lstrip("-").replace("-", "_")
+        for one in fields(workload)
+    }
     return workload(**{name: getattr(arguments, option) for name, option in names.items()})
 
 

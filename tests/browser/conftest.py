@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
-"""The program without windows, whose pages start with a fifth of the CPU time, or the whole browser."""
+"""The program without windows, whose pages start with a fifth of the CPU time, or the whole
+browser.
+"""
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 FLAGS = [
     "--no-sandbox",
@@ -42,7 +44,9 @@ class QuietFiles(SimpleHTTPRequestHandler):
 @contextmanager
 def serving_files(directory: Path) -> Iterator[str]:
     """Serve a directory, and yield the origin of its pages."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietFiles, directory=str(directory))) as files:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(QuietFiles, directory=str(directory))
+    ) as files:
         thread = threading.Thread(target=files.serve_forever, daemon=True)
         thread.start()
         yield f"http://localhost:{files.server_port}"
@@ -116,5 +120,9 @@ def page(context: "BrowserContext", server: RunningServer, origin: str) -> "Iter
     expect(page.locator("#model option")).to_have_count(3)
     yield page
     assert not problems
-    foreign = [url for url in requested if not url.startswith(("http://127.0.0.1:", origin, "data:", "blob:"))]
+    foreign = [
+        url
+        for url in requested
+        if not url.startswith(("http://127.0.0.1:", origin, "data:", "blob:"))
+    ]
     assert not foreign

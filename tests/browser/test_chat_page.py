@@ -5,13 +5,22 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`"
+)
 
 from playwright.sync_api import BrowserContext, Page, Request, Route, expect
 
 from mochi_stub import StubServer
 from tests.browser.scene import WHY, Scene
-from tests.browser.steps import IMAGES, answers, asked_for_dice, enable_agents, send_message, wait_for_answer
+from tests.browser.steps import (
+    IMAGES,
+    answers,
+    asked_for_dice,
+    enable_agents,
+    send_message,
+    wait_for_answer,
+)
 from tests.support.balancer import Balancer
 from tests.support.cluster import Member
 from tests.support.instructions import instruct, words
@@ -89,7 +98,14 @@ def test_agent_card_shows_its_plan_calls_and_report(page: Page) -> None:
     page.get_by_role("button", name="Approve").click()
     wait_for_answer(page)
     card = page.locator(".card.agent")
-    for text in ("Agent librarian", "Choose three books", "note(text=", "Noted.", "I have noted", "done"):
+    for text in (
+        "Agent librarian",
+        "Choose three books",
+        "note(text=",
+        "Noted.",
+        "I have noted",
+        "done",
+    ):
         expect(card).to_contain_text(text)
     assert answers(page) == ["The librarian has put three books by Le Guin on your list."]
 
@@ -164,7 +180,9 @@ def test_approval_outlives_a_killed_server(
             restarted.kill()
 
 
-def test_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningServer, origin: str) -> None:
+def test_lost_connection_is_resumed(
+    page: Page, scene: Scene, server: RunningServer, origin: str
+) -> None:
     with CuttingRelay(server.url) as relay:
         page.goto(f"{origin}/chat.html?server={relay.url}")
         expect(page.locator("#model option")).to_have_count(3)
@@ -178,7 +196,9 @@ def test_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningSer
         page.goto("about:blank")
 
 
-def test_page_connects_again_after_a_long_outage(page: Page, scene: Scene, server: RunningServer, origin: str) -> None:
+def test_page_connects_again_after_a_long_outage(
+    page: Page, scene: Scene, server: RunningServer, origin: str
+) -> None:
     refused: list[Request] = []
     with CuttingRelay(server.url) as relay:
         page.clock.install()
@@ -230,8 +250,12 @@ def test_three_models_are_compared(page: Page) -> None:
     page.screenshot(path=IMAGES / "compare.png")
 
 
-def test_test_mode_serves_the_page_as_well(context: BrowserContext, origin: str, tmp_path: Path) -> None:
-    command = Command("mochi_server", "--test-mode", "--port", "0", "--stub-speed", "0", cwd=tmp_path)
+def test_test_mode_serves_the_page_as_well(
+    context: BrowserContext, origin: str, tmp_path: Path
+) -> None:
+    command = Command(
+        "mochi_server", "--test-mode", "--port", "0", "--stub-speed", "0", cwd=tmp_path
+    )
     with command as server, server.api() as api:
         page = context.new_page()
         page.goto(f"{origin}/chat.html?server={str(api.http.base_url).partition('/api')[0]}")

@@ -4,7 +4,9 @@ from typing import Literal
 
 import pytest
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`"
+)
 
 from playwright.sync_api import BrowserContext, Page, expect
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`"
+)
 
 from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
@@ -70,7 +72,9 @@ def test_conversations_are_searched_renamed_and_deleted(page: Page, server: Runn
 
 
 def test_title_is_a_short_beginning_of_the_first_message(page: Page) -> None:
-    page.get_by_label("Message").fill(f"Please write a program {'that counts words ' * 5}\n\nIt is for Python.")
+    page.get_by_label("Message").fill(
+        f"Please write a program {'that counts words ' * 5}\n\nIt is for Python."
+    )
     page.keyboard.press("Enter")
     heading = page.get_by_role("heading", level=1)
     expect(heading).to_have_text(re.compile(r"^Please write a program that counts words .*\.\.\.$"))
@@ -79,7 +83,9 @@ def test_title_is_a_short_beginning_of_the_first_message(page: Page) -> None:
     expect(page.locator("#sessions .open")).to_have_text(title)
 
 
-def test_comparison_does_not_change_the_settings_of_a_conversation(page: Page, server: RunningServer) -> None:
+def test_comparison_does_not_change_the_settings_of_a_conversation(
+    page: Page, server: RunningServer
+) -> None:
     scope = page.get_by_text("apply to this conversation, from the next message")
     expect(scope).to_be_visible()
     ask(page, SKY)
@@ -140,7 +146,8 @@ def test_policy_of_the_page_blocks_inline_code(page: Page) -> None:
     policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content") or ""
     assert "unsafe" not in policy
     page.evaluate(
-        "document.head.append(Object.assign(document.createElement('style'), {textContent: 'body{top:1px}'}))"
+        "document.head.append(Object.assign(document.createElement('style'), {textContent: "
+        "'body{top:1px}'}))"
     )
     assert page.evaluate("getComputedStyle(document.body).top") == "auto"
     with pytest.raises(Exception, match="TrustedHTML"):
@@ -153,7 +160,10 @@ def test_answer_is_regenerated(page: Page, server: RunningServer) -> None:
     page.get_by_role("button", name="Regenerate").click()
     expect(page.locator(".answer .markdown")).to_contain_text("Model llama3.2:3b")
     wait_for_answer(page)
-    assert [message["role"] for message in only_session(server)["messages"]] == ["user", "assistant"]
+    assert [message["role"] for message in only_session(server)["messages"]] == [
+        "user",
+        "assistant",
+    ]
 
 
 def test_message_is_edited(page: Page, server: RunningServer) -> None:
@@ -166,11 +176,16 @@ def test_message_is_edited(page: Page, server: RunningServer) -> None:
     expect(page.locator(".answer .markdown")).to_have_text(WHY["qwen3:14b"])
     wait_for_answer(page)
     expect(page.locator(".user")).to_have_text([SKY])
-    assert [message["content"] for message in only_session(server)["messages"]] == [SKY, WHY["qwen3:14b"]]
+    assert [message["content"] for message in only_session(server)["messages"]] == [
+        SKY,
+        WHY["qwen3:14b"],
+    ]
 
 
 def test_settings_change_in_the_middle_of_a_conversation(page: Page, server: RunningServer) -> None:
-    server.api().http.post("/system-prompts", json={"filename": "pirate.md", "content": "Talk like a pirate."})
+    server.api().http.post(
+        "/system-prompts", json={"filename": "pirate.md", "content": "Talk like a pirate."}
+    )
     page.reload()
     assert "Model qwen3:14b; system prompt none; images 0" in ask(page, "describe")
     page.get_by_label("Model", exact=True).select_option("llama3.2:3b")
@@ -276,7 +291,11 @@ def test_screen_readers_get_names_answers_and_approvals(page: Page) -> None:
     asked_for_dice(page)
     expect(page.locator("#announcer")).to_have_text("Approval needed: roll_dice")
     open_settings(page)
-    unnamed = [line for line in page.locator("body").aria_snapshot().splitlines() if re.search(UNNAMED, line)]
+    unnamed = [
+        line
+        for line in page.locator("body").aria_snapshot().splitlines()
+        if re.search(UNNAMED, line)
+    ]
     assert not unnamed
 
 
@@ -284,7 +303,9 @@ UNNAMED = r"- (button|textbox|combobox|checkbox|searchbox|img|meter|dialog|navig
 """Line of an accessibility tree with a control that has no name."""
 
 
-@pytest.mark.parametrize(("name", "scheme", "width"), [("dark", "dark", 1200), ("phone", "light", 390)])
+@pytest.mark.parametrize(
+    ("name", "scheme", "width"), [("dark", "dark", 1200), ("phone", "light", 390)]
+)
 def test_page_fits_dark_and_phone(page: Page, name: str, scheme: Any, width: int) -> None:
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 760})
@@ -318,5 +339,9 @@ def test_settings_fit_on_a_phone(page: Page) -> None:
 
 def test_vendored_libraries_are_the_listed_versions() -> None:
     vendor = EXAMPLES / "vendor"
-    listed = re.findall(r"^File: +(\S+)$.*?^SHA-256: +(\w{64})$", (vendor / "VERSIONS.txt").read_text(), re.M | re.S)
-    assert {path.name: sha256(path.read_bytes()).hexdigest() for path in vendor.glob("*.js")} == dict(listed)
+    listed = re.findall(
+        r"^File: +(\S+)$.*?^SHA-256: +(\w{64})$", (vendor / "VERSIONS.txt").read_text(), re.M | re.S
+    )
+    assert {
+        path.name: sha256(path.read_bytes()).hexdigest() for path in vendor.glob("*.js")
+    } == dict(listed)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`"
+)
 
 from playwright.sync_api import BrowserContext, expect
 
@@ -14,7 +16,9 @@ from tests.support.server import RunningServer
 pytestmark = pytest.mark.slow
 
 
-def test_docs_ask_for_a_key_and_use_it(context: BrowserContext, stub: StubServer, tmp_path: Path) -> None:
+def test_docs_ask_for_a_key_and_use_it(
+    context: BrowserContext, stub: StubServer, tmp_path: Path
+) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
         page = context.new_page()
         page.goto(f"{server.url}/")
@@ -28,10 +32,14 @@ def test_docs_ask_for_a_key_and_use_it(context: BrowserContext, stub: StubServer
         page.locator("[data-path='/api/v1/models']").click()
         page.get_by_role("button", name="Try it out").click()
         page.get_by_role("button", name="Execute").click()
-        expect(page.locator(".live-responses-table .response-col_status").last).to_contain_text("200")
+        expect(page.locator(".live-responses-table .response-col_status").last).to_contain_text(
+            "200"
+        )
 
 
-def test_docs_open_at_once_without_keys(context: BrowserContext, stub: StubServer, tmp_path: Path) -> None:
+def test_docs_open_at_once_without_keys(
+    context: BrowserContext, stub: StubServer, tmp_path: Path
+) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         page = context.new_page()
         page.goto(f"{server.url}/docs")

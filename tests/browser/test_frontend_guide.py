@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`"
+)
 
 from playwright.sync_api import BrowserContext, Page, expect
 
@@ -40,7 +42,9 @@ def built_page(context: BrowserContext, folder: Path, server_url: str) -> Iterat
     """Build the page from the blocks of the guide, and open it."""
     folder.mkdir()
     (folder / "index.html").write_text(of_language("html"))
-    (folder / "chat.js").write_text(of_language("javascript").replace("http://127.0.0.1:8000", server_url))
+    (folder / "chat.js").write_text(
+        of_language("javascript").replace("http://127.0.0.1:8000", server_url)
+    )
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -110,7 +114,9 @@ def test_tool_call_is_approved_with_edited_arguments(page: Page, reloads: bool) 
     page.get_by_label("Arguments").fill('{"a": 2, "b": 40}')
     page.get_by_role("button", name="Approve").click()
     expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
-    expect(page.locator(".answer > .text").first).to_have_text(re.compile(r"^add_numbers: [\s\S]*42$"))
+    expect(page.locator(".answer > .text").first).to_have_text(
+        re.compile(r"^add_numbers: [\s\S]*42$")
+    )
     expect(page.get_by_text("May the model call")).to_have_count(0)
 
 
@@ -157,7 +163,9 @@ def test_images_are_sent_and_shown(page: Page, scene: Scene, tmp_path: Path) -> 
     expect(page.locator(".answer > .text").last).to_contain_text("images 1")
 
 
-def test_rejected_first_message_leaves_no_session(page: Page, server: RunningServer, tmp_path: Path) -> None:
+def test_rejected_first_message_leaves_no_session(
+    page: Page, server: RunningServer, tmp_path: Path
+) -> None:
     (tmp_path / "dot.png").write_bytes(b"not an image")
     page.get_by_label("Images").set_input_files(tmp_path / "dot.png")
     send(page, "describe", "gemma3:12b")
@@ -219,7 +227,10 @@ def test_page_fits_a_phone(page: Page) -> None:
 def test_broken_connection_continues(
     context: BrowserContext, server: RunningServer, scene: Scene, tmp_path: Path
 ) -> None:
-    with CuttingRelay(server.url) as relay, built_page(context, tmp_path / "page", relay.url) as page:
+    with (
+        CuttingRelay(server.url) as relay,
+        built_page(context, tmp_path / "page", relay.url) as page,
+    ):
         send(page, "Please hold.")
         expect(page.locator(".answer > .text").last).to_have_text("One, two, three, ")
         relay.cut()
@@ -230,8 +241,13 @@ def test_broken_connection_continues(
         expect(page.locator(".user")).to_have_count(1)
 
 
-def test_failed_regeneration_keeps_the_answer(context: BrowserContext, server: RunningServer, tmp_path: Path) -> None:
-    with CuttingRelay(server.url) as relay, built_page(context, tmp_path / "page", relay.url) as page:
+def test_failed_regeneration_keeps_the_answer(
+    context: BrowserContext, server: RunningServer, tmp_path: Path
+) -> None:
+    with (
+        CuttingRelay(server.url) as relay,
+        built_page(context, tmp_path / "page", relay.url) as page,
+    ):
         send(page, "Why is the sky blue?", "llama3.2:3b")
         answered(page, WHY["llama3.2:3b"])
         relay.set_target("http://127.0.0.1:9")
@@ -255,12 +271,17 @@ def killable_page(
         members.append(Member(str(folder), stub.url, **settings))
         balancer.ports = [members[-1].port]
 
-    with Balancer([members[0].port]) as balancer, built_page(context, folder / "page", balancer.url) as page:
+    with (
+        Balancer([members[0].port]) as balancer,
+        built_page(context, folder / "page", balancer.url) as page,
+    ):
         yield page, restart
     members[-1].kill()
 
 
-def test_approval_outlives_a_killed_server(context: BrowserContext, stub: StubServer, tmp_path: Path) -> None:
+def test_approval_outlives_a_killed_server(
+    context: BrowserContext, stub: StubServer, tmp_path: Path
+) -> None:
     with killable_page(context, stub, tmp_path) as (page, restart):
         send(page, instruct(calls("add_numbers", a=2, b=3), words(2)), "qwen3:14b")
         expect(page.get_by_text("May the model call add_numbers?")).to_be_visible()
@@ -269,7 +290,9 @@ def test_approval_outlives_a_killed_server(context: BrowserContext, stub: StubSe
         expect(page.get_by_text("May the model call add_numbers?")).to_have_count(1)
         page.get_by_role("button", name="Approve").click()
         expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
-        expect(page.locator(".answer > .text").first).to_have_text(re.compile(r"^add_numbers: [\s\S]*5$"))
+        expect(page.locator(".answer > .text").first).to_have_text(
+            re.compile(r"^add_numbers: [\s\S]*5$")
+        )
 
 
 def test_answer_of_a_killed_server_is_shown_with_an_error(
@@ -283,7 +306,9 @@ def test_answer_of_a_killed_server_is_shown_with_an_error(
         expect(page.get_by_role("status")).to_contain_text("server")
 
 
-def test_answer_of_a_killed_server_continues(context: BrowserContext, stub: StubServer, tmp_path: Path) -> None:
+def test_answer_of_a_killed_server_continues(
+    context: BrowserContext, stub: StubServer, tmp_path: Path
+) -> None:
     with killable_page(context, stub, tmp_path) as (page, restart):
         send(page, "Please hold.")
         expect(page.locator(".answer > .text").last).to_have_text("One, two, three, ")

@@ -1,4 +1,6 @@
-"""The pages of `docs/how-to/frontend-libraries.md`, bundled as a user would, against the server in test mode."""
+"""The pages of `docs/how-to/frontend-libraries.md`, bundled as a user would, against the server in
+test mode.
+"""
 
 import os
 import shutil
@@ -8,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`"
+)
 
 from playwright.sync_api import BrowserContext, Page, expect
 
@@ -26,7 +30,9 @@ DICE = instruct(calls("roll_dice", sides=6, count=2), words(3))
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not PACKAGES.exists(), reason="`npm ci` has not been run in tests/frontends/js"),
+    pytest.mark.skipif(
+        not PACKAGES.exists(), reason="`npm ci` has not been run in tests/frontends/js"
+    ),
 ]
 
 
@@ -55,7 +61,9 @@ def site(tmp_path: Path, api: Api) -> Iterator[str]:
         source = pages / name / str(script.title)
         source.parent.mkdir()
         bundle(source, script.text, api)
-        (pages / f"{name}.html").write_text(html.text.replace(source.name, f"{name}/bundle/page.js"))
+        (pages / f"{name}.html").write_text(
+            html.text.replace(source.name, f"{name}/bundle/page.js")
+        )
     with serving_files(pages) as origin:
         yield origin
 
@@ -64,9 +72,20 @@ def bundle(page: Path, code: str, api: Api) -> None:
     """Write a page, with the address of the server, and bundle it with its packages."""
     address = str(api.http.base_url).partition("/api")[0]
     page.write_text(code.replace("http://127.0.0.1:8000", address))
-    options = ("--bundle", "--format=esm", "--jsx=automatic", f"--outdir={page.parent}/bundle", "--log-level=warning")
+    options = (
+        "--bundle",
+        "--format=esm",
+        "--jsx=automatic",
+        f"--outdir={page.parent}/bundle",
+        "--log-level=warning",
+    )
     esbuild = PACKAGES / ".bin" / "esbuild"
-    subprocess.run([esbuild, page, *options], check=True, env={**os.environ, "NODE_PATH": str(PACKAGES)}, timeout=60)
+    subprocess.run(
+        [esbuild, page, *options],
+        check=True,
+        env={**os.environ, "NODE_PATH": str(PACKAGES)},
+        timeout=60,
+    )
 
 
 @pytest.fixture
@@ -91,10 +110,17 @@ def test_use_chat_with_a_tool_that_needs_approval(
     page.get_by_role("button", name="Approve" if approved else "Deny").click()
     expect(page.locator("pre")).to_contain_text("Rolled" if approved else "output-denied")
     expect(page.locator("p").last).to_contain_text(answer(api, session))
-    assert [message["role"] for message in api.messages(session)] == ["user", "assistant", "tool", "assistant"]
+    assert [message["role"] for message in api.messages(session)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
 
 
-def test_ag_ui_page_with_a_tool_that_needs_approval(page: Page, site: str, api: Api, session: str) -> None:
+def test_ag_ui_page_with_a_tool_that_needs_approval(
+    page: Page, site: str, api: Api, session: str
+) -> None:
     questions: list[str] = []
 
     def approve(dialog: object) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`"
+)
 
 from playwright.sync_api import BrowserContext, Page, expect
 
@@ -140,7 +142,9 @@ def test_compare_page_fits(context: BrowserContext, server: RunningServer, origi
     page.close()
 
 
-def test_page_of_the_guide_fits(context: BrowserContext, server: RunningServer, tmp_path: Path) -> None:
+def test_page_of_the_guide_fits(
+    context: BrowserContext, server: RunningServer, tmp_path: Path
+) -> None:
     session_id = add_session(server.api())
     with built_page(context, tmp_path / "page", server.url) as page:
         page.goto(f"{page.url}#{session_id}")

@@ -1,4 +1,6 @@
-"""The React page of `docs/examples/react`, built as a user would, against the server in test mode."""
+"""The React page of `docs/examples/react`, built as a user would, against the server in
+test mode.
+"""
 
 import os
 import re
@@ -10,13 +12,23 @@ from typing import Literal
 
 import pytest
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`"
+)
 
 from playwright.sync_api import BrowserContext, Dialog, Locator, Page, expect
 
 from mochi_stub import StubServer
 from tests.browser.conftest import EXAMPLES, serving_files
-from tests.browser.long_content import ARGUMENTS, NOTE, TOOL, WORD, add_session, check_width, each_width
+from tests.browser.long_content import (
+    ARGUMENTS,
+    NOTE,
+    TOOL,
+    WORD,
+    add_session,
+    check_width,
+    each_width,
+)
 from tests.browser.steps import IMAGES
 from tests.support.api import Api
 from tests.support.cluster import Member
@@ -32,7 +44,8 @@ LONG = instruct(words(5000))
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not (EXAMPLE / "node_modules").exists(), reason="`npm ci` has not been run in docs/examples/react"
+        not (EXAMPLE / "node_modules").exists(),
+        reason="`npm ci` has not been run in docs/examples/react",
     ),
 ]
 
@@ -44,7 +57,16 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     shutil.copytree(SAMPLES, data / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     with (data / "tools" / "__init__.py").open("a") as module:
         module.write(f"{NOTE}\n__all__ += ['{TOOL}']\n")
-    options = ("--test-mode", "--port", "0", "--stub-speed", "1", "--stub-all-models", "--data-dir", str(data))
+    options = (
+        "--test-mode",
+        "--port",
+        "0",
+        "--stub-speed",
+        "1",
+        "--stub-all-models",
+        "--data-dir",
+        str(data),
+    )
     with Command("mochi_server", *options, cwd=data) as command, command.api() as api:
         yield api
 
@@ -60,8 +82,24 @@ def relay(api: Api) -> Iterator[CuttingRelay]:
 def site(tmp_path_factory: pytest.TempPathFactory, relay: CuttingRelay) -> Iterator[str]:
     """The origin of the page. The build fails if the page has a type error."""
     pages = tmp_path_factory.mktemp("pages")
-    build = ["npm", "run", "build", "--", "--outDir", str(pages), "--emptyOutDir", "--logLevel", "error"]
-    subprocess.run(build, cwd=EXAMPLE, check=True, env={**os.environ, "VITE_MOCHI_SERVER": relay.url}, timeout=120)
+    build = [
+        "npm",
+        "run",
+        "build",
+        "--",
+        "--outDir",
+        str(pages),
+        "--emptyOutDir",
+        "--logLevel",
+        "error",
+    ]
+    subprocess.run(
+        build,
+        cwd=EXAMPLE,
+        check=True,
+        env={**os.environ, "VITE_MOCHI_SERVER": relay.url},
+        timeout=120,
+    )
     with serving_files(pages) as origin:
         yield origin
 
@@ -100,9 +138,9 @@ def test_answer_is_streamed_and_stored(page: Page) -> None:
     answer = send(page, "Hello!")
     expect(answer).to_contain_text("I am mochi-demo, a simulated model.")
     expect_end(page)
-    expect(page.get_by_role("combobox", name="Chat", exact=True).locator("option:checked")).to_have_text(
-        "Hello! (mochi-demo:latest)"
-    )
+    expect(
+        page.get_by_role("combobox", name="Chat", exact=True).locator("option:checked")
+    ).to_have_text("Hello! (mochi-demo:latest)")
     page.reload()
     expect(answer).to_contain_text("I am mochi-demo, a simulated model.")
 
@@ -171,7 +209,11 @@ def test_page_shows_long_content(page: Page, api: Api, site: str) -> None:
     expect(page.get_by_role("article")).to_have_count(2)
     page.get_by_text("Reasoning").click()
     for _ in each_width(page):
-        check_width(page, page.get_by_role("button", name="Send"), page.get_by_role("button", name="New chat"))
+        check_width(
+            page,
+            page.get_by_role("button", name="Send"),
+            page.get_by_role("button", name="New chat"),
+        )
     send(page, instruct(calls(TOOL, **ARGUMENTS)))
     approve = page.get_by_role("button", name="Approve")
     for _ in each_width(page):
@@ -252,7 +294,13 @@ def test_broken_connection_continues(page: Page, relay: CuttingRelay, api: Api) 
 
 @pytest.mark.parametrize("clicks_while_down", [False, True])
 def test_approval_outlives_a_killed_server(
-    page: Page, relay: CuttingRelay, api: Api, stub: StubServer, tmp_path: Path, *, clicks_while_down: bool
+    page: Page,
+    relay: CuttingRelay,
+    api: Api,
+    stub: StubServer,
+    tmp_path: Path,
+    *,
+    clicks_while_down: bool,
 ) -> None:
     def use_server(url: str) -> None:
         relay.set_target(url)

@@ -1,4 +1,6 @@
-"""Commands that end by themselves, run in this process: the fork of a process takes longer than most of them."""
+"""Commands that end by themselves, run in this process: the fork of a process takes longer than
+most of them.
+"""
 
 import io
 import os
@@ -12,8 +14,9 @@ from mochi_server.cli.main import main
 def run_here(*arguments: str, cwd: Path, **environment: str) -> tuple[int, str]:
     """Return the exit code and the output of `mochi-server <arguments>`.
 
-    The working directory, the environment and the handler of SIGINT are restored. The command of the server needs a
-    process of its own, because it also configures the log: see `tests.support.process`.
+    The working directory, the environment and the handler of SIGINT are restored. The command of
+    the server needs a process of its own, because it also configures the log: see
+    `tests.support.process`.
     """
     folder, variables, on_interrupt = Path.cwd(), dict(os.environ), signal.getsignal(signal.SIGINT)
     for name in variables:

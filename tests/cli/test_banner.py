@@ -21,7 +21,9 @@ from tests.support.tools import write_tools
 def greeting(command: Command) -> list[str]:
     """Return the lines from the address to the curl command."""
     command.read_until("curl -N")
-    first = next(i for i, line in enumerate(command.output) if line.startswith("mochi-server is at"))
+    first = next(
+        i for i, line in enumerate(command.output) if line.startswith("mochi-server is at")
+    )
     return [line.rstrip("\n") for line in command.output[first:]]
 
 
@@ -31,7 +33,14 @@ def test_greeting_without_problems(tmp_path: Path, level: str) -> None:
     with (
         StubServer(speed=0) as stub,
         Command(
-            "mochi_server", "--port", "0", "--ollama-host", stub.url, "--log-level", level, cwd=tmp_path
+            "mochi_server",
+            "--port",
+            "0",
+            "--ollama-host",
+            stub.url,
+            "--log-level",
+            level,
+            cwd=tmp_path,
         ) as command,
     ):
         said = greeting(command)
@@ -83,10 +92,15 @@ def test_greeting_reports_directories_that_cannot_be_read(tmp_path: Path) -> Non
 def test_greeting_reports_a_broken_file_of_a_valid_agent(tmp_path: Path) -> None:
     init = "from .broken import lost\nfrom .helper import note\n__all__ = ['note', 'lost']"
     write_agent(tmp_path, broken="import nowhere", __init__=init)
-    with Command("mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path) as command:
+    with Command(
+        "mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path
+    ) as command:
         said = greeting(command)
     assert "  Agents   1 in agents" in said
-    assert "  Problem  agents/helper/broken.py: ModuleNotFoundError: No module named 'nowhere' (line 1)" in said
+    assert (
+        "  Problem  agents/helper/broken.py: ModuleNotFoundError: No module named 'nowhere' "
+        "(line 1)" in said
+    )
 
 
 def test_greeting_reports_variables_without_effect(tmp_path: Path) -> None:
@@ -104,32 +118,44 @@ def test_greeting_reports_variables_without_effect(tmp_path: Path) -> None:
     assert [line for line in said if "MOCHI_" in line and "OLLAMA_HOST" not in line] == [
         "  Problem  MOCHI_DATADIR is not a setting and has no effect. Did you mean MOCHI_DATA_DIR?",
         "  Problem  MOCHI_ENV=production has no effect. The only value of MOCHI_ENV is `test`.",
-        "  Problem  MOCHI_TESTMODE is not a setting and has no effect. Did you mean the option --test-mode?",
+        "  Problem  MOCHI_TESTMODE is not a setting and has no effect. Did you mean the option "
+        "--test-mode?",
         "  Problem  MOCHI_XYZ is not a setting and has no effect.",
     ]
 
 
 def test_unreachable_ollama_is_one_log_line(tmp_path: Path) -> None:
-    with Command("mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path) as command:
+    with Command(
+        "mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path
+    ) as command:
         said = greeting(command)
         assert command.end() == 0
     logged = [line for line in command.output if "WARNING" in line]
     assert len(logged) == 1
     assert "Cannot reach Ollama at http://127.0.0.1:9" in logged[0]
-    assert "  Tools    0 in tools, which does not exist. `mochi-server init` creates it with samples" in said
+    assert (
+        "  Tools    0 in tools, which does not exist. `mochi-server init` creates it with samples"
+        in said
+    )
 
 
 @pytest.mark.parametrize(
     ("version", "is_old"),
     [("0.4.7", True), ("0.5.0-rc1", False), ("0.12.3", False), ("0.0.0", False), ("", False)],
 )
-def test_greeting_reports_an_old_version_of_ollama(tmp_path: Path, version: str, is_old: bool) -> None:
+def test_greeting_reports_an_old_version_of_ollama(
+    tmp_path: Path, version: str, is_old: bool
+) -> None:
     with RawOllama(lambda _: None) as ollama:
         ollama.answers["/api/version"] = json.dumps({"version": version}).encode()
-        with Command("mochi_server", "--port", "0", "--ollama-host", ollama.url, cwd=tmp_path) as command:
+        with Command(
+            "mochi_server", "--port", "0", "--ollama-host", ollama.url, cwd=tmp_path
+        ) as command:
             said = greeting(command)
     problems = [line for line in said if "too old" in line]
-    assert problems == (["  Problem  Ollama 0.4.7 is too old. Update it to 0.5 or newer"] if is_old else [])
+    assert problems == (
+        ["  Problem  Ollama 0.4.7 is too old. Update it to 0.5 or newer"] if is_old else []
+    )
 
 
 def test_greeting_reports_missing_models(tmp_path: Path) -> None:
@@ -138,16 +164,21 @@ def test_greeting_reports_missing_models(tmp_path: Path) -> None:
         StubServer(models=[]) as stub,
         Command("mochi_server", *arguments, "--ollama-host", stub.url, cwd=tmp_path) as command,
     ):
-        assert greeting(command)[1] == f"  Ollama   {stub.url} has no chat model. Install one with `ollama pull qwen3`"
+        assert (
+            greeting(command)[1]
+            == f"  Ollama   {stub.url} has no chat model. Install one with `ollama pull qwen3`"
+        )
 
 
 def test_greeting_reports_another_server_in_place_of_ollama(tmp_path: Path) -> None:
     with RawOllama(lambda _: None) as ollama:
         wrong = f"{ollama.url}/nowhere"
-        with Command("mochi_server", "--port", "0", "--ollama-host", wrong, cwd=tmp_path) as command:
+        with Command(
+            "mochi_server", "--port", "0", "--ollama-host", wrong, cwd=tmp_path
+        ) as command:
             assert greeting(command)[1] == (
-                f"  Ollama   {wrong}: Ollama answered with status 404 and no message. "
-                "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
+                f"  Ollama   {wrong}: Ollama answered with status 404 and no message. Check that "
+                "MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
             )
 
 
@@ -159,12 +190,16 @@ def test_greeting_names_test_mode_and_open_address(tmp_path: Path) -> None:
     assert said[1].startswith("  LLM ")
     open_address = ["--host", "0.0.0.0", "--port", "0", "--insecure", "--test-mode"]  # noqa: S104 - under test
     with Command("mochi_server", *open_address, cwd=tmp_path) as command:
-        line = "  Open     any client that reaches this address can run every tool, without an API key"
+        line = (
+            "  Open     any client that reaches this address can run every tool, without an API key"
+        )
         assert line in greeting(command)
 
 
 def test_curl_command_has_a_placeholder_for_the_key(tmp_path: Path) -> None:
-    with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path, MOCHI_API_KEYS="hush") as command:
+    with Command(
+        "mochi_server", "--test-mode", "--port", "0", cwd=tmp_path, MOCHI_API_KEYS="hush"
+    ) as command:
         said = greeting(command)
     assert "-H 'Authorization: Bearer YOUR_KEY'" in said[-1]
     assert "hush" not in "".join(command.output)
@@ -185,7 +220,9 @@ async def test_greeting_does_not_wait_for_slow_tools(tmp_path: Path, stub: StubS
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         begun = time.monotonic()
-        said = await startup_banner("http://here", settings, app.state.services, import_seconds=0.05)
+        said = await startup_banner(
+            "http://here", settings, app.state.services, import_seconds=0.05
+        )
         assert time.monotonic() - begun < 2
         (tools / "go").touch()
     assert f"  Tools    still importing in {tools}\n" in said
@@ -203,7 +240,9 @@ def test_server_answers_while_tools_are_imported(tmp_path: Path) -> None:
 
 
 def test_unreadable_directory_does_not_stop_startup(tmp_path: Path) -> None:
-    with Command("mochi_server", "--test-mode", "--port", "0", "--data-dir", "d" * 300, cwd=tmp_path) as command:
+    with Command(
+        "mochi_server", "--test-mode", "--port", "0", "--data-dir", "d" * 300, cwd=tmp_path
+    ) as command:
         said = greeting(command)
         assert command.end() == 0
     assert said[5].endswith("/tools: File name too long")

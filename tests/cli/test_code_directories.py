@@ -1,4 +1,6 @@
-"""Directories from which the server imports tools and agents: only those that are named, marked or its own."""
+"""Directories from which the server imports tools and agents: only those that are named, marked or
+its own.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,10 @@ TOOL = """
 def catalogue(command: Command) -> tuple[list[str], list[str]]:
     """Wait until a server is ready, and return the names of its tools and agents."""
     with command.api() as api:
-        tools, agents = api.ok(api.http.get("/tools"))["tools"], api.ok(api.http.get("/agents"))["agents"]
+        tools, agents = (
+            api.ok(api.http.get("/tools"))["tools"],
+            api.ok(api.http.get("/agents"))["agents"],
+        )
     return list(tools), list(agents)
 
 
@@ -43,7 +48,9 @@ def test_code_of_an_unrelated_project_is_not_imported(project: Path, stub: StubS
     with Command("mochi_server", "--port", "0", "--ollama-host", stub.url, cwd=project) as command:
         command.read_until("stream an answer")
         banner = "".join(command.output)
-        assert "tools, which is not used. To use it, start with `mochi-server --data-dir ." in banner
+        assert (
+            "tools, which is not used. To use it, start with `mochi-server --data-dir ." in banner
+        )
         assert catalogue(command) == ([], [])
     assert not (project / "imported.txt").exists()
 
@@ -56,7 +63,9 @@ def test_code_of_an_unrelated_project_is_not_imported(project: Path, stub: StubS
 async def test_code_that_a_setting_names_is_imported(
     project: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The option --data-dir is shown by the test of a directory that `mochi-server init` has made."""
+    """The option --data-dir is shown by the test of a directory that `mochi-server init`
+    has made.
+    """
     monkeypatch.chdir(project)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -84,7 +93,10 @@ def test_test_mode_has_the_samples_in_an_empty_directory(tmp_path: Path) -> None
     assert "add_numbers" in tools
     assert agents == ["agent_builder", "coder"]
     assert prompts
-    assert not any((tmp_path / name).exists() for name in ("tools", "agents", "system_prompts", ".mochi-server"))
+    assert not any(
+        (tmp_path / name).exists()
+        for name in ("tools", "agents", "system_prompts", ".mochi-server")
+    )
 
 
 def test_test_mode_imports_no_code_of_an_unrelated_project(project: Path) -> None:

@@ -20,20 +20,30 @@ ROOT = Path(__file__).parents[2]
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_help_names_the_init_command(tmp_path: Path) -> None:
-    assert re.search(r"commands:\s+COMMAND\s+init +create tools", run_here("--help", cwd=tmp_path)[1])
+    assert re.search(
+        r"commands:\s+COMMAND\s+init +create tools", run_here("--help", cwd=tmp_path)[1]
+    )
     assert "DIR" in run_here("init", "--help", cwd=tmp_path)[1]
 
 
 def test_initialized_directory_is_served_without_problems(tmp_path: Path) -> None:
     code, text = run("mochi_server", "init", "new/place", cwd=tmp_path)
     assert code == 0, text
-    assert [line.split()[0] for line in text.splitlines()[1:5]] == [f"{folder}/" for folder in SAMPLE_FOLDERS]
+    assert [line.split()[0] for line in text.splitlines()[1:5]] == [
+        f"{folder}/" for folder in SAMPLE_FOLDERS
+    ]
     assert "mochi-server --data-dir new/place --test-mode" in text
-    with Command("mochi_server", "--test-mode", "--port", "0", "--data-dir", "new/place", cwd=tmp_path) as command:
+    with Command(
+        "mochi_server", "--test-mode", "--port", "0", "--data-dir", "new/place", cwd=tmp_path
+    ) as command:
         api = command.api()
         tools = api.ok(api.http.get("/tools"))
         assert {"add_numbers", "write_file"} <= {*tools["tools"]}
@@ -47,7 +57,9 @@ def test_agents_that_run_code_are_copied_on_request_only(tmp_path: Path) -> None
     code, text = run_here("init", cwd=tmp_path)
     assert code == 0
     assert [path.name for path in (tmp_path / "agents").iterdir()] == ["README.md"]
-    assert "coder and agent_builder run commands and write code. --with-code-agents adds them." in text
+    assert (
+        "coder and agent_builder run commands and write code. --with-code-agents adds them." in text
+    )
     code, text = run_here("init", "--with-code-agents", cwd=tmp_path)
     assert code == 0
     assert "--with-code-agents" not in text
@@ -108,7 +120,10 @@ def test_init_of_unwritable_directory_is_one_line(tmp_path: Path) -> None:
 
 def test_init_after_full_disk_completes_the_files(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        with disk.full(), pytest.raises(OSError, match=r"No space left on device: '.*__init__\.py'"):
+        with (
+            disk.full(),
+            pytest.raises(OSError, match=r"No space left on device: '.*__init__\.py'"),
+        ):
             scaffold(disk.path)
         assert not [name for name, content in contents(disk.path).items() if not content]
         assert scaffold(disk.path)[1] == []
@@ -116,10 +131,16 @@ def test_init_after_full_disk_completes_the_files(tmp_path: Path) -> None:
 
 def test_wheel_contains_every_sample_and_no_conversation(tmp_path: Path) -> None:
     pyproject = (ROOT / "pyproject.toml").read_text()
-    carried = dict(re.findall(r'^"([\w/.]+)" = "mochi_server/samples/([\w/.]+)"$', pyproject, flags=re.MULTILINE))
+    carried = dict(
+        re.findall(
+            r'^"([\w/.]+)" = "mochi_server/samples/([\w/.]+)"$', pyproject, flags=re.MULTILINE
+        )
+    )
     assert all(source == target and (ROOT / source).exists() for source, target in carried.items())
     ours, _ = scaffold(tmp_path, with_code_agents=True)
-    assert [name for name in ours if not any(name == c or name.startswith(f"{c}/") for c in carried)] == []
+    assert [
+        name for name in ours if not any(name == c or name.startswith(f"{c}/") for c in carried)
+    ] == []
     assert "agents" not in carried, "which holds conversations where a server has run"
 
 
@@ -127,7 +148,9 @@ def test_init_succeeds_with_its_output_closed(tmp_path: Path) -> None:
     read, written = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "mochi_server", "init"]
-    done = subprocess.run(command, cwd=tmp_path, stdout=written, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, stdout=written, stderr=subprocess.PIPE, text=True, check=False
+    )
     os.close(written)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "tools" / "__init__.py").exists()

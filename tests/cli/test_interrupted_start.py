@@ -1,4 +1,6 @@
-"""Ctrl-C during the start ends the command at once and without a traceback, and so does an unreadable directory."""
+"""Ctrl-C during the start ends the command at once and without a traceback, and so does an
+unreadable directory.
+"""
 
 import os
 from pathlib import Path
@@ -48,7 +50,8 @@ def test_unreadable_sessions_directory_stops_the_start_with_one_sentence(tmp_pat
     code, text = run("mochi_server", *SERVER, "--log-level", "CRITICAL", cwd=tmp_path)
     assert (code, text) == (
         1,
-        f"mochi-server: Cannot read the sessions directory {tmp_path / 'chat_sessions'}: Not a directory.\n",
+        f"mochi-server: Cannot read the sessions directory {tmp_path / 'chat_sessions'}: Not a "
+        "directory.\n",
     )
 
 

@@ -1,4 +1,6 @@
-"""Keep-alive of the command: longer than the timeouts of proxies and clients that reuse connections."""
+"""Keep-alive of the command: longer than the timeouts of proxies and clients that reuse
+connections.
+"""
 
 import time
 from pathlib import Path

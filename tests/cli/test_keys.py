@@ -15,7 +15,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "keys.yaml"
 
 
-def test_added_key_is_printed_once_and_stored_as_a_hash(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_added_key_is_printed_once_and_stored_as_a_hash(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["keys", "add", "ann"]) == 0
     secret = capsys.readouterr().out.strip()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -23,14 +25,19 @@ def test_added_key_is_printed_once_and_stored_as_a_hash(path: Path, capsys: pyte
     assert main(["keys", "add", "root", "--scope", "all"]) == 0
     root = capsys.readouterr().out.strip()
     callers = [KeyRing(path=path).find([each.encode()]) for each in (secret, root)]
-    assert [(each.key, each.sees_all) for each in callers if each] == [("ann", False), ("root", True)]
+    assert [(each.key, each.sees_all) for each in callers if each] == [
+        ("ann", False),
+        ("root", True),
+    ]
     assert main(["keys", "list"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[:2] for line in lines] == [["ann", "own"], ["root", "all"]]
     assert [line[-1] for line in lines] == [each.owner for each in callers if each]
 
 
-def test_new_key_with_the_name_of_a_revoked_one_has_another_id(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_key_with_the_name_of_a_revoked_one_has_another_id(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ids = []
     for _ in range(2):
         main(["keys", "add", "ann"])
@@ -74,7 +81,11 @@ def test_without_the_setting_the_command_names_it(capsys: pytest.CaptureFixture[
     assert "MOCHI_API_KEYS_FILE is not set" in capsys.readouterr().err
 
 
-def test_server_with_an_invalid_file_does_not_start(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_with_an_invalid_file_does_not_start(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path.write_text("- name: ann\n  hash: md5:00\n")
     assert main([]) == 1
-    assert capsys.readouterr().err.startswith(f"mochi-server: {path}, line 2: `hash` is a weak hash")
+    assert capsys.readouterr().err.startswith(
+        f"mochi-server: {path}, line 2: `hash` is a weak hash"
+    )

@@ -58,10 +58,15 @@ TOOLS = """
 
 
 @contextmanager
-def run_server(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -> Iterator[tuple[Command, Api]]:
+def run_server(
+    cwd: Path, *arguments: str, key: str = KEY, **environment: str
+) -> Iterator[tuple[Command, Api]]:
     """A server with the tools above, and a client."""
     write_tools(cwd, TOOLS)
-    environment |= {"MOCHI_API_KEYS": f"{KEY},{OTHER_KEY}", "MOCHI_SUMMARIZATION_INTERVAL_SECONDS": "0"}
+    environment |= {
+        "MOCHI_API_KEYS": f"{KEY},{OTHER_KEY}",
+        "MOCHI_SUMMARIZATION_INTERVAL_SECONDS": "0",
+    }
     with Command("mochi_server", "--port", "0", *arguments, cwd=cwd, **environment) as command:
         api = command.api(headers={"Authorization": f"Bearer {key}", "X-Request-ID": "mine"})
         try:
@@ -73,7 +78,10 @@ def run_server(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -
 
 def call_tool(api: Api, tool: str, what: str, **session: Any) -> str:
     """Let the model call a tool in a new session. Return the ID of the session."""
-    settings = {"tools": ["tell", "fail", "close_log", "leave"], "execution_policy": "never_confirm"}
+    settings = {
+        "tools": ["tell", "fail", "close_log", "leave"],
+        "execution_policy": "never_confirm",
+    }
     session_id: str = api.create_session("mochi", tool_settings=settings, **session)["session_id"]
     api.stream_message(session_id, instruct(calls(tool, what=what), words(3), label=what))
     return session_id
@@ -94,11 +102,15 @@ class Logged:
 
 
 def log_of(folder: Path, *arguments: str, **environment: str) -> Logged:
-    """Return the JSON log of a server that a tool stops, after a completed turn, a failed turn and a wrong path."""
+    """Return the JSON log of a server that a tool stops, after a completed turn, a failed turn and
+    a wrong path.
+    """
     config = stub_config.test_mode_config(all_models=True)
     with (
         StubServer(speed=0, config=config, machine=Machine(parallel=1)) as stub,
-        run_server(folder, *arguments, MOCHI_OLLAMA_HOST=stub.url, key=OTHER_KEY, **environment) as (command, api),
+        run_server(
+            folder, *arguments, MOCHI_OLLAMA_HOST=stub.url, key=OTHER_KEY, **environment
+        ) as (command, api),
     ):
         completed = call_tool(api, "tell", "this\nand that")
         answers = [message for message in api.messages(completed) if message["role"] == "assistant"]
@@ -145,9 +157,15 @@ def test_json_log_has_one_line_for_each_turn(logged: Logged) -> None:
     assert failed["level"] == "WARNING"
     answers = logged.answers
     assert len(answers) == 2
-    assert completed["prompt_tokens"] == sum(message["prompt_eval_count"] for message in answers) > 0
+    assert (
+        completed["prompt_tokens"] == sum(message["prompt_eval_count"] for message in answers) > 0
+    )
     assert completed["answer_tokens"] == sum(message["eval_count"] for message in answers) > 0
-    assert completed["cached_tokens"] == sum(message["prompt_eval_cached_count"] for message in answers) > 0
+    assert (
+        completed["cached_tokens"]
+        == sum(message["prompt_eval_cached_count"] for message in answers)
+        > 0
+    )
     assert 0 <= completed["time_to_first_token_ms"] <= completed["duration_ms"]
     for turn in turns:
         assert turn["model"].partition(":")[0] == ("mochi" if turn is completed else "failing")
@@ -182,11 +200,18 @@ def test_log_tells_when_draining_begins_and_ends(tmp_path: Path, holding: GatedS
         (run_here, ["--port", "1x"], {"MOCHI_LOG_FORMAT": "json"}),
         (run_here, ["--log-format", "json", "--stub-speed", "1"], {}),
         (run_here, ["--no-such-option"], {"MOCHI_LOG_FORMAT": "JSON"}),
-        (partial(run, "mochi_server"), ["--log-format", "json", "--host", "203.0.113.1", "--insecure"], {}),
+        (
+            partial(run, "mochi_server"),
+            ["--log-format", "json", "--host", "203.0.113.1", "--insecure"],
+            {},
+        ),
     ],
 )
 def test_error_at_the_start_is_a_line_of_the_json_log(
-    tmp_path: Path, start: Callable[..., tuple[int, str]], arguments: list[str], environment: dict[str, str]
+    tmp_path: Path,
+    start: Callable[..., tuple[int, str]],
+    arguments: list[str],
+    environment: dict[str, str],
 ) -> None:
     code, text = start(*arguments, cwd=tmp_path, **environment)
     (line,) = map(json.loads, text.splitlines())
@@ -197,11 +222,17 @@ def test_error_at_the_start_is_a_line_of_the_json_log(
 
 @pytest.fixture(scope="module")
 def text_log(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The text log of a server at level INFO, after turns and requests whose texts contain "zebra"."""
+    """The text log of a server at level INFO, after turns and requests whose texts contain
+    "zebra".
+    """
     folder = tmp_path_factory.mktemp("text")
     write_damaged_sessions(folder / "chat_sessions")
     with run_server(folder, MOCHI_OLLAMA_HOST=shared_stub.url) as (command, api):
-        call_tool(api, "tell", "this\n2026-01-01 00:00:00,000 INFO mochi_server.web.request_log: GET /forged")
+        call_tool(
+            api,
+            "tell",
+            "this\n2026-01-01 00:00:00,000 INFO mochi_server.web.request_log: GET /forged",
+        )
         api.http.get("/health")
         for path in ("/sessions", *(f"/sessions/{session_id}" for session_id in DAMAGED)):
             api.http.get(path)
@@ -221,15 +252,22 @@ def write_damaged_sessions(folder: Path) -> None:
     for session_id, text in DAMAGED.items():
         file = folder / f"{session_id}.json"
         file.write_text(text)
-        os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
+        os.utime(
+            file, (0, 0)
+        )  # older than the time after which a file counts as completely written
 
 
 def talk_of_zebras(api: Api) -> None:
     """Send texts in each place where a client can send them."""
-    texts = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
+    texts = {
+        name: f"zebra-{name}"
+        for name in ("sentence", "argument", "prompt", "title", "answer", "content")
+    }
     call_tool(api, "fail", texts["argument"], system_prompt=texts["prompt"])
     session_id = api.create_session("mochi")["session_id"]
-    api.send_message(session_id, texts["sentence"] + instruct({"text_message": {"content": texts["answer"]}}))
+    api.send_message(
+        session_id, texts["sentence"] + instruct({"text_message": {"content": texts["answer"]}})
+    )
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": texts["title"]}))
     api.http.post(f"/sessions/{session_id}/summarize")
     api.http.put(f"/sessions/{session_id}/messages/0", json={"content": texts["content"]})
@@ -240,7 +278,8 @@ def talk_of_zebras(api: Api) -> None:
 def test_text_log_escapes_text_that_imitates_a_line(text_log: list[str]) -> None:
     lines = [line for line in text_log if "mochi_server.web.request_log" in line]
     assert any(
-        "GET /api/v1/health 200 " in line and line.endswith(" ms 127.0.0.1 [mine key=key-1]\n") for line in lines
+        "GET /api/v1/health 200 " in line and line.endswith(" ms 127.0.0.1 [mine key=key-1]\n")
+        for line in lines
     )
     assert any(r"it is this\n2026" in line for line in text_log)
 
@@ -252,7 +291,9 @@ def test_info_log_has_no_text_of_conversations(text_log: list[str]) -> None:
 
 def test_info_log_has_no_text_of_damaged_session_files(text_log: list[str]) -> None:
     reported = [line for line in text_log if "cannot be read" in line]
-    assert [session_id for session_id in DAMAGED if not any(session_id in line for line in reported)] == []
+    assert [
+        session_id for session_id in DAMAGED if not any(session_id in line for line in reported)
+    ] == []
     assert [line for line in text_log if "zebra" in line] == []
 
 
@@ -295,9 +336,15 @@ def test_ollama_credentials_are_in_no_message(tmp_path: Path) -> None:
         assert OLLAMA_KEY not in text
 
 
-@cases("host", ["ftp://me:word-4@x", "http://me:word-4@x:port", "me:word/-4@x", "http://me:pa/word-4@x"])
+@cases(
+    "host",
+    ["ftp://me:word-4@x", "http://me:word-4@x:port", "me:word/-4@x", "http://me:pa/word-4@x"],
+)
 def test_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, host: str) -> None:
-    for arguments, environment in ((["--ollama-host", host], {}), ([], {"MOCHI_OLLAMA_HOST": host})):
+    for arguments, environment in (
+        (["--ollama-host", host], {}),
+        ([], {"MOCHI_OLLAMA_HOST": host}),
+    ):
         code, text = run_here(*arguments, cwd=tmp_path, **environment)
         assert code == 2
         assert "OLLAMA_HOST" in text.upper().replace("-", "_")

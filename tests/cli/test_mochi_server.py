@@ -38,15 +38,25 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
     for text_part in ("mochi-stub run --help", "--config", "--port"):
         assert text_part in stub_text
     assert "of MOCHI_STORE_URL; each" in run_here("migrate", "--help", cwd=tmp_path)[1]
-    for flag in ("--host", "--port", "--ollama-host", "--data-dir", "--log-level", "--test-mode", "--stub-speed"):
+    for flag in (
+        "--host",
+        "--port",
+        "--ollama-host",
+        "--data-dir",
+        "--log-level",
+        "--test-mode",
+        "--stub-speed",
+    ):
         assert flag in text
     assert "else a generated key" in text
     program = (
-        "import sys, mochi_server.__main__ as m\n"
-        "try: m.main(['--help'])\n"
-        "except SystemExit: print(sorted({'pydantic', 'fastapi', 'uvicorn', 'aiohttp', 'orjson'} & set(sys.modules)))"
+        "import sys, mochi_server.__main__ as m\ntry: m.main(['--help'])\nexcept SystemExit: "
+        "print(sorted({'pydantic', 'fastapi', 'uvicorn', 'aiohttp', 'orjson'} & "
+        "set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.endswith("\n[]\n")
 
 
@@ -64,11 +74,19 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         (["--stub-speed", "2"], {}, "--stub-speed"),
         (["--stub-all-models"], {}, "--stub-all-models requires --test-mode"),
         (["--test-mode", "--ollama-host", "http://localhost:1"], {}, "--ollama-host"),
-        (["--no-such-flag"], {}, "unknown option --no-such-flag; `mochi-server --help` lists the options"),
+        (
+            ["--no-such-flag"],
+            {},
+            "unknown option --no-such-flag; `mochi-server --help` lists the options",
+        ),
         (["--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
         (["--test-mode", "--datadir=x"], {}, "unknown option --datadir; did you mean --data-dir?"),
         (["-port", "1"], {}, "unknown option -port; did you mean --port?"),
-        (["--tools-dir", "x"], {}, "--tools-dir; did you mean the environment variable MOCHI_TOOLS_DIR?"),
+        (
+            ["--tools-dir", "x"],
+            {},
+            "--tools-dir; did you mean the environment variable MOCHI_TOOLS_DIR?",
+        ),
         (["--api-key=x"], {}, "--api-key; did you mean the environment variable MOCHI_API_KEYS?"),
         (["init", "--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
         ([], {"MOCHI_PORT": "many"}, "MOCHI_PORT"),
@@ -146,7 +164,9 @@ def test_test_mode_curl_command_streams_and_leaves_no_files(
         message = json.dumps({"message": instruct(words(7))})
         curl = re.sub(r"""-d '\{"message": "Hello!"\}'""", lambda _: f"-d '{message}'", curl)
 
-        streamed = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True).stdout
+        streamed = subprocess.run(
+            ["bash", "-c", curl], capture_output=True, text=True, check=True
+        ).stdout
 
         assert streamed.count("event: content_delta") == 2
         assert streamed.rstrip().splitlines()[-2] == "event: done"
@@ -156,7 +176,9 @@ def test_test_mode_curl_command_streams_and_leaves_no_files(
         health = api.ok(api.http.get("/health"))
         assert health["ollama_connected"] is True
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", health["ollama_host"])
-        page = httpx.get(f"{health['ollama_host']}/api/tags", headers={"Origin": "https://example.com"})
+        page = httpx.get(
+            f"{health['ollama_host']}/api/tags", headers={"Origin": "https://example.com"}
+        )
         assert (page.status_code, page.headers["access-control-allow-origin"]) == (200, "*")
         api.http.close()
         assert command.end() == 0
@@ -166,7 +188,9 @@ def test_test_mode_curl_command_streams_and_leaves_no_files(
 @pytest.mark.slow
 def test_test_mode_begins_with_an_empty_store_every_time(tmp_path: Path) -> None:
     for _ in range(2):
-        with Command("mochi_server", "--test-mode", "--port", "0", "--stub-speed", "0", cwd=tmp_path) as command:
+        with Command(
+            "mochi_server", "--test-mode", "--port", "0", "--stub-speed", "0", cwd=tmp_path
+        ) as command:
             api = command.api()
             assert api.ok(api.http.get("/sessions")) == {"sessions": []}
             api.send_message(api.create_session("mochi")["session_id"], "Hello!")
@@ -180,7 +204,10 @@ def test_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
         code, text = run("mochi_server", "--port", port, cwd=tmp_path)
     assert code == 1
     advice = "Stop the other program, or select a port with --port"
-    assert text == f"mochi-server: cannot listen on 127.0.0.1:{port}: Address already in use. {advice}\n"
+    assert (
+        text
+        == f"mochi-server: cannot listen on 127.0.0.1:{port}: Address already in use. {advice}\n"
+    )
 
 
 def test_second_listener_on_a_port_is_refused() -> None:
@@ -218,13 +245,17 @@ def test_event_loop_accepts_many_connections_in_one_iteration() -> None:
 def test_starting_worker_leaves_the_shared_socket_nonblocking() -> None:
     with listen("127.0.0.1", 0) as listener, ExitStack() as stack:
         listener.setblocking(False)  # as the event loop of a running worker does
-        received = stack.enter_context(socket.socket(fileno=os.dup(listener.fileno())))  # by a worker that starts
+        received = stack.enter_context(
+            socket.socket(fileno=os.dup(listener.fileno()))
+        )  # by a worker that starts
         for duplicate in duplicates(received):
             stack.enter_context(duplicate)
         assert not os.get_blocking(listener.fileno())
 
 
-@pytest.mark.parametrize(("module", "arguments"), [("mochi_server", ["--test-mode"]), ("mochi_stub", [])])
+@pytest.mark.parametrize(
+    ("module", "arguments"), [("mochi_server", ["--test-mode"]), ("mochi_stub", [])]
+)
 @pytest.mark.parametrize("start", [Command, pytest.param(FreshCommand, marks=pytest.mark.slow)])
 def test_command_serves_with_its_output_closed(
     tmp_path: Path, module: str, arguments: list[str], start: type[Command]
@@ -253,7 +284,10 @@ def test_test_mode_lists_models_for_faults_on_request(tmp_path: Path) -> None:
 def test_output_is_printed_in_every_encoding(tmp_path: Path) -> None:
     code, text = run("mochi_server", "init", "\u2192", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (code, r"--data-dir '\u2192'" in text) == (0, True)
-    assert run("mochi_server", "store", "copy", "--help", cwd=tmp_path, PYTHONIOENCODING="ascii")[0] == 0
+    assert (
+        run("mochi_server", "store", "copy", "--help", cwd=tmp_path, PYTHONIOENCODING="ascii")[0]
+        == 0
+    )
     code, text = run("mochi_server", "openapi", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (code, json.loads(text)["info"]["version"]) == (0, __version__)
 
@@ -265,7 +299,9 @@ def test_full_disk_behind_the_output_does_not_fail_a_copy(tmp_path: Path) -> Non
     (tmp_path / "to").mkdir()
     command = [sys.executable, "-m", "mochi_server", "store", "copy", "from", "to"]
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, check=False)
+        ended = subprocess.run(
+            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, check=False
+        )
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
@@ -278,7 +314,14 @@ def is_healthy(port: int) -> bool:
 
 
 def test_server_without_ollama_starts_and_prints_advice(tmp_path: Path) -> None:
-    arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9", "--data-dir", str(tmp_path / "data")]
+    arguments = [
+        "--port",
+        "0",
+        "--ollama-host",
+        "http://127.0.0.1:9",
+        "--data-dir",
+        str(tmp_path / "data"),
+    ]
     with Command("mochi_server", *arguments, cwd=tmp_path) as command:
         api = command.api()
         assert "ollama serve" in command.read_until("Ollama")
@@ -291,14 +334,21 @@ def test_server_without_ollama_starts_and_prints_advice(tmp_path: Path) -> None:
 def test_open_address_needs_the_generated_key(tmp_path: Path) -> None:
     open_address = ["--host", "0.0.0.0", "--port", "0", "--log-level", "ERROR"]  # noqa: S104 - under test
     with StubServer(speed=0) as stub:
-        with Command("mochi_server", *open_address, "--ollama-host", stub.url, cwd=tmp_path) as command:
+        with Command(
+            "mochi_server", *open_address, "--ollama-host", stub.url, cwd=tmp_path
+        ) as command:
             api = command.api()
             key = command.read_until("API key").split()[-1]
             assert error_of(api.http.get("/health")) == (401, "UNAUTHORIZED")
-            assert api.http.get("/health", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+            assert (
+                api.http.get("/health", headers={"Authorization": f"Bearer {key}"}).status_code
+                == 200
+            )
             assert f"Bearer {key}" in command.read_until("curl -N")
             api.http.close()
-        with Command("mochi_server", *open_address, "--insecure", "--ollama-host", stub.url, cwd=tmp_path) as command:
+        with Command(
+            "mochi_server", *open_address, "--insecure", "--ollama-host", stub.url, cwd=tmp_path
+        ) as command:
             api = command.api()
             assert api.http.get("/health").status_code == 200
             api.http.close()
@@ -306,7 +356,11 @@ def test_open_address_needs_the_generated_key(tmp_path: Path) -> None:
 
 def test_sigterm_stores_partial_answer_and_ends_streams(tmp_path: Path) -> None:
     with StubServer(speed=2) as stub:
-        environment = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0.2", "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
+        environment = {
+            "MOCHI_SHUTDOWN_GRACE_SECONDS": "0.2",
+            "MOCHI_OLLAMA_HOST": stub.url,
+            "MOCHI_PORT": "0",
+        }
         with Command("mochi_server", cwd=tmp_path, **environment) as command:
             api = command.api()
             session_id = api.create_session("mochi")["session_id"]
@@ -317,7 +371,9 @@ def test_sigterm_stores_partial_answer_and_ends_streams(tmp_path: Path) -> None:
             assert seen[-1].type == "done"
             api.http.close()
             assert command.wait() == 0
-        stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_))
+        stub.wait_for(
+            lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_)
+        )
     stored = json.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_text())
     partial = stored["messages"][-1]
     assert partial["interrupted"] is True
@@ -326,7 +382,10 @@ def test_sigterm_stores_partial_answer_and_ends_streams(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "sig",
-    [signal.SIGKILL, *(pytest.param(sig, marks=pytest.mark.slow) for sig in (signal.SIGTERM, signal.SIGINT))],
+    [
+        signal.SIGKILL,
+        *(pytest.param(sig, marks=pytest.mark.slow) for sig in (signal.SIGTERM, signal.SIGINT)),
+    ],
     ids=lambda sig: sig.name,
 )
 def test_session_survives_the_end_of_the_process(tmp_path: Path, sig: signal.Signals) -> None:
@@ -352,7 +411,8 @@ def test_killed_process_loses_only_text_after_a_checkpoint(tmp_path: Path) -> No
                 suppress(httpx.HTTPError),  # the stream ends with the process
                 api.open_stream(session_id, instruct(words(100_000))) as events,
             ):
-                # 5 words per chunk, 200 words per second: lasts beyond the first checkpoint after two seconds
+                # 5 words per chunk, 200 words per second: lasts beyond the first checkpoint after
+                # two seconds
                 seen = [next(events) for _ in range(110)]
                 command.process.kill()
                 list(events)
@@ -403,7 +463,11 @@ def test_sigterm_ends_the_process_with_hanging_tools(
 ) -> None:
     write_tools(tmp_path, tools)
     with StubServer(speed=0) as stub:
-        environment = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0", "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
+        environment = {
+            "MOCHI_SHUTDOWN_GRACE_SECONDS": "0",
+            "MOCHI_OLLAMA_HOST": stub.url,
+            "MOCHI_PORT": "0",
+        }
         with start("mochi_server", cwd=tmp_path, **environment) as command, ExitStack() as stack:
             api = command.api()
             settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
@@ -420,7 +484,11 @@ def test_sigterm_ends_the_process_with_hanging_tools(
 
 @cases(
     ("hosts", "named"),
-    [(["10.0.0.1", "ftp://x"], "'ftp://x'"), (["a=10.0.0.1", "a=10.0.0.2"], "'a=10.0.0.2'"), (["@missing"], "missing")],
+    [
+        (["10.0.0.1", "ftp://x"], "'ftp://x'"),
+        (["a=10.0.0.1", "a=10.0.0.2"], "'a=10.0.0.2'"),
+        (["@missing"], "missing"),
+    ],
 )
 def test_invalid_host_is_named_in_one_line(hosts: list[str], named: str, tmp_path: Path) -> None:
     options = [argument for host in hosts for argument in ("--ollama-host", host)]

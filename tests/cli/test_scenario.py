@@ -57,16 +57,26 @@ class Recorder:
         write_tools(directory, TOOLS)
 
     def record(self, turns: list[Any], policy: str = "never_confirm", **settings: Any) -> str:
-        """Create a session. A turn is a message and its replies, and maybe options or the user's decisions."""
+        """Create a session.
+
+        A turn is a message and its replies, and maybe options or the user's decisions.
+        """
         tools = {"tools": ["next_number", "find_person"], "execution_policy": policy}
-        with self.stub, ThreadedServer(ollama_host=self.stub.url, data_dir=str(self.directory)) as server:
-            session_id: str = server.client.create_session("mochi", tool_settings=tools, **settings)["session_id"]
+        with (
+            self.stub,
+            ThreadedServer(ollama_host=self.stub.url, data_dir=str(self.directory)) as server,
+        ):
+            session_id: str = server.client.create_session(
+                "mochi", tool_settings=tools, **settings
+            )["session_id"]
             for message, replies, *rest in turns:
                 self.stub.script(*replies)
                 options = rest[0] if rest and isinstance(rest[0], dict) else {}
                 decisions: list[Any] = rest[0] if rest and isinstance(rest[0], list) else []
                 decide = partial(take_first, [*decisions])
-                with server.client.stream(session_id, message, on_confirm=decide, **options) as events:
+                with server.client.stream(
+                    session_id, message, on_confirm=decide, **options
+                ) as events:
                     list(events)
         self.session_id = session_id
         return session_id
@@ -106,16 +116,27 @@ def ten_turns() -> list[Any]:
         ("Yes", [call, Reply.of("Two, and", tool_calls=[call]), "four."]),
         ("And now?", [call, "The number is six."]),
         ("Who is Ana?", [ToolCall("find_person", {"name": "Ana"}), "Ana lives in Oslo."]),
-        ("Who is Nobody?", [ToolCall("find_person", {"name": "Nobody"}), "There is no such person."]),
+        (
+            "Who is Nobody?",
+            [ToolCall("find_person", {"name": "Nobody"}), "There is no such person."],
+        ),
         ("Yes", ["Third yes.\nIt has two lines: and a colon, 'quotes' and #."]),
         ("Long?", [Reply.of("It is lo", finish="length", usage=Usage(output=5))]),
-        ("Both", [Reply.of("Both.", tool_calls=[call, ToolCall("find_person", {"name": "Bo"})]), "Eight and Bo."]),
+        (
+            "Both",
+            [
+                Reply.of("Both.", tool_calls=[call, ToolCall("find_person", {"name": "Bo"})]),
+                "Eight and Bo.",
+            ],
+        ),
         ("Bye", [Reply.of("123", usage=Usage(input=777, output=99, cache_read=700))]),
     ]
 
 
 @pytest.mark.slow
-def test_ten_turns_with_tools_pass_and_a_changed_answer_fails(recorder: Recorder, tmp_path: Path) -> None:
+def test_ten_turns_with_tools_pass_and_a_changed_answer_fails(
+    recorder: Recorder, tmp_path: Path
+) -> None:
     scenario = recorder.export(recorder.record(ten_turns(), system_prompt="Be brief."))
     assert validate_config(scenario) == []
     assert run_pytest(tmp_path)[0] == 0
@@ -147,10 +168,14 @@ def test_changed_replies_are_shown_and_unchanged_are_equal(ten: Path, tmp_path: 
         scenario.write_text(scenario.read_text().replace(*change, 1))
     with (
         StubServer(config=scenario, speed=0) as stub,
-        ThreadedServer(ollama_host=stub.url, data_dir=str(ten.parent), sessions_dir=str(tmp_path)) as server,
+        ThreadedServer(
+            ollama_host=stub.url, data_dir=str(ten.parent), sessions_dir=str(tmp_path)
+        ) as server,
     ):
         shown = [difference.splitlines() for difference in differences(recorded, server.client)]
-    assert {number for number, lines in enumerate(shown, 1) if lines} == {turn for turn, _ in CHANGES.values()}
+    assert {number for number, lines in enumerate(shown, 1) if lines} == {
+        turn for turn, _ in CHANGES.values()
+    }
     for turn, line in CHANGES.values():
         assert line in shown[turn - 1]
     begin = "turn 2 differs from the recorded session:\n--- recorded\n+++ replayed\n"
@@ -171,7 +196,9 @@ def test_scenario_has_what_the_model_answered(ten: Path) -> None:
     assert turns[7]["replies"][0]["finish"] == "length"
     assert turns[9]["replies"][0]["usage"] == {"input": 777, "output": 99, "cache_read": 700}
     durations = turns[0]["replies"][0]["durations"]
-    assert durations["total"] == pytest.approx(durations["load"] + durations["prompt_eval"] + durations["eval"])
+    assert durations["total"] == pytest.approx(
+        durations["load"] + durations["prompt_eval"] + durations["eval"]
+    )
 
 
 def test_users_decisions_are_repeated(recorder: Recorder) -> None:
@@ -186,7 +213,9 @@ def test_users_decisions_are_repeated(recorder: Recorder) -> None:
     ]
     scenario = recorder.export(recorder.record(turns, "confirm_destructive"))
     recorded = yaml.safe_load(scenario.with_suffix(".recorded.yaml").read_text())
-    assert recorded["turns"][0]["tools"][0]["content"] == "The user denied this call. Reason: Not now."
+    assert (
+        recorded["turns"][0]["tools"][0]["content"] == "The user denied this call. Reason: Not now."
+    )
     assert check(scenario) == ""
 
 
@@ -195,7 +224,10 @@ def test_refused_repetition_of_a_call_takes_no_recorded_result(recorder: Recorde
     turns = [
         ("One", [Reply.of(tool_calls=[call, call, call, call]), "Enough."]),
         ("Two", [call, "Four."]),
-        ("Three", [ToolCall("unknown"), ToolCall("find_person", {"name": 1, "other": 2}), "Wrong."]),
+        (
+            "Three",
+            [ToolCall("unknown"), ToolCall("find_person", {"name": 1, "other": 2}), "Wrong."],
+        ),
     ]
     scenario = recorder.export(recorder.record(turns))
     recorded = yaml.safe_load(scenario.with_suffix(".recorded.yaml").read_text())["turns"]
@@ -217,7 +249,8 @@ def test_mask_replaces_personal_data_in_every_file(recorder: Recorder, tmp_path:
     call = ToolCall("find_person", {"name": "Ana Lund", "phone": 5551234})
     answer = Reply.of("Ana Lund has 555-1234.", reasoning="Ana!")
     session_id = recorder.record(
-        [("Who is Ana Lund?", [call, answer], {"think": True}), ("ana?", ["Yes, ANA."])], system_prompt="I am Ana."
+        [("Who is Ana Lund?", [call, answer], {"think": True}), ("ana?", ["Yes, ANA."])],
+        system_prompt="I am Ana.",
     )
     scenario = recorder.export(session_id, "--mask", r"(?i)ana( lund)?|555-?1234")
     for file in (*tmp_path.glob("scenario*"), tmp_path / "test_scenario.py"):
@@ -230,8 +263,16 @@ SECRET_SCHEMA = {
     "type": "object",
     "title": "About Ana Lund",
     "properties": {
-        "ana": {"type": "string", "description": "What Ana says.", "enum": ["Ana", "no"], "maxLength": 5551234},
-        "phones": {"type": "array", "items": {"anyOf": [{"const": 5551234}, {"pattern": "^Lund$"}]}},
+        "ana": {
+            "type": "string",
+            "description": "What Ana says.",
+            "enum": ["Ana", "no"],
+            "maxLength": 5551234,
+        },
+        "phones": {
+            "type": "array",
+            "items": {"anyOf": [{"const": 5551234}, {"pattern": "^Lund$"}]},
+        },
         "home": {"$ref": "#/$defs/Lund", "default": {"ana": ["Lund"]}, "x-ana": "Lund"},
     },
     "required": ["ana"],
@@ -248,7 +289,10 @@ def test_mask_replaces_personal_data_in_the_settings(recorder: Recorder) -> None
         [("Hello!", [json.dumps(answer)])],
         options={"stop": ["Ana Lund:"], "seed": 5551234, "top_k": None},
         format=SECRET_SCHEMA,
-        agent_settings={"enabled_agents": [], "selection_metadata": {"ana": {"chosen by": "Lund", "phone": 5551234}}},
+        agent_settings={
+            "enabled_agents": [],
+            "selection_metadata": {"ana": {"chosen by": "Lund", "phone": 5551234}},
+        },
         keep_alive="5m",
     )
     scenario = recorder.export(session_id, "--mask", "(?i)ana|lund|5551234")
@@ -256,13 +300,23 @@ def test_mask_replaces_personal_data_in_the_settings(recorder: Recorder) -> None
     session, (reply,) = recorded["session"], recorded["turns"][0]["replies"]
     assert json.loads(reply["content"]) == {"***": "***", "phones": [0, "***"], "home": "***@***"}
     assert session["options"] == {"stop": ["*** ***:"], "seed": 5551234, "top_k": None}
-    assert session["agent_settings"]["selection_metadata"] == {"***": {"chosen by": "***", "phone": 0}}
+    assert session["agent_settings"]["selection_metadata"] == {
+        "***": {"chosen by": "***", "phone": 0}
+    }
     assert session["format"] == {
         "type": "object",
         "title": "About *** ***",
         "properties": {
-            "***": {"type": "string", "description": "What *** says.", "enum": ["***", "no"], "maxLength": 5551234},
-            "phones": {"type": "array", "items": {"anyOf": [{"const": 0}, {"pattern": r"^\*\*\*$"}]}},
+            "***": {
+                "type": "string",
+                "description": "What *** says.",
+                "enum": ["***", "no"],
+                "maxLength": 5551234,
+            },
+            "phones": {
+                "type": "array",
+                "items": {"anyOf": [{"const": 0}, {"pattern": r"^\*\*\*$"}]},
+            },
             "home": {"$ref": "#/$defs/***", "default": {"***": ["***"]}, "x-***": "***"},
         },
         "required": ["***"],
@@ -277,7 +331,11 @@ def test_mask_replaces_personal_data_in_the_settings(recorder: Recorder) -> None
 def test_mask_of_all_text_keeps_names_and_structure(recorder: Recorder) -> None:
     call, answer = ToolCall("find_person", {"name": "Ana"}), json.dumps({"ana": "Ana"})
     denial, approval = {"approved": False, "reason": "Not Ana."}, {"approved": True}
-    schema = {"type": "object", "properties": {"ana": {"type": "string", "enum": ["Ana"]}}, "required": ["ana"]}
+    schema = {
+        "type": "object",
+        "properties": {"ana": {"type": "string", "enum": ["Ana"]}},
+        "required": ["ana"],
+    }
     session_id = recorder.record(
         [("One", [call, answer], [denial]), ("Two", [call, answer], [approval])],
         "always_confirm",
@@ -287,11 +345,17 @@ def test_mask_of_all_text_keeps_names_and_structure(recorder: Recorder) -> None:
     scenario = recorder.export(session_id, "--mask", "(?s).+")
     recorded = load_recording(scenario)
     session, results = recorded["session"], [turn["tools"][0] for turn in recorded["turns"]]
-    assert (session["model"], session["tool_settings"]["tools"]) == ("mochi", ["next_number", "find_person"])
+    assert (session["model"], session["tool_settings"]["tools"]) == (
+        "mochi",
+        ["next_number", "find_person"],
+    )
     assert session["options"] == {"stop": None, "num_keep": 4, "temperature": 0.5}
     assert list(session["format"]) == list(schema)
     assert [result["tool"] for result in results] == ["find_person", "find_person"]
-    assert [result["content"] for result in results] == ["The user denied this call. Reason: ***", "***"]
+    assert [result["content"] for result in results] == [
+        "The user denied this call. Reason: ***",
+        "***",
+    ]
     assert "Ana" not in scenario.read_text() + scenario.with_suffix(".recorded.yaml").read_text()
     assert check(scenario) == ""
 
@@ -302,7 +366,9 @@ def test_help_says_what_a_mask_does_not_replace(tmp_path: Path) -> None:
 
 
 def test_failure_of_a_replayed_turn_is_shown(ten: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.yaml").write_text("models: {other: [{_default: {type: error, message: out of order}}]}")
+    (tmp_path / "other.yaml").write_text(
+        "models: {other: [{_default: {type: error, message: out of order}}]}"
+    )
     with StubServer(config=tmp_path / "other.yaml", speed=0) as stub:
         command = ["replay", str(ten), "--model", "other", "--ollama-host", stub.url]
         code, text = run_here(*command, cwd=tmp_path)
@@ -316,12 +382,22 @@ def test_failure_of_a_replayed_turn_is_shown(ten: Path, tmp_path: Path) -> None:
     [
         [{"role": "assistant", "content": "Hi."}],
         [{"role": "assistant", "content": "A long answer. " * 4000}],
-        [{"role": "assistant", "content": "Hi.", "thinking": None, "tool_calls": None, "eval_count": None}],
+        [
+            {
+                "role": "assistant",
+                "content": "Hi.",
+                "thinking": None,
+                "tool_calls": None,
+                "eval_count": None,
+            }
+        ],
         [{"role": "assistant", "content": "Hi."}, {"role": "system", "content": "Rhyme."}],
     ],
     ids=["short", "long", "nulls", "later system message"],
 )
-def test_session_without_figures_is_checked_without_them(recorder: Recorder, answers: list[Any]) -> None:
+def test_session_without_figures_is_checked_without_them(
+    recorder: Recorder, answers: list[Any]
+) -> None:
     """Sessions of other programs can be imported. They have no figures."""
     session_id = recorder.record([("Hello!", ["Hi."])])
     (file,) = (recorder.directory / "chat_sessions").glob(f"{session_id}.json")
@@ -333,7 +409,10 @@ def test_session_without_figures_is_checked_without_them(recorder: Recorder, ans
 
 def test_turn_that_waits_for_approval_is_no_part_of_the_scenario(recorder: Recorder) -> None:
     session_id = recorder.record([("Hello!", ["Hi."])], "always_confirm")
-    with recorder.stub, ThreadedServer(ollama_host=recorder.stub.url, data_dir=str(recorder.directory)) as server:
+    with (
+        recorder.stub,
+        ThreadedServer(ollama_host=recorder.stub.url, data_dir=str(recorder.directory)) as server,
+    ):
         recorder.stub.script(ToolCall("next_number"))
         with server.client.stream(session_id, "Number?") as events:
             next(event for event in events if event.type == "tool_call_confirmation_required")
@@ -342,9 +421,13 @@ def test_turn_that_waits_for_approval_is_no_part_of_the_scenario(recorder: Recor
     assert check(scenario) == ""
 
 
-def test_dots_in_the_name_do_not_hinder_the_import_of_the_test(recorder: Recorder, tmp_path: Path) -> None:
+def test_dots_in_the_name_do_not_hinder_the_import_of_the_test(
+    recorder: Recorder, tmp_path: Path
+) -> None:
     recorder.export(recorder.record([("Hello!", ["Hi."])]))
-    code, text = run("mochi_server", "export-scenario", recorder.session_id, "-o", "chat.v2.yaml", cwd=tmp_path)
+    code, text = run(
+        "mochi_server", "export-scenario", recorder.session_id, "-o", "chat.v2.yaml", cwd=tmp_path
+    )
     assert (code, text.splitlines()[-1]) == (0, "wrote test_chat_v2.py")
     assert "with_name('chat.v2.yaml')" in (tmp_path / "test_chat_v2.py").read_text()
 
@@ -355,11 +438,16 @@ def test_export_overwrites_no_other_test(recorder: Recorder, tmp_path: Path) -> 
     recorder.export(session_id)
     (tmp_path / "test_tools.py").write_text("# my tests")
     code, text = run_here("export-scenario", session_id, "-o", "tools.yaml", cwd=tmp_path)
-    assert (code, text) == (1, "mochi-server: test_tools.py exists and is another test; choose another name with -o\n")
+    assert (code, text) == (
+        1,
+        "mochi-server: test_tools.py exists and is another test; choose another name with -o\n",
+    )
     assert [path.name for path in tmp_path.glob("*tools*.*")] == ["test_tools.py"]
 
 
-def test_replay_approves_only_tools_that_the_user_approved(recorder: Recorder, tmp_path: Path) -> None:
+def test_replay_approves_only_tools_that_the_user_approved(
+    recorder: Recorder, tmp_path: Path
+) -> None:
     turns = [("One", [ToolCall("find_person", {"name": "Ana"}), "Found."], [{"approved": True}])]
     recorder.export(recorder.record(turns, "always_confirm"))
     other = """
@@ -399,7 +487,9 @@ def test_replay_with_another_model_prints_what_differs(recorder: Recorder, tmp_p
         command = ["replay", "scenario.yaml", "--model", "other"]
         run_here("keys", "add", "ana", cwd=tmp_path, MOCHI_API_KEYS_FILE="keys")
         # Only the command uses its server, which therefore needs no key.
-        code, text = run("mochi_server", *command, cwd=tmp_path, OLLAMA_HOST=stub.url, MOCHI_API_KEYS_FILE="keys")
+        code, text = run(
+            "mochi_server", *command, cwd=tmp_path, OLLAMA_HOST=stub.url, MOCHI_API_KEYS_FILE="keys"
+        )
     assert code == 0, text
     lines = text.splitlines()
     assert lines[0].startswith("turn 1: ")
@@ -414,14 +504,19 @@ def test_replay_with_another_model_prints_what_differs(recorder: Recorder, tmp_p
         "+cached tokens: 0",
     ):
         assert line in lines[lines.index("turn 2: differs") :], text
-    assert [path.name for path in (tmp_path / "chat_sessions").glob("*.json")] == [f"{recorder.session_id}.json"]
+    assert [path.name for path in (tmp_path / "chat_sessions").glob("*.json")] == [
+        f"{recorder.session_id}.json"
+    ]
 
 
 @cases(
     ("arguments", "problem"),
     [
         (["export-scenario", "0123456789"], "Session with ID '0123456789' not found."),
-        (["export-scenario", "0123456789", "--mask", "("], "--mask is not a regular expression: missing )"),
+        (
+            ["export-scenario", "0123456789", "--mask", "("],
+            "--mask is not a regular expression: missing )",
+        ),
         (["export-scenario"], "the following arguments are required: SESSION_ID"),
         (
             ["replay", "missing.yaml"],

@@ -35,14 +35,22 @@ def stub(holding: GatedStub) -> StubServer:
 
 
 def environment(stub: StubServer, grace: float) -> dict[str, str]:
-    return {"MOCHI_SHUTDOWN_GRACE_SECONDS": str(grace), "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
+    return {
+        "MOCHI_SHUTDOWN_GRACE_SECONDS": str(grace),
+        "MOCHI_OLLAMA_HOST": stub.url,
+        "MOCHI_PORT": "0",
+    }
 
 
 @contextmanager
 def compare_models(api: Api) -> Iterator[Iterator[str]]:
     """Yield the event types of a comparison that the model holds back."""
     with api.http.stream("POST", "/models/test", json=COMPARISON) as response:
-        yield (line.removeprefix("event: ") for line in response.iter_lines() if line.startswith("event: "))
+        yield (
+            line.removeprefix("event: ")
+            for line in response.iter_lines()
+            if line.startswith("event: ")
+        )
 
 
 def stored(folder: Path, session_id: str) -> list[dict[str, object]]:
@@ -63,13 +71,22 @@ def test_shutdown_completes_running_turns_and_refuses_new_ones(
             seen = [next(events) for _ in range(3)]
             next(kind for kind in compared if kind == "chunk")
             command.process.send_signal(signal.SIGTERM)
-            refused = [late.http.post(f"/chat/{other}{path}", json={"message": "Hi"}) for path in ("", "/stream")]
+            refused = [
+                late.http.post(f"/chat/{other}{path}", json={"message": "Hi"})
+                for path in ("", "/stream")
+            ]
             while refused[0].status_code == 200:  # until the signal has arrived
-                refused = [late.http.post(f"/chat/{other}{path}", json={"message": "Hi"}) for path in ("", "/stream")]
+                refused = [
+                    late.http.post(f"/chat/{other}{path}", json={"message": "Hi"})
+                    for path in ("", "/stream")
+                ]
             assert late.http.get("/health").status_code == 200
             assert late.http.get("/health/live").status_code == 200
             assert error_of(late.http.get("/health/ready")) == (503, "SHUTTING_DOWN")
-            assert error_of(late.http.post("/models/test", json=COMPARISON)) == (503, "SHUTTING_DOWN")
+            assert error_of(late.http.post("/models/test", json=COMPARISON)) == (
+                503,
+                "SHUTTING_DOWN",
+            )
             fresh = command.api()  # a new connection
             assert fresh.http.get("/health").headers["connection"] == "close"
             before, messages = late.ok(late.http.get("/sessions"))["sessions"], late.messages(other)
@@ -92,7 +109,11 @@ def test_shutdown_completes_running_turns_and_refuses_new_ones(
                 assert next(read_events(attached)) == seen[0]
             holding.gate.open()
             seen.extend(events)
-            assert [kind for kind in compared if kind != "chunk"] == [*WHOLE[2:], *WHOLE, "complete"]
+            assert [kind for kind in compared if kind != "chunk"] == [
+                *WHOLE[2:],
+                *WHOLE,
+                "complete",
+            ]
         assert command.wait() == 0
     assert [error_of(response) for response in refused] == [(503, "SHUTTING_DOWN")] * 2
     assert text_of(seen) == "one two three four"
@@ -101,12 +122,19 @@ def test_shutdown_completes_running_turns_and_refuses_new_ones(
 
 
 def test_shutdown_parks_a_turn_that_waits_for_approval(tmp_path: Path) -> None:
-    write_tools(tmp_path, "def look() -> str:\n    \"Look.\"\n    return 'Nothing'\n__all__ = ['look']\n")
+    write_tools(
+        tmp_path, "def look() -> str:\n    \"Look.\"\n    return 'Nothing'\n__all__ = ['look']\n"
+    )
     with StubServer(speed=0) as stub:
         with Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command:
             api = command.api()
-            session_id = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
-            with suppress(httpx.HTTPError), api.open_stream(session_id, instruct(calls("look"), words(2))) as events:
+            session_id = api.create_session("mochi", tool_settings={"tools": ["look"]})[
+                "session_id"
+            ]
+            with (
+                suppress(httpx.HTTPError),
+                api.open_stream(session_id, instruct(calls("look"), words(2))) as events,
+            ):
                 for event in events:
                     if event.type == ASKED:
                         asked = event
@@ -116,7 +144,12 @@ def test_shutdown_parks_a_turn_that_waits_for_approval(tmp_path: Path) -> None:
             api = command.api()
             decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
             api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
-            until(lambda: api.messages(session_id)[-1]["role"] == "assistant" and len(api.messages(session_id)) == 4)
+            until(
+                lambda: (
+                    api.messages(session_id)[-1]["role"] == "assistant"
+                    and len(api.messages(session_id)) == 4
+                )
+            )
     assert stored(tmp_path, session_id)[2]["content"] == "Nothing"
 
 
@@ -135,7 +168,9 @@ def _asked(api: Api, session_id: str) -> list[str]:
 
 
 def test_decision_during_a_shutdown_is_stored_for_the_next_server(tmp_path: Path) -> None:
-    write_tools(tmp_path, "def look() -> str:\n    \"Look.\"\n    return 'Nothing'\n__all__ = ['look']\n")
+    write_tools(
+        tmp_path, "def look() -> str:\n    \"Look.\"\n    return 'Nothing'\n__all__ = ['look']\n"
+    )
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -154,7 +189,9 @@ def test_decision_during_a_shutdown_is_stored_for_the_next_server(tmp_path: Path
                 again = late.http.post(f"/chat/{decided}/confirm-tool", json=decision)
                 assert error_of(again) == (409, "CONFIRMATION_RESOLVED")
                 with late.http.stream("GET", f"/chat/{stopped}/stream") as attached:
-                    assert types_of(list(read_events(attached))) == [ASKED]  # a client resumes it at the next server
+                    assert types_of(list(read_events(attached))) == [
+                        ASKED
+                    ]  # a client resumes it at the next server
                 assert late.ok(late.http.post(f"/chat/{stopped}/stop"))["state"] == "stopped"
                 gate.open()
                 assert list(events)[-1].type == "done"
@@ -176,7 +213,10 @@ def test_shutdown_without_turns_is_immediate(tmp_path: Path, stub: StubServer) -
         assert time.monotonic() - begun < 3
 
 
-@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, reason="the server inherits the ignored signal")
+@pytest.mark.skipif(
+    signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
+    reason="the server inherits the ignored signal",
+)
 def test_closed_terminal_stores_partial_answers(tmp_path: Path, stub: StubServer) -> None:
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 0)) as command:
         api = command.api()
@@ -195,7 +235,10 @@ def test_second_signal_ends_running_turns(tmp_path: Path, stub: StubServer) -> N
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
         api = command.api()
         session_id = api.create_session("mochi")["session_id"]
-        with api.open_stream(session_id, "hold") as events, compare_models(command.api()) as compared:
+        with (
+            api.open_stream(session_id, "hold") as events,
+            compare_models(command.api()) as compared,
+        ):
             seen = [next(events) for _ in range(3)]
             next(kind for kind in compared if kind == "chunk")
             command.process.send_signal(signal.SIGTERM)
@@ -252,11 +295,15 @@ def test_stalled_clients_do_not_delay_shutdown(tmp_path: Path) -> None:
         unread, unfinished, silent, compared = (
             socket.create_connection((address.hostname or "", address.port or 0)) for _ in range(4)
         )
-        unread.sendall(head % session_id.encode() + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        unread.sendall(
+            head % session_id.encode() + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
         unfinished.sendall(head % session_id.encode() + b"Content-Length: 1000\r\n\r\n{")
         silent.sendall(b"GET /api/v1/he")
         comparison = json.dumps(COMPARISON).encode()
-        head = b"POST /models/test HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head = (
+            b"POST /models/test HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
         compared.sendall(head + b"Content-Length: %d\r\n\r\n%s" % (len(comparison), comparison))
         assert unread.recv(12) == compared.recv(12) == b"HTTP/1.1 200"
         begun = time.monotonic()

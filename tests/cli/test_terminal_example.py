@@ -25,7 +25,9 @@ pytestmark = pytest.mark.slow  # each test starts a program
 
 def run(*arguments: str, keyboard: str = "") -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(EXAMPLE), *arguments]
-    return subprocess.run(command, input=keyboard, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, input=keyboard, capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 def test_terminal_answers_and_asks_for_approval(tmp_path: Path) -> None:

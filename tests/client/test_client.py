@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from mochi_server.client import ApiError, AsyncMochiClient, ConnectionFailed, MochiClient
-from mochi_server.events import ContentDelta, Done, MessageComplete, ToolConfirmationRequired, ToolResult
+from mochi_server.events import (
+    ContentDelta,
+    Done,
+    MessageComplete,
+    ToolConfirmationRequired,
+    ToolResult,
+)
 from mochi_stub import StubServer
 from tests.client.conftest import Connect
 from tests.support.cases import cases
@@ -34,7 +40,9 @@ ADDING = """
 
 
 @pytest.fixture(scope="module")
-def adding_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def adding_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     data_dir = tmp_path_factory.mktemp("adding")
     write_tools(data_dir, ADDING)
     with RunningServer(data_dir, shared_stub.url) as server:
@@ -51,19 +59,29 @@ def test_sessions_are_created_listed_read_and_deleted(private_client: MochiClien
     assert client.list_sessions() == []
 
 
-def test_sessions_are_found_titled_forked_exported_and_imported(private_client: MochiClient) -> None:
+def test_sessions_are_found_titled_forked_exported_and_imported(
+    private_client: MochiClient,
+) -> None:
     client = private_client
     session_id = client.create_session("mochi")["session_id"]
     client.chat(session_id, "Apples?")
     fork = client.fork_session(session_id, 0)
     assert [message["content"] for message in fork["messages"]] == ["Apples?"]
-    assert client.fork_session(session_id, message_id=fork["messages"][0]["message_id"])["message_count"] == 1
+    assert (
+        client.fork_session(session_id, message_id=fork["messages"][0]["message_id"])[
+            "message_count"
+        ]
+        == 1
+    )
     assert client.set_title(session_id, "Fruit")["title"] == "Fruit"
     assert [each["title"] for each in client.list_sessions("fruit")] == ["Fruit"]
     assert [each["session_id"] for each in client.list_sessions("apples", limit=1)] == [session_id]
     assert len(client.list_sessions(offset=1)) == 2
     (imported,) = client.import_sessions(client.export_session(session_id))
-    assert client.get_session(imported["session_id"])["messages"] == client.get_session(session_id)["messages"]
+    assert (
+        client.get_session(imported["session_id"])["messages"]
+        == client.get_session(session_id)["messages"]
+    )
     assert client.export_session(session_id, "markdown").startswith(b"# Fruit\n")
     assert client.set_title(session_id, None)["title"] == "Apples?"
     with pytest.raises(ApiError) as refused:
@@ -77,7 +95,9 @@ def test_stream_of_typed_events_adds_up_to_the_answer(client: MochiClient) -> No
         events = list(stream)
     assert isinstance(events[-2], MessageComplete)
     assert events[-1] == Done(session_id)
-    assert stream.text == "".join(event.content for event in events if isinstance(event, ContentDelta))
+    assert stream.text == "".join(
+        event.content for event in events if isinstance(event, ContentDelta)
+    )
     stored = client.get_session(session_id)["messages"][-1]
     assert (stored["content"], stored["thinking"]) == (stream.text, stream.thinking)
     with client.listen(session_id) as again:
@@ -96,14 +116,24 @@ def test_stream_outlives_the_variable_of_its_client(server: RunningServer) -> No
     assert isinstance([*MochiClient(server.url).listen(session_id)][-1], Done)
 
 
-def test_images_are_bytes_or_base64_or_files(client: MochiClient, stub: StubServer, tmp_path: Path) -> None:
+def test_images_are_bytes_or_base64_or_files(
+    client: MochiClient, stub: StubServer, tmp_path: Path
+) -> None:
     (tmp_path / "two.gif").write_bytes(GIF)
-    images = (PNG, base64_image(PNG), f"data:image/png;base64,{base64_image(PNG)}", tmp_path / "two.gif")
+    images = (
+        PNG,
+        base64_image(PNG),
+        f"data:image/png;base64,{base64_image(PNG)}",
+        tmp_path / "two.gif",
+    )
     session_id = client.create_session("echo")["session_id"]
     client.chat(session_id, "Look!", images=images)
     with client.stream(session_id, "And this!", images=[PNG]) as events:
         assert list(events)[-1] == Done(session_id)
-    sent = {messages[-1]["content"]: messages for messages in (each.body["messages"] for each in chats(stub))}
+    sent = {
+        messages[-1]["content"]: messages
+        for messages in (each.body["messages"] for each in chats(stub))
+    }
     first, second = sent["Look!"], sent["And this!"]  # there may be summaries too
     assert first[-1]["images"] == [base64_image(PNG)] * 3 + [base64_image(GIF)]
     assert [len(each.get("images", ())) for each in second] == [4, 0, 1]
@@ -131,7 +161,11 @@ def test_whole_answer_is_the_stored_message(client: MochiClient) -> None:
     ],
 )
 def test_tool_call_is_decided_while_the_stream_waits(
-    connect: Connect, adding_server: RunningServer, decision: dict[str, Any], success: bool, text: str
+    connect: Connect,
+    adding_server: RunningServer,
+    decision: dict[str, Any],
+    success: bool,
+    text: str,
 ) -> None:
     results = []
     with connect(adding_server.url) as client:
@@ -181,7 +215,9 @@ def test_callback_decides_about_tool_calls(
     assert asked == ["add", "add"]
 
 
-def test_error_of_the_callback_reaches_the_caller(connect: Connect, adding_server: RunningServer) -> None:
+def test_error_of_the_callback_reaches_the_caller(
+    connect: Connect, adding_server: RunningServer
+) -> None:
     def decide(_: ToolConfirmationRequired) -> bool:
         raise RuntimeError("no idea")
 
@@ -203,15 +239,22 @@ _INVALID_DECISIONS = ["yes", {}, {"approve": True}, {"approved": True, "because"
 
 
 @pytest.mark.parametrize(
-    "decision", [None, *(pytest.param(decision, marks=pytest.mark.slow) for decision in _INVALID_DECISIONS)]
+    "decision",
+    [None, *(pytest.param(decision, marks=pytest.mark.slow) for decision in _INVALID_DECISIONS)],
 )
 def test_callback_with_an_invalid_decision_is_an_error(
     connect: Connect, adding_server: RunningServer, decision: Any
 ) -> None:
     with connect(adding_server.url) as client:
         session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
-        with pytest.raises(TypeError, match="on_confirm must return True, False or a dictionary such as"):
-            client.chat(session_id, instruct(calls("add", a=1, b=2), words(3)), on_confirm=lambda _: decision)
+        with pytest.raises(
+            TypeError, match="on_confirm must return True, False or a dictionary such as"
+        ):
+            client.chat(
+                session_id,
+                instruct(calls("add", a=1, b=2), words(3)),
+                on_confirm=lambda _: decision,
+            )
         client.stop(session_id)
 
 
@@ -226,7 +269,9 @@ def test_callback_can_return_a_coroutine(connect: Connect, adding_server: Runnin
     assert answer["tool_calls_executed"][0]["success"]
 
 
-def test_decision_after_the_timeout_does_not_end_the_stream(connect: Connect, stub: StubServer, tmp_path: Path) -> None:
+def test_decision_after_the_timeout_does_not_end_the_stream(
+    connect: Connect, stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, ADDING)
 
     def decide_late(_: ToolConfirmationRequired) -> bool:
@@ -238,9 +283,13 @@ def test_decision_after_the_timeout_does_not_end_the_stream(connect: Connect, st
         connect(server.url) as client,
     ):
         session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
-        with client.stream(session_id, instruct(calls("add", a=1, b=2), words(3)), on_confirm=decide_late) as stream:
+        with client.stream(
+            session_id, instruct(calls("add", a=1, b=2), words(3)), on_confirm=decide_late
+        ) as stream:
             events = list(stream)
-    assert [event.error_code for event in events if isinstance(event, ToolResult)] == ["TOOL_CONFIRMATION_TIMEOUT"]
+    assert [event.error_code for event in events if isinstance(event, ToolResult)] == [
+        "TOOL_CONFIRMATION_TIMEOUT"
+    ]
     assert isinstance(events[-1], Done)
 
 
@@ -254,7 +303,9 @@ def test_decision_after_the_end_of_the_turn_does_not_end_the_stream(
 
     with connect(adding_server.url) as client:
         session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
-        with client.stream(session_id, instruct(calls("add", a=1, b=2), words(3)), on_confirm=decide_late) as stream:
+        with client.stream(
+            session_id, instruct(calls("add", a=1, b=2), words(3)), on_confirm=decide_late
+        ) as stream:
             assert isinstance(list(stream)[-1], Done)
 
 
@@ -302,7 +353,9 @@ def test_stopped_turn_keeps_its_text(connect: Connect, holding: GatedStub, tmp_p
 
 
 @pytest.mark.slow
-def test_client_holds_more_streams_than_a_default_pool(connect: Connect, holding: GatedStub, tmp_path: Path) -> None:
+def test_client_holds_more_streams_than_a_default_pool(
+    connect: Connect, holding: GatedStub, tmp_path: Path
+) -> None:
     with (
         RunningServer(tmp_path, holding.stub.url) as server,
         ExitStack() as open_streams,
@@ -318,8 +371,13 @@ def test_client_holds_more_streams_than_a_default_pool(connect: Connect, holding
 
 
 def test_errors_carry_code_status_and_details(client: MochiClient) -> None:
-    for refused in (lambda: client.get_session("0123456789"), lambda: list(client.stream("0123456789", "Hello!"))):
-        with pytest.raises(ApiError, match=r"^SESSION_NOT_FOUND \(404\): Session with ID") as caught:
+    for refused in (
+        lambda: client.get_session("0123456789"),
+        lambda: list(client.stream("0123456789", "Hello!")),
+    ):
+        with pytest.raises(
+            ApiError, match=r"^SESSION_NOT_FOUND \(404\): Session with ID"
+        ) as caught:
             refused()
         assert (caught.value.code, caught.value.status) == ("SESSION_NOT_FOUND", 404)
         assert caught.value.details == {"session_id": "0123456789"}
@@ -333,9 +391,14 @@ def test_path_parameter_cannot_change_the_path(client: MochiClient) -> None:
 
 def test_unreachable_server_raises_connection_failed(connect: Connect, stub: StubServer) -> None:
     with connect("http://127.0.0.1:9", delays=(60,)) as client:
-        for asked in (client.list_sessions, lambda: client.chat("a", "b"), lambda: list(client.stream("a", "b"))):
+        for asked in (
+            client.list_sessions,
+            lambda: client.chat("a", "b"),
+            lambda: list(client.stream("a", "b")),
+        ):
             with pytest.raises(
-                ConnectionFailed, match=r"Cannot connect to http://127\.0\.0\.1:9: .+ Start mochi-server"
+                ConnectionFailed,
+                match=r"Cannot connect to http://127\.0\.0\.1:9: .+ Start mochi-server",
             ):
                 asked()
 
@@ -349,11 +412,15 @@ def test_html_response_raises_api_error(tmp_path: Path) -> None:
     for path in ("api/v1/sessions", "api/v1/chat/a/stream"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("<html></html>")
-    with HTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
+    with HTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    ) as server:
         Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with MochiClient(f"http://127.0.0.1:{server.server_port}") as client:
             for request in (client.list_sessions, lambda: list(client.listen("a"))):
-                with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The response is not from mochi-server"):
+                with pytest.raises(
+                    ApiError, match=r"UNKNOWN \(200\): The response is not from mochi-server"
+                ):
                     request()
         server.shutdown()
 

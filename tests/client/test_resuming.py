@@ -26,7 +26,11 @@ def test_cut_stream_resumes_without_lost_or_repeated_events(
     client: MochiClient, connect: Connect, server: RunningServer, cuts: tuple[int, ...]
 ) -> None:
     session_id = client.create_session("mochi")["session_id"]
-    with CuttingRelay(server.url, *cuts) as relay, connect(relay.url) as cut, cut.stream(session_id, LONG) as stream:
+    with (
+        CuttingRelay(server.url, *cuts) as relay,
+        connect(relay.url) as cut,
+        cut.stream(session_id, LONG) as stream,
+    ):
         received = list(stream)
         assert relay.connections == len(cuts) + 1
     with client.listen(session_id) as whole:
@@ -46,19 +50,26 @@ def test_cut_answer_is_requested_again_but_stored_once(
     assert (len(messages), messages[-1]) == (2, answer["message"])
 
 
-def test_repeated_cuts_raise_connection_failed(client: MochiClient, connect: Connect, server: RunningServer) -> None:
+def test_repeated_cuts_raise_connection_failed(
+    client: MochiClient, connect: Connect, server: RunningServer
+) -> None:
     session_id = client.create_session("mochi")["session_id"]
     with CuttingRelay(server.url, 900, 0, 0, 0) as relay, connect(relay.url) as cut:
         stream = cut.stream(session_id, LONG)
         with pytest.raises(ConnectionFailed):
             list(stream)
-    with client.listen(session_id, stream.last_event_id) as rest, client.listen(session_id) as whole:
+    with (
+        client.listen(session_id, stream.last_event_id) as rest,
+        client.listen(session_id) as whole,
+    ):
         events, behind = list(whole), list(rest)
     assert events[-len(behind) :] == behind
     assert stream.text + rest.text == whole.text
 
 
-def test_second_client_continues_from_an_event_id(connect: Connect, holding: GatedStub, tmp_path: Path) -> None:
+def test_second_client_continues_from_an_event_id(
+    connect: Connect, holding: GatedStub, tmp_path: Path
+) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server, connect(server.url) as client:
         session_id = client.create_session("mochi")["session_id"]
         with client.stream(session_id, "hold") as first:
@@ -91,7 +102,11 @@ def test_dropped_events_are_replaced_by_a_snapshot(connect: Connect, tmp_path: P
         connect(server.url) as client,
     ):
         session_id = client.create_session("mochi")["session_id"]
-        with CuttingRelay(server.url, 520) as relay, connect(relay.url) as cut, cut.stream(session_id, "Go") as stream:
+        with (
+            CuttingRelay(server.url, 520) as relay,
+            connect(relay.url) as cut,
+            cut.stream(session_id, "Go") as stream,
+        ):
             assert next(stream) == ContentDelta("one ")
             gate.open()
             with client.listen(session_id) as other:
@@ -102,7 +117,9 @@ def test_dropped_events_are_replaced_by_a_snapshot(connect: Connect, tmp_path: P
         assert stream.text == client.get_session(session_id)["messages"][-1]["content"]
 
 
-def test_resume_of_an_unknown_turn_fails(connect: Connect, holding: GatedStub, tmp_path: Path) -> None:
+def test_resume_of_an_unknown_turn_fails(
+    connect: Connect, holding: GatedStub, tmp_path: Path
+) -> None:
     with RunningServer(tmp_path, holding.stub.url) as first:
         with connect(first.url) as client:
             session_id = client.create_session("mochi")["session_id"]

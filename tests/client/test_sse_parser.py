@@ -1,4 +1,6 @@
-"""Event parser for chunks of any size and unknown events; options of the client match the OpenAPI document."""
+"""Event parser for chunks of any size and unknown events; options of the client match the OpenAPI
+document.
+"""
 
 import inspect
 from typing import Any, get_type_hints
@@ -41,19 +43,29 @@ def test_parser_reads_events_from_chunks_of_any_size(size: int) -> None:
 
 
 def test_last_event_is_typed() -> None:
-    assert list(Parser().feed(b'id: a:1\nevent: done\ndata: {"session_id":"x"}\n\n')) == [("a:1", Done("x"))]
+    assert list(Parser().feed(b'id: a:1\nevent: done\ndata: {"session_id":"x"}\n\n')) == [
+        ("a:1", Done("x"))
+    ]
 
 
 def test_request_types_have_the_documented_fields(schemas: dict[str, Any]) -> None:
-    assert set(get_type_hints(client.SessionOptions)) | {"model"} == set(schemas["SessionCreate"]["properties"])
+    assert set(get_type_hints(client.SessionOptions)) | {"model"} == set(
+        schemas["SessionCreate"]["properties"]
+    )
     named_otherwise = {"message", "wait_for_confirmation"}
-    assert set(get_type_hints(client.TurnOptions)) | named_otherwise == set(schemas["ChatRequest"]["properties"])
+    assert set(get_type_hints(client.TurnOptions)) | named_otherwise == set(
+        schemas["ChatRequest"]["properties"]
+    )
 
 
 def test_both_clients_have_the_same_methods() -> None:
     def face(client: type) -> dict[str, list[str]]:
         methods = inspect.getmembers(client, inspect.isfunction)
-        return {name: list(inspect.signature(method).parameters) for name, method in methods if name[0] != "_"}
+        return {
+            name: list(inspect.signature(method).parameters)
+            for name, method in methods
+            if name[0] != "_"
+        }
 
     one, two = face(MochiClient), face(AsyncMochiClient)
     two["close"] = two.pop("aclose")

@@ -1,4 +1,6 @@
-"""Server for coding agents, the replies of its model, and the computer on which the programs run."""
+"""Server for coding agents, the replies of its model, and the computer on which the
+programs run.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +17,16 @@ Replies: TypeAlias = "list[str | ToolCall]"
 
 
 class CodingStub(StubServer):
-    """Stub with one model without `vision`, which sends the next of `replies` and reuses cached prompts."""
+    """Stub with one model without `vision`, which sends the next of `replies` and reuses cached
+    prompts.
+    """
 
     def __init__(self) -> None:
         self.replies: Replies = []
         model = Model(MODEL, ("completion", "tools", "thinking"), context_length=262_144)
-        super().__init__(models=[model], machine=Machine(parallel=1), resolve=self._next_reply, speed=0)
+        super().__init__(
+            models=[model], machine=Machine(parallel=1), resolve=self._next_reply, speed=0
+        )
 
     def _next_reply(self, _: Prompt) -> "str | ToolCall":
         return self.replies.pop(0) if self.replies else "Done."
@@ -44,8 +50,12 @@ def stub(shared_stub: CodingStub) -> CodingStub:
 
 
 @pytest.fixture(scope="module")
-def server(shared_stub: CodingStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("data"), shared_stub.url, summarization_enabled=False) as server:
+def server(
+    shared_stub: CodingStub, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    with RunningServer(
+        tmp_path_factory.mktemp("data"), shared_stub.url, summarization_enabled=False
+    ) as server:
         yield server
 
 

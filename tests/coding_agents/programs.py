@@ -15,7 +15,10 @@ MODEL = "qwen3:8b"
 """Model of the documented settings. Its name is not a name of the programs' own providers."""
 _TIMEOUT = 300.0
 _CLOSED = "http://127.0.0.1:9"
-"""Proxy for all hosts except this one. No program listens there, so that a request to the internet fails."""
+"""Proxy for all hosts except this one.
+
+No program listens there, so that a request to the internet fails.
+"""
 _OFFLINE = {
     "HTTP_PROXY": _CLOSED,
     "HTTPS_PROXY": _CLOSED,
@@ -31,7 +34,11 @@ def is_installed(program: str) -> bool:
 
 def documented(page: str, language: str, word: str) -> str:
     """Return the only code block of a page in a language that contains a word."""
-    found = [block.text for block in blocks(ROOT / "docs" / "how-to" / page) if block.language == language]
+    found = [
+        block.text
+        for block in blocks(ROOT / "docs" / "how-to" / page)
+        if block.language == language
+    ]
     (text,) = [text for text in found if word in text]
     return text
 
@@ -53,7 +60,9 @@ class Computer:
 
     def claude(self, *arguments: str, stdin: str | None = None) -> str:
         """Run Claude Code with arguments in place of its documented command. Return its output."""
-        setup, command = self._setting("anthropic-clients.md", "bash", "ANTHROPIC_MODEL").rsplit("\n", 1)
+        setup, command = self._setting("anthropic-clients.md", "bash", "ANTHROPIC_MODEL").rsplit(
+            "\n", 1
+        )
         assert command == "claude", command
         return self.run(f"{setup}\n{shlex.join([command, *arguments])}", stdin)
 

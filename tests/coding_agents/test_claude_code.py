@@ -63,7 +63,9 @@ def test_conversations_share_their_cached_prefix(computer: Computer, stub: Codin
     assert usage["cache_read_input_tokens"] > len(json.dumps(chats(stub)[-1].body["tools"]))
 
 
-def test_image_of_a_tool_does_not_end_the_conversation(computer: Computer, stub: CodingStub) -> None:
+def test_image_of_a_tool_does_not_end_the_conversation(
+    computer: Computer, stub: CodingStub
+) -> None:
     path = computer.project / "dot.png"
     path.write_bytes(PNG)
     stub.replies = [ToolCall("Read", {"file_path": str(path)}), "I cannot see it.", "It is a file."]
@@ -72,23 +74,36 @@ def test_image_of_a_tool_does_not_end_the_conversation(computer: Computer, stub:
     assert computer.claude("-c", "-p", "What is it then?") == "It is a file."
 
 
-def test_document_of_a_tool_does_not_end_the_conversation(computer: Computer, stub: CodingStub) -> None:
+def test_document_of_a_tool_does_not_end_the_conversation(
+    computer: Computer, stub: CodingStub
+) -> None:
     path = computer.project / "page.pdf"
     path.write_bytes(_PDF)
-    stub.replies = [ToolCall("Read", {"file_path": str(path)}), "I cannot read it.", "It is a file."]
+    stub.replies = [
+        ToolCall("Read", {"file_path": str(path)}),
+        "I cannot read it.",
+        "It is a file.",
+    ]
     assert computer.claude("-p", "What is in page.pdf?") == "I cannot read it."
     assert stub.prompt()[-1]["content"].endswith(HIDDEN_DOCUMENT)
     assert computer.claude("-c", "-p", "What is it then?") == "It is a file."
 
 
-def test_image_of_the_user_does_not_end_the_conversation(computer: Computer, stub: CodingStub) -> None:
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": base64_image(PNG)}}
+def test_image_of_the_user_does_not_end_the_conversation(
+    computer: Computer, stub: CodingStub
+) -> None:
+    image = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": base64_image(PNG)},
+    }
     content = [{"type": "text", "text": "What is this?"}, image]
     message = {"type": "user", "message": {"role": "user", "content": content}}
     stub.replies = ["I cannot see it.", "Yes."]
     options = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
     computer.claude("-p", *options, stdin=json.dumps(message) + "\n")
-    assert "Could not process image" in stub.prompt()[1]["content"], "the program removes a rejected image"
+    assert "Could not process image" in stub.prompt()[1]["content"], (
+        "the program removes a rejected image"
+    )
     assert computer.claude("-c", "-p", "Do you see this?") == "Yes."
 
 

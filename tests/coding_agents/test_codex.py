@@ -33,10 +33,16 @@ def test_second_turn_continues_the_conversation(computer: Computer, stub: Coding
     assert contents == ["What is the capital of France?", "Paris.", "And of Italy?"]
 
 
-def test_image_of_a_tool_does_not_end_the_conversation(computer: Computer, stub: CodingStub) -> None:
+def test_image_of_a_tool_does_not_end_the_conversation(
+    computer: Computer, stub: CodingStub
+) -> None:
     path = computer.project / "dot.png"
     path.write_bytes(PNG)
-    stub.replies = [ToolCall("view_image", {"path": str(path)}), "I cannot see it.", "It is a file."]
+    stub.replies = [
+        ToolCall("view_image", {"path": str(path)}),
+        "I cannot see it.",
+        "It is a file.",
+    ]
     assert computer.codex("What is in dot.png?") == "I cannot see it."
     assert stub.prompt()[-1]["content"] == HIDDEN_IMAGES
     assert computer.codex("resume", "--last", "What is it then?") == "It is a file."

@@ -1,7 +1,9 @@
-"""The public API as data: what `docs/stability.md` promises. `uv run python -m tests.contract.public_api` stores it.
+"""The public API as data: what `docs/stability.md` promises.
 
-`tests/contract/test_public_api.py` compares the stored copy, `public_api.json`, with the code. Texts such as
-descriptions and examples are left out, because they may change.
+`uv run python -m tests.contract.public_api` stores it.
+
+`tests/contract/test_public_api.py` compares the stored copy, `public_api.json`, with the code.
+Texts such as descriptions and examples are left out, because they may change.
 """
 
 import json
@@ -20,7 +22,13 @@ from tests.support.openapi import document
 
 PATH = Path(__file__).with_name("public_api.json")
 LIBRARY = (
-    *("mochi_server", "mochi_server.client", "mochi_server.ollama", "mochi_server.sessions", "mochi_server.testing"),
+    *(
+        "mochi_server",
+        "mochi_server.client",
+        "mochi_server.ollama",
+        "mochi_server.sessions",
+        "mochi_server.testing",
+    ),
     "mochi_stub",
 )
 """Modules whose `__all__` is documented."""
@@ -32,12 +40,20 @@ def public_api() -> dict[str, dict[str, Any]]:
     """Return each part of the API: a mapping from a name to its definition."""
     schemas = document()["components"]["schemas"]
     return {
-        "routes": {f"{method} {path}": _bare(each) for method, path, each in operations(document())},
+        "routes": {
+            f"{method} {path}": _bare(each) for method, path, each in operations(document())
+        },
         "schemas": {name: _bare(schema) for name, schema in schemas.items()},
-        "events": {each.type: {row[0].strip("`"): list(row[1:]) for row in events.rows(each)} for each in EVENTS},
+        "events": {
+            each.type: {row[0].strip("`"): list(row[1:]) for row in events.rows(each)}
+            for each in EVENTS
+        },
         "errors": {code: sorted(statuses) for code, statuses in _errors().items()},
         "settings": dict(_settings()),
-        "session file": {"version": FORMAT_VERSION, "metadata": sorted(f.name for f in fields(SessionMetadata))},
+        "session file": {
+            "version": FORMAT_VERSION,
+            "metadata": sorted(f.name for f in fields(SessionMetadata)),
+        },
         "library": {name: sorted(import_module(name).__all__) for name in LIBRARY},
     }
 
@@ -55,7 +71,8 @@ def _settings() -> Iterator[tuple[str, Any]]:
 
 
 def _bare(value: Any, *, names: bool = False) -> Any:
-    """Return a part of the OpenAPI document without its texts, and with names in place of references to schemas.
+    """Return a part of the OpenAPI document without its texts, and with names in place of
+    references to schemas.
 
     `names` states that the keys are names of fields, which stay.
     """
@@ -89,7 +106,9 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         old, new = before.get(part, {}), after.get(part, {})
         found += [f"{part}: removed {name}" for name in old if name not in new]
         found += [f"{part}: added {name}" for name in new if name not in old]
-        found += [f"{part}: changed {name}" for name in old if name in new and old[name] != new[name]]
+        found += [
+            f"{part}: changed {name}" for name in old if name in new and old[name] != new[name]
+        ]
     return found
 
 

@@ -73,7 +73,9 @@ def test_document_is_valid(document: Document, schemas: dict[str, Any]) -> None:
     from openapi_spec_validator import validate
 
     components = document["components"]
-    jsonschema_rs.validator_for({"allOf": [{"$ref": ref(name)} for name in schemas], "components": components})
+    jsonschema_rs.validator_for(
+        {"allOf": [{"$ref": ref(name)} for name in schemas], "components": components}
+    )
     fields_with_default: dict[str, Any] = {}
     for name, schema in schemas.items():
         jsonschema_rs.meta.validate(schema)
@@ -82,7 +84,10 @@ def test_document_is_valid(document: Document, schemas: dict[str, Any]) -> None:
                 fields_with_default[f"{name}.{field}"] = each
     assert fields_with_default
     defaults = {name: each["default"] for name, each in fields_with_default.items()}
-    all_fields = {"properties": fields_with_default, "components": components}  # making a validator takes 10 ms
+    all_fields = {
+        "properties": fields_with_default,
+        "components": components,
+    }  # making a validator takes 10 ms
     jsonschema_rs.validate(all_fields, defaults)
     validate({**document, "components": {**components, "schemas": dict.fromkeys(schemas, True)}})
 
@@ -113,7 +118,11 @@ def test_operations_have_descriptions_and_errors(document: Document, validator: 
         assert operation["summary"], name
         assert operation["description"], name
         assert operation["tags"], name
-        failures = {status: answer for status, answer in operation["responses"].items() if status[0] in "d45"}
+        failures = {
+            status: answer
+            for status, answer in operation["responses"].items()
+            if status[0] in "d45"
+        }
         assert "default" in failures, name
         for status, answer in failures.items():
             content = answer["content"]["application/json"]
@@ -125,17 +134,32 @@ def test_operations_have_descriptions_and_errors(document: Document, validator: 
 
 def test_responses_have_schemas(document: Document) -> None:
     for name, operation in operations(document):
-        succeeded = {status: answer for status, answer in operation["responses"].items() if status[0] == "2"}
+        succeeded = {
+            status: answer for status, answer in operation["responses"].items() if status[0] == "2"
+        }
         assert succeeded, name
         for status, answer in succeeded.items():
             assert status == "204" or answer["content"], name
-            assert all(content["schema"] for content in answer.get("content", {}).values()), (name, status)
+            assert all(content["schema"] for content in answer.get("content", {}).values()), (
+                name,
+                status,
+            )
 
 
 def test_fields_of_bodies_are_described(document: Document, schemas: dict[str, Any]) -> None:
-    bodies = [operation["requestBody"] for _, operation in operations(document) if "requestBody" in operation]
+    bodies = [
+        operation["requestBody"]
+        for _, operation in operations(document)
+        if "requestBody" in operation
+    ]
     named = {name for body in bodies for name in schemas if f"/{name}'" in str(body["content"])}
-    assert {"ChatRequest", "CompletionRequest", "SessionCreate", "SessionPatch", "ToolDecision"} <= named
+    assert {
+        "ChatRequest",
+        "CompletionRequest",
+        "SessionCreate",
+        "SessionPatch",
+        "ToolDecision",
+    } <= named
     for name in named:
         for field, schema in schemas[name].get("properties", {}).items():
             assert schema.get("description"), f"{name}.{field}"
@@ -143,7 +167,13 @@ def test_fields_of_bodies_are_described(document: Document, schemas: dict[str, A
 
 def test_examples_of_bodies_are_valid(schemas: dict[str, Any], validator: Validator) -> None:
     shown = {name: schema["examples"] for name, schema in schemas.items() if "examples" in schema}
-    assert {"ChatRequest", "CompareRequest", "CompletionRequest", "SessionCreate", "ToolDecision"} <= set(shown)
+    assert {
+        "ChatRequest",
+        "CompareRequest",
+        "CompletionRequest",
+        "SessionCreate",
+        "ToolDecision",
+    } <= set(shown)
     for name, examples in shown.items():
         for value in examples:
             validator(schemas[name]).validate(value)
@@ -153,7 +183,9 @@ def test_tags_are_in_order_and_used(document: Document) -> None:
     names = [tag["name"] for tag in document["tags"]]
     assert names == [*TAGS, "frontends", "OpenAI", "Anthropic"]
     assert all(tag["description"] for tag in document["tags"])
-    assert {tag for item in document["paths"].values() for o in item.values() for tag in o["tags"]} == set(names)
+    assert {
+        tag for item in document["paths"].values() for o in item.values() for tag in o["tags"]
+    } == set(names)
 
 
 def test_every_error_has_an_example() -> None:
@@ -162,19 +194,33 @@ def test_every_error_has_an_example() -> None:
     assert [body["error"]["code"] for body in bodies] == [error.code for error in errors]
 
 
-def test_every_route_that_reads_a_session_documents_files_of_a_newer_version(document: Document) -> None:
-    reading = [item["get"] for path, item in document["paths"].items() if "/sessions/{" in path and "get" in item]
+def test_every_route_that_reads_a_session_documents_files_of_a_newer_version(
+    document: Document,
+) -> None:
+    reading = [
+        item["get"]
+        for path, item in document["paths"].items()
+        if "/sessions/{" in path and "get" in item
+    ]
     assert reading
     for operation in reading:
-        assert "SESSION_TOO_NEW" in operation["responses"]["409"]["description"], operation["operationId"]
+        assert "SESSION_TOO_NEW" in operation["responses"]["409"]["description"], operation[
+            "operationId"
+        ]
 
 
 def test_every_event_is_documented_with_its_payload(schemas: dict[str, Any]) -> None:
     assert list(union(schemas, "ChatStreamEvent")) == [event.type for event in get_args(ChatEvent)]
-    assert set(union(schemas, "CompareStreamEvent")) == {event.type for event in get_args(CompareEvent)}
+    assert set(union(schemas, "CompareStreamEvent")) == {
+        event.type for event in get_args(CompareEvent)
+    }
     for event in get_args(ChatEvent):
         payload = schemas[event.__name__]
-        assert set(payload["required"]) == set(payload["properties"]) == {field.name for field in fields(event)}
+        assert (
+            set(payload["required"])
+            == set(payload["properties"])
+            == {field.name for field in fields(event)}
+        )
 
 
 def test_streams_are_text_for_generated_clients(document: Document) -> None:
@@ -202,10 +248,16 @@ def test_streams_name_the_schema_of_their_events(document: Document) -> None:
         assert document["components"]["schemas"][name]["discriminator"]["propertyName"] == "event"
 
 
-def test_sent_events_match_the_document(api: Api, schemas: dict[str, Any], validator: Validator) -> None:
+def test_sent_events_match_the_document(
+    api: Api, schemas: dict[str, Any], validator: Validator
+) -> None:
     session = api.create_session("mochi", think=True)
-    events = api.stream_message(session["session_id"], instruct({"text_message": {"length": 5}}, reasoning=5))
-    assert {"thinking_delta", "content_delta", "message_complete", "done"} <= {event.type for event in events}
+    events = api.stream_message(
+        session["session_id"], instruct({"text_message": {"length": 5}}, reasoning=5)
+    )
+    assert {"thinking_delta", "content_delta", "message_complete", "done"} <= {
+        event.type for event in events
+    }
     assert_events_match(events, schemas, validator)
 
 
@@ -227,7 +279,9 @@ def assert_events_match(events: list[Event], schemas: dict[str, Any], validator:
     any_event = validator(schemas["ChatStreamEvent"])
     for event in events:
         content = frames[event.type]["properties"]["data"]["contentSchema"]
-        any_event.validate({"id": event.id, "event": event.type, "data": orjson.dumps(event.data).decode()})
+        any_event.validate(
+            {"id": event.id, "event": event.type, "data": orjson.dumps(event.data).decode()}
+        )
         validator(content).validate(event.data)
         assert set(event.data) == set(schemas[content["$ref"].rpartition("/")[2]]["properties"])
 
@@ -237,20 +291,30 @@ def test_answers_refer_to_the_schema_of_messages(schemas: dict[str, Any]) -> Non
     for holder in ("SessionDetail", "AgentChatDetail", "MessageList"):
         assert schemas[holder]["properties"]["messages"]["items"] == ref
     assert schemas["ChatResponse"]["properties"]["message"]["anyOf"] == [ref, {"type": "null"}]
-    assert set(schemas["StoredMessage"]["properties"]) == set(Message.__annotations__) - {"key_digest"}
+    assert set(schemas["StoredMessage"]["properties"]) == set(Message.__annotations__) - {
+        "key_digest"
+    }
 
 
 def test_stored_messages_match_the_document(
     tmp_path: Path, private_api: Api, schemas: dict[str, Any], validator: Validator
 ) -> None:
     api = private_api
-    write_tools(tmp_path, "__all__ = ['note']\ndef note() -> str:\n    'Note it.'\n    return 'Noted.'\n")
+    write_tools(
+        tmp_path, "__all__ = ['note']\ndef note() -> str:\n    'Note it.'\n    return 'Noted.'\n"
+    )
     settings = {"tools": ["note"], "execution_policy": "never_confirm"}
-    session_id = api.create_session("mochi", system_prompt="Be brief.", think=True, tool_settings=settings)[
-        "session_id"
-    ]
+    session_id = api.create_session(
+        "mochi", system_prompt="Be brief.", think=True, tool_settings=settings
+    )["session_id"]
     answer = api.send_message(session_id, instruct(calls("note"), words(2), reasoning=3))
     messages = api.messages(session_id)
-    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert [message["role"] for message in messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     for message in (*messages, answer["message"]):
         validator(schemas["StoredMessage"]).validate(message)

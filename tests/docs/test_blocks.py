@@ -1,4 +1,5 @@
-"""The code blocks of the README and the documentation: each is valid, and those that can be run are run.
+"""The code blocks of the README and the documentation: each is valid, and those that can be run are
+run.
 
 The rules are in `tests/docs_tooling/README.md`.
 """
@@ -35,7 +36,11 @@ def _page(page: Path) -> Any:
     return pytest.param(page, marks=() if name_of(page) in FIRST_TIER else pytest.mark.slow)
 
 
-@cases("block", [block for block in BLOCKS if block.place not in JAVASCRIPT], ids=lambda block: block.place)
+@cases(
+    "block",
+    [block for block in BLOCKS if block.place not in JAVASCRIPT],
+    ids=lambda block: block.place,
+)
 def test_block_is_valid_in_its_language(block: Block) -> None:
     assert block.language in READERS, f"name a language: {', '.join(sorted(READERS))}"
     READERS[block.language](block.text)
@@ -46,7 +51,9 @@ def test_blocks_of_javascript_are_valid() -> None:
     read_modules(JAVASCRIPT)
 
 
-@pytest.mark.parametrize("page", [_page(page) for page in PAGES if any(map(runs, blocks(page)))], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [_page(page) for page in PAGES if any(map(runs, blocks(page)))], ids=name_of
+)
 def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with World(tmp_path) as world:
         monkeypatch.chdir(world.clone)
@@ -54,7 +61,9 @@ def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
         for block in blocks(page):
             print(f"\n{block.place}")  # pytest shows it on failure
             if block.is_output:
-                assert re.fullmatch(re.escape(block.text).replace("…", ".+"), printed), f"{block.place}\n{printed}"
+                assert re.fullmatch(re.escape(block.text).replace("…", ".+"), printed), (
+                    f"{block.place}\n{printed}"
+                )
             elif runs(block):
                 printed = run(block, world)
                 print(printed)
@@ -68,7 +77,9 @@ def run(block: Block, world: World) -> str:
     if block.language != "python":
         return world.bash(block.text)
     # Blank lines in front, so that a traceback names the line of the page.
-    code = compile("\n" * block.line + world.with_running_addresses(block.text), str(block.page), "exec")
+    code = compile(
+        "\n" * block.line + world.with_running_addresses(block.text), str(block.page), "exec"
+    )
     with redirect_stdout(StringIO()) as output:
         exec(code, world.names)  # noqa: S102 - the code is a page of this repository
     return output.getvalue()
@@ -86,7 +97,15 @@ def test_skipped_block_has_reason(block: Block) -> None:
     pytest.skip(f"{block.place}: {block.not_run or f'the tests have no {block.language}'}")
 
 
-@cases("block", [block for block in BLOCKS if block.language in ("bash", "sh")], ids=lambda block: block.place)
+@cases(
+    "block",
+    [block for block in BLOCKS if block.language in ("bash", "sh")],
+    ids=lambda block: block.place,
+)
 def test_commands_have_no_comments(block: Block) -> None:
-    """Without a setting, the interactive zsh of macOS passes the words of a comment to the command."""
-    assert re.findall(r"^(?:curl|uv|mochi-\w+|export|pip)\b.*\s#\s.*$", block.text, re.MULTILINE) == []
+    """Without a setting, the interactive zsh of macOS passes the words of a comment to the
+    command.
+    """
+    assert (
+        re.findall(r"^(?:curl|uv|mochi-\w+|export|pip)\b.*\s#\s.*$", block.text, re.MULTILINE) == []
+    )

@@ -23,9 +23,13 @@ from tests.support.instructions import instruct, words
 from tests.support.process import Command
 
 DEPLOY = ROOT / "docs" / "examples" / "deploy"
-ALERTS: list[dict[str, Any]] = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
+ALERTS: list[dict[str, Any]] = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0][
+    "rules"
+]
 PANELS: list[dict[str, Any]] = json.loads((DEPLOY / "grafana-dashboard.json").read_text())["panels"]
-QUERIES = [rule["expr"] for rule in ALERTS] + [target["expr"] for panel in PANELS for target in panel["targets"]]
+QUERIES = [rule["expr"] for rule in ALERTS] + [
+    target["expr"] for panel in PANELS for target in panel["targets"]
+]
 FUNCTIONS = {"sum", "by", "rate", "increase", "histogram_quantile"}
 
 
@@ -39,7 +43,9 @@ def unit(directory: Path) -> Path:
 
 def systemd_analyze(*arguments: str) -> str:
     command = [needed("systemd-analyze"), *arguments]
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    ).stdout
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
@@ -66,22 +72,32 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The samples of a server after a turn with a tool call, a failed turn and a model load."""
     directory = tmp_path_factory.mktemp("metrics")
     with (
-        StubServer(speed=0, models=[Model("mochi", ("completion", "tools"), load_time=0.2)]) as stub,
+        StubServer(
+            speed=0, models=[Model("mochi", ("completion", "tools"), load_time=0.2)]
+        ) as stub,
         Command("mochi_server", "--port", "0", "--ollama-host", stub.url, cwd=directory) as command,
     ):
         api = command.api()
         session_id = api.create_session("mochi")["session_id"]
-        api.stream_message(session_id, instruct({"tool_call": [{"name": "nothing", "args": {}}]}, words(3)))
+        api.stream_message(
+            session_id, instruct({"tool_call": [{"name": "nothing", "args": {}}]}, words(3))
+        )
         api.http.get("/sessions/0000000000")
         return samples(api.http.get("/metrics").text)
 
 
 @cases("query", QUERIES)
-def test_query_uses_metrics_and_labels_that_the_server_has(query: str, metrics: dict[str, set[str]]) -> None:
+def test_query_uses_metrics_and_labels_that_the_server_has(
+    query: str, metrics: dict[str, set[str]]
+) -> None:
     assert query.count("(") == query.count(")")
     assert query.count("[") == query.count("]")
     known = metrics | {"up": set()}
-    by = {label for labels in re.findall(r"by \(([^)]*)\)", query) for label in re.split(r",\s*", labels)}
+    by = {
+        label
+        for labels in re.findall(r"by \(([^)]*)\)", query)
+        for label in re.split(r",\s*", labels)
+    }
     matchers = re.findall(r'(\w+)="([^"]*)"', query)
     bare = re.sub(r'"[^"]*"|\[[^]]*\]|by \([^)]*\)|\{[^}]*\}', "", query)
     names = set(re.findall(r"[a-zA-Z_]\w*", bare)) - FUNCTIONS
@@ -94,7 +110,10 @@ def test_query_uses_metrics_and_labels_that_the_server_has(query: str, metrics: 
 
 
 def test_alert_rules_have_the_form_of_prometheus() -> None:
-    """Compare the keys and durations. `promtool` checks the expressions, too, where it is installed."""
+    """Compare the keys and durations.
+
+    `promtool` checks the expressions, too, where it is installed.
+    """
     for rule in ALERTS:
         assert {"alert", "expr", "labels", "annotations"} <= rule.keys() <= {*rule.keys(), "for"}
         assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
@@ -107,20 +126,27 @@ def test_alert_rules_have_the_form_of_prometheus() -> None:
 def test_promtool_accepts_the_alert_rules() -> None:
     promtool = needed("promtool")
     done = subprocess.run(
-        [promtool, "check", "rules", DEPLOY / "alerts.yml"], capture_output=True, text=True, check=False
+        [promtool, "check", "rules", DEPLOY / "alerts.yml"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
 
 def test_dashboard_panels_do_not_overlap() -> None:
-    cells = [(p["gridPos"]["x"] + x, p["gridPos"]["y"]) for p in PANELS for x in range(p["gridPos"]["w"])]
+    cells = [
+        (p["gridPos"]["x"] + x, p["gridPos"]["y"]) for p in PANELS for x in range(p["gridPos"]["w"])
+    ]
     assert len(set(cells)) == len(cells)
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
 
 
 def script(name: str, argument: str, **environment: str) -> str:
     command = ["sh", str(DEPLOY / name), argument]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -129,7 +155,9 @@ def empty_database() -> str:
     """Create a database in the shared PostgreSQL, or empty it, and return its URL."""
     instance = postgres.shared_instance().url()
     for statement in ("DROP DATABASE IF EXISTS restored WITH (FORCE)", "CREATE DATABASE restored"):
-        subprocess.run([needed("psql"), "-qc", statement, instance], check=True, capture_output=True)
+        subprocess.run(
+            [needed("psql"), "-qc", statement, instance], check=True, capture_output=True
+        )
     return instance.rpartition("/")[0] + "/restored"
 
 

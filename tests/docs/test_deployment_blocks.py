@@ -39,7 +39,11 @@ CADDY_IDLE_SECONDS = 120
 
 def only_block(page: Path, language: str, containing: str = "") -> str:
     """Return the only block of a page that has this language and contains this text."""
-    (text,) = [block.text for block in blocks(page) if block.language == language and containing in block.text]
+    (text,) = [
+        block.text
+        for block in blocks(page)
+        if block.language == language and containing in block.text
+    ]
     return text
 
 
@@ -59,16 +63,28 @@ class Site:
 
     def curl(self, path: str, *arguments: str | Path) -> int:
         """Return the status of a response."""
-        command = ["curl", "-o", os.devnull, "-w", "%{http_code}", "-H", f"Authorization: Bearer {KEY}"]
+        command = [
+            "curl",
+            "-o",
+            os.devnull,
+            "-w",
+            "%{http_code}",
+            "-H",
+            f"Authorization: Bearer {KEY}",
+        ]
         command += [*map(str, arguments), self.proxy.url + path]
-        done = subprocess.run(command, env=self.proxy.environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, env=self.proxy.environment, capture_output=True, text=True, check=True
+        )
         return int(done.stdout)
 
     def upload(self, directory: Path, size: int) -> int:
         """Return the status of the response to a body of this size, with an unknown field."""
         body = directory / "body.json"
         body.write_text('{"x": "'.ljust(size - 2, "x") + '"}')
-        return self.curl("/api/v1/sessions", "-H", "Content-Type: application/json", "--data-binary", f"@{body}")
+        return self.curl(
+            "/api/v1/sessions", "-H", "Content-Type: application/json", "--data-binary", f"@{body}"
+        )
 
     @contextmanager
     def stream(self, output: Path) -> "Iterator[subprocess.Popen[bytes]]":
@@ -77,11 +93,17 @@ class Site:
         The model pauses after "three". The context begins when the client has received this word.
         """
         script = only_block(PROXY_PAGE, "bash", "curl -N")
-        for old, new in ((f"https://{SITE}", self.proxy.url), ("qwen3:8b", "mochi"), ("Hello!", "hold")):
+        for old, new in (
+            (f"https://{SITE}", self.proxy.url),
+            ("qwen3:8b", "mochi"),
+            ("Hello!", "hold"),
+        ):
             script = replaced(script, old, new)
         self.model.reset()
         with output.open("wb") as file:
-            client = subprocess.Popen(["bash", "-euc", script], env=self.proxy.environment, stdout=file)
+            client = subprocess.Popen(
+                ["bash", "-euc", script], env=self.proxy.environment, stdout=file
+            )
         try:
             until(lambda: "three" in output.read_text() or client.poll() is not None)
             assert "three" in output.read_text(), self.proxy.log
@@ -100,12 +122,26 @@ PROXIES = {
 
 @contextmanager
 def running_site(directory: Path, start: Callable[[Path, str], Proxy]) -> Iterator[Site]:
-    """A server behind a proxy that `start` creates from a directory and the address of the server."""
-    settings = {"MOCHI_API_KEYS": KEY, "MOCHI_ALLOWED_ORIGINS": f"https://{SITE}", "MOCHI_LOG_FORMAT": "json"}
+    """A server behind a proxy that `start` creates from a directory and the address of the
+    server.
+    """
+    settings = {
+        "MOCHI_API_KEYS": KEY,
+        "MOCHI_ALLOWED_ORIGINS": f"https://{SITE}",
+        "MOCHI_LOG_FORMAT": "json",
+    }
     model = GatedStub()
     with (
         model.stub,
-        Command("mochi_server", "--port", "0", "--ollama-host", model.stub.url, cwd=directory, **settings) as server,
+        Command(
+            "mochi_server",
+            "--port",
+            "0",
+            "--ollama-host",
+            model.stub.url,
+            cwd=directory,
+            **settings,
+        ) as server,
         server.api() as api,
         start(directory, f"127.0.0.1:{api.http.base_url.port}") as proxy,
     ):
@@ -114,7 +150,9 @@ def running_site(directory: Path, start: Callable[[Path, str], Proxy]) -> Iterat
 
 
 @pytest.fixture(scope="module", params=PROXIES)
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
     with running_site(tmp_path_factory.mktemp(request.param), PROXIES[request.param]) as running:
         yield running
 
@@ -158,7 +196,9 @@ def test_nginx_refuses_larger_bodies(site: Site, tmp_path: Path) -> None:
 
 
 def test_nginx_limits_the_requests_of_a_client(tmp_path: Path) -> None:
-    block = replaced(only_block(PROXY_PAGE, "nginx"), "limit_conn clients 100;", "limit_conn clients 1;")
+    block = replaced(
+        only_block(PROXY_PAGE, "nginx"), "limit_conn clients 100;", "limit_conn clients 1;"
+    )
     with running_site(tmp_path, partial(proxies.nginx, block)) as site:
         with site.stream(tmp_path / "stream"):
             assert site.curl("/api/v1/sessions") == 429

@@ -38,7 +38,9 @@ console.log(JSON.stringify(seen));
 """
 
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node on this machine")
+pytestmark = pytest.mark.skipif(
+    shutil.which("node") is None, reason="there is no Node on this machine"
+)
 
 
 def node(script: Path, code: str, server: RunningServer) -> str:
@@ -50,9 +52,15 @@ def node(script: Path, code: str, server: RunningServer) -> str:
 def test_frontend_code_streams_and_approves_a_tool_call(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create_session("mochi", tool_settings={"tools": ["repeat"]})["session_id"]
+        session_id = server.api().create_session("mochi", tool_settings={"tools": ["repeat"]})[
+            "session_id"
+        ]
         message = instruct(calls("repeat", text="nothing"), words(1))
-        values = {"session_id": session_id, "body": json.dumps({"message": message}), "text": json.dumps(TEXT)}
+        values = {
+            "session_id": session_id,
+            "body": json.dumps({"message": message}),
+            "text": json.dumps(TEXT),
+        }
         printed = node(tmp_path / "page.mjs", FUNCTIONS + USE % values, server)
     seen = json.loads(printed)
     assert [data["result"] for event, data in seen if event == "tool_result"] == [TEXT]

@@ -1,7 +1,7 @@
 """Pages that use a term of the glossary link to its entry.
 
-Only terms of several words are checked, because a single word such as "run" also has other meanings. Tables are not
-checked, because some are generated.
+Only terms of several words are checked, because a single word such as "run" also has other
+meanings. Tables are not checked, because some are generated.
 """
 
 import re
@@ -18,11 +18,18 @@ GENERATED = ("docs/mistakes.md", "docs/performance.md", "docs/reference/")
 
 @cases("page", [page for page in PAGES if not name_of(page).startswith(GENERATED)], ids=name_of)
 def test_page_links_to_the_terms_it_uses(page: Path) -> None:
-    text = re.sub(r"^[#|].*$|`[^`\n]*`|\[[^\]]*\]\([^)]*\)", "", without_code(page.read_text()), flags=re.MULTILINE)
+    text = re.sub(
+        r"^[#|].*$|`[^`\n]*`|\[[^\]]*\]\([^)]*\)",
+        "",
+        without_code(page.read_text()),
+        flags=re.MULTILINE,
+    )
     words = " ".join(text.lower().split())
     linked = {link.partition("#")[2] for link in links(page) if "glossary.md#" in link}
     used = {anchor_of(term) for term in TERMS if re.search(rf"\b{_plural(term.lower())}\b", words)}
-    assert page == GLOSSARY or used - linked == set(), "link the first use of these terms to docs/glossary.md"
+    assert page == GLOSSARY or used - linked == set(), (
+        "link the first use of these terms to docs/glossary.md"
+    )
 
 
 def _plural(term: str) -> str:

@@ -1,4 +1,6 @@
-"""Every internal link of the documentation has an existing target: a file, and a heading if it names one."""
+"""Every internal link of the documentation has an existing target: a file, and a heading if it
+names one.
+"""
 
 from pathlib import Path
 
@@ -16,7 +18,9 @@ def test_links_of_page_have_targets(page: Path) -> None:
 
 def test_broken_links_are_reported(tmp_path: Path) -> None:
     page, other = tmp_path / "page.md", tmp_path / "other.md"
-    page.write_text("[a](other.md#a-b_c) [b](other.md#c) [c](gone.md) [d](#here) `[e](code.md)`\n\n# Here\n")
+    page.write_text(
+        "[a](other.md#a-b_c) [b](other.md#c) [c](gone.md) [d](#here) `[e](code.md)`\n\n# Here\n"
+    )
     other.write_text("## A `b_c`!\n```text\n# C\n```\n")
     assert [problem(page, link) for link in links(page)] == [
         None,
@@ -28,7 +32,9 @@ def test_broken_links_are_reported(tmp_path: Path) -> None:
 
 def test_navigation_lists_every_page() -> None:
     navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    assert sorted(_files(navigation)) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES[1:])
+    assert sorted(_files(navigation)) == sorted(
+        str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]
+    )
 
 
 def _files(navigation: object) -> list[str]:

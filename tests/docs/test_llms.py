@@ -14,7 +14,10 @@ def test_list_of_pages_is_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("page", "description"),
     [
-        ("# A\n\nAfter reading this page you can write a\n[tool](tool.md). More.\n", "Write a tool."),
+        (
+            "# A\n\nAfter reading this page you can write a\n[tool](tool.md). More.\n",
+            "Write a tool.",
+        ),
         ("<!-- Made. -->\n\n# A\n\nLook up a route:\n\n- x\n", "Look up a route."),
         ("# A\n\n**Context.** Files.\n\n**Decision.** Use `a.py`. More.\n", "Use `a.py`."),
     ],

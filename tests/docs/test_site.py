@@ -12,23 +12,33 @@ from tests.docs_tooling.pages import ROOT
 
 pytestmark = pytest.mark.slow
 
-FETCHED = re.compile(r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=["']?(https?://[^\s"'>]+)""")
+FETCHED = re.compile(
+    r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=["']?(https?://[^\s"'>]+)"""
+)
 COMMAND = Path(sys.executable).with_name("zensical")
 
 
 @pytest.mark.skipif(
-    not COMMAND.exists(), reason="needs zensical: `uv run --group docs pytest -m slow tests/docs/test_site.py`"
+    not COMMAND.exists(),
+    reason="needs zensical: `uv run --group docs pytest -m slow tests/docs/test_site.py`",
 )
 def test_site_builds_and_loads_nothing_external(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("node_modules", "dist"))
+    shutil.copytree(
+        ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("node_modules", "dist")
+    )
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    done = subprocess.run([COMMAND, "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [COMMAND, "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     site = tmp_path / "build" / "site"
     pages = list(site.rglob("*.html"))
     assert len(pages) > 10
     listed = re.findall(r"^- \[.+?\]\((.+?)\)", (site / "llms.txt").read_text(), re.MULTILINE)
     assert [address for address in listed if not (site / address).is_file()] == []
-    examples = {site / page.relative_to(tmp_path / "docs") for page in (tmp_path / "docs" / "examples").rglob("*.html")}
+    examples = {
+        site / page.relative_to(tmp_path / "docs")
+        for page in (tmp_path / "docs" / "examples").rglob("*.html")
+    }
     assert {site / address for address in listed} == {*pages} - {site / "404.html"} - examples
     assert {url for page in pages for url in FETCHED.findall(page.read_text())} == set()

@@ -50,7 +50,9 @@ def test_blocks_have_language_title_and_skip_reason(tmp_path: Path) -> None:
         "<!-- not run: no time -->\n```bash\nsleep 9\n```\n```sh\ndocker ps\n```\n"
         "<!-- output -->\n```text\n1\n```\n"
     )
-    assert [(b.line, b.language, b.title, b.text, b.not_run, b.is_output) for b in blocks(page)] == [
+    assert [
+        (b.line, b.language, b.title, b.text, b.not_run, b.is_output) for b in blocks(page)
+    ] == [
         (1, "python", "a.py", "x = 1\n", None, False),
         (6, "bash", None, "echo\n", None, False),
         (10, "bash", None, "sleep 9\n", "no time", False),

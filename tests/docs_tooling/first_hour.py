@@ -21,18 +21,33 @@ REACHED = "Sunny in Oslo"
 
 
 def main() -> None:
-    """Follow the tutorial. Fail if a command fails, or if the first own tool takes more than two minutes."""
+    """Follow the tutorial.
+
+    Fail if a command fails, or if the first own tool takes more than two minutes.
+    """
     with TemporaryDirectory(prefix="mochi-first-hour-") as name:
         place = Path(name)
         subprocess.run(["uv", "build", "--quiet", "--wheel", "--out-dir", place, ROOT], check=True)
         (wheel,) = place.glob("*.whl")
         begun = time.monotonic()
         environment = _environment(place / "env")
-        _run("uv", "pip", "install", "--quiet", "--python", place / "env", wheel, environment=environment)
+        _run(
+            "uv",
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            place / "env",
+            wheel,
+            environment=environment,
+        )
         print(f"{time.monotonic() - begun:5.1f} s  installed")
         data = place / "data"
         _run("mochi-server", "init", "--with-code-agents", data, environment=environment)
-        with _test_mode(data, environment) as address, closing(Shell(place, data, environment)) as shell:
+        with (
+            _test_mode(data, environment) as address,
+            closing(Shell(place, data, environment)) as shell,
+        ):
             print(f"{time.monotonic() - begun:5.1f} s  at {address}")
             for block in blocks(TUTORIAL):
                 if block.title:
@@ -47,7 +62,9 @@ def main() -> None:
 def _environment(place: Path) -> dict[str, str]:
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
     inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTHON", "VIRTUAL_"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MOCHI_", "PYTHON", "VIRTUAL_"))
     }
     return inherited | {"PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
@@ -60,7 +77,9 @@ def _run(*command: str | Path, environment: dict[str, str]) -> None:
 def _test_mode(data: Path, environment: dict[str, str]) -> Iterator[str]:
     """Start a server in test mode and yield the address that it prints."""
     command = ["mochi-server", "--test-mode", "--port", "0", "--log-level", "WARNING"]
-    with subprocess.Popen(command, cwd=data, env=environment, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, cwd=data, env=environment, stdout=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stdout is not None
             yield server.stdout.readline().split()[3]

@@ -1,6 +1,7 @@
 """Generator of `docs/mistakes.md`: common mistakes, made for real, and the message of each.
 
-`uv run python -m tests.docs_tooling.mistakes` writes the page. `tests/unit/test_mistakes.py` compares each row.
+`uv run python -m tests.docs_tooling.mistakes` writes the page. `tests/unit/test_mistakes.py`
+compares each row.
 """
 
 import re
@@ -37,7 +38,8 @@ TOOLS = {
     """,
     "weather": 'def get_weather(city: str) -> str:\n    """Get the weather."""\n    return "Sunny"\n',
     "notes": 'def add_note(text) -> str:\n    """Add a note."""\n    return "Added"\n',
-    "alarm": 'import clock\n\ndef set_alarm(time: str) -> str:\n    """Set an alarm."""\n    return clock.set(time)\n',
+    "alarm": 'import clock\n\ndef set_alarm(time: str) -> str:\n    """Set an alarm."""\n    return '
+    "clock.set(time)\n",
     "dice": 'def roll(sides: int) -> int:\n    """Roll a die."""\n    return sides\n',
 }
 PAGE = """\
@@ -63,7 +65,9 @@ The log of the server has a WARNING for each refused origin.
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a mistake: the place of the message, such as a status and an error code, and the message."""
+    """Result of a mistake: the place of the message, such as a status and an error code, and the
+    message.
+    """
 
     place: str
     message: str
@@ -86,7 +90,11 @@ class World:
     @cached_property
     def banner(self) -> str:
         """The startup text of a command with wrong variables."""
-        variables = {"MOCHI_DATADIR": "data", "MOCHI_ENV": "production", "MOCHI_OLLAMA_HOST": self.stub.url}
+        variables = {
+            "MOCHI_DATADIR": "data",
+            "MOCHI_ENV": "production",
+            "MOCHI_OLLAMA_HOST": self.stub.url,
+        }
         with Command("mochi_server", "--port", "0", cwd=self.directory, **variables) as command:
             command.read_until("curl -N")
             return "".join(command.output)
@@ -96,7 +104,9 @@ class World:
 
     def general(self, text: str) -> str:
         """Return a message with the addresses and session IDs of the documentation."""
-        text = text.replace(self.stub.url, "http://localhost:11434").replace("127.0.0.1:9", "localhost:11434")
+        text = text.replace(self.stub.url, "http://localhost:11434").replace(
+            "127.0.0.1:9", "localhost:11434"
+        )
         return re.sub(r"(?<=[/'])[0-9a-f]{10}(?=[/'])", "a1b2c3d4e5", text)
 
 
@@ -115,7 +125,9 @@ class Mistake:
 def _markdown(message: str) -> str:
     """Return a message as the text of a table cell. Code spans are kept."""
     parts = re.split(r"(`[^`]*`)", message.replace("|", "\\|"))
-    return "".join(part if part.startswith("`") else re.sub(r"([_*<\[])", r"\\\1", part) for part in parts)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([_*<\[])", r"\\\1", part) for part in parts
+    )
 
 
 def _command(*arguments: str, **environment: str) -> Callable[[World], Result]:
@@ -182,12 +194,16 @@ def _busy(world: World) -> Result:
     session_id = world.session(tool_settings={"tools": ["get_weather"]})
     with world.api.open_stream(session_id, instruct(calls("get_weather", city="Oslo"))) as events:
         next(event for event in events if event.type == "tool_call_confirmation_required")
-        return _error(world.server.api(), "POST", f"/chat/{session_id}", json={"message": "And now?"})
+        return _error(
+            world.server.api(), "POST", f"/chat/{session_id}", json={"message": "And now?"}
+        )
 
 
 def _unapproved(world: World) -> Result:
     session_id = world.session(tool_settings={"tools": ["get_weather"]})
-    (call,) = world.api.send_message(session_id, instruct(calls("get_weather", city="Oslo")))["tool_calls_executed"]
+    (call,) = world.api.send_message(session_id, instruct(calls("get_weather", city="Oslo")))[
+        "tool_calls_executed"
+    ]
     return Result(f"`tool_calls_executed`: `{call['error_code']}`", call["error_message"])
 
 
@@ -201,30 +217,45 @@ def _future_file(world: World) -> Result:
 
 
 def _misplaced(world: World) -> Result:
-    return _error(world.server.api(base_url=world.server.url), "POST", "/sessions", json={"model": "qwen3:8b"})
+    return _error(
+        world.server.api(base_url=world.server.url), "POST", "/sessions", json={"model": "qwen3:8b"}
+    )
 
 
 def _key(**headers: str) -> Callable[[World], Result]:
     return lambda world: _error(world.with_key.client, "GET", "/sessions", headers=headers)
 
 
-START, SESSIONS, CHAT, TOOL, ACCESS = "Start the server", "Create a session", "Send a message", "Tools", "Access"
+START, SESSIONS, CHAT, TOOL, ACCESS = (
+    "Start the server",
+    "Create a session",
+    "Send a message",
+    "Tools",
+    "Access",
+)
 MISTAKES: dict[str, list[Mistake]] = {
     START: [
         Mistake("`mochi-server --prot 8001`", _command("--prot", "8001")),
         Mistake("`mochi-server --port many`", _command("--port", "many")),
         Mistake("`MOCHI_DATADIR=data mochi-server`", _banner("MOCHI_DATADIR")),
         Mistake("`MOCHI_ENV=production mochi-server`", _banner("MOCHI_ENV")),
-        Mistake("`mochi-server store copy data postgres`", _command("store", "copy", "data", "postgres")),
+        Mistake(
+            "`mochi-server store copy data postgres`", _command("store", "copy", "data", "postgres")
+        ),
     ],
     SESSIONS: [
         Mistake("Ollama is not running", _unreachable_ollama),
         Mistake(
-            '`{"model": "qwen3"}`, if Ollama has `qwen3:8b`', _request("POST", "/sessions", json={"model": "qwen3"})
+            '`{"model": "qwen3"}`, if Ollama has `qwen3:8b`',
+            _request("POST", "/sessions", json={"model": "qwen3"}),
         ),
-        Mistake('`{"model": "nomic-embed-text"}`', _request("POST", "/sessions", json={"model": "nomic-embed-text"})),
         Mistake(
-            '`"tool_settings": {"tools": ["get_wether"]}`', _session_warning(tool_settings={"tools": ["get_wether"]})
+            '`{"model": "nomic-embed-text"}`',
+            _request("POST", "/sessions", json={"model": "nomic-embed-text"}),
+        ),
+        Mistake(
+            '`"tool_settings": {"tools": ["get_wether"]}`',
+            _session_warning(tool_settings={"tools": ["get_wether"]}),
         ),
         Mistake(
             '`"agent_settings": {"enabled_agents": ["codr"]}`',
@@ -232,7 +263,9 @@ MISTAKES: dict[str, list[Mistake]] = {
         ),
         Mistake(
             '`"options": {"num_ctx": 16384}`',
-            _request("POST", "/sessions", json={"model": "qwen3:8b", "options": {"num_ctx": 16384}}),
+            _request(
+                "POST", "/sessions", json={"model": "qwen3:8b", "options": {"num_ctx": 16384}}
+            ),
         ),
         Mistake("A later version of mochi-server wrote the session file", _future_file),
     ],
@@ -250,16 +283,30 @@ MISTAKES: dict[str, list[Mistake]] = {
                 headers={"Content-Type": "application/x-www-form-urlencoded"},
             ),
         ),
-        Mistake("An empty body in a session without messages", _request("POST", "/chat/{session_id}", json={})),
-        Mistake("An unknown session ID", _request("POST", "/chat/0000000000", json={"message": "Hello!"})),
+        Mistake(
+            "An empty body in a session without messages",
+            _request("POST", "/chat/{session_id}", json={}),
+        ),
+        Mistake(
+            "An unknown session ID",
+            _request("POST", "/chat/0000000000", json={"message": "Hello!"}),
+        ),
         Mistake("A second message before the answer has ended", _busy),
-        Mistake('`"think": true` with a model that cannot think', _turn_warning("llama3.1:8b", think=True)),
+        Mistake(
+            '`"think": true` with a model that cannot think',
+            _turn_warning("llama3.1:8b", think=True),
+        ),
     ],
     TOOL: [
         Mistake("`alarm.py` imports a module that does not exist", _tool_problem("alarm.py")),
         Mistake("`def add_note(text) -> str` in a tool file", _tool_problem("add_note")),
-        Mistake("`dice.py` has a function that `__init__.py` does not export", _tool_problem("dice.py")),
-        Mistake("A request without streaming, and the model calls a tool that needs approval", _unapproved),
+        Mistake(
+            "`dice.py` has a function that `__init__.py` does not export", _tool_problem("dice.py")
+        ),
+        Mistake(
+            "A request without streaming, and the model calls a tool that needs approval",
+            _unapproved,
+        ),
     ],
     ACCESS: [
         Mistake("`POST /sessions` without `/api/v1`", _misplaced),
@@ -289,12 +336,18 @@ def world() -> Iterator[World]:
         data = {name: directory / name for name in ("data", "with_key")}
         for path in data.values():
             path.mkdir()
-        write_tools(data["data"], TOOLS["__init__"], **{name: TOOLS[name] for name in TOOLS if name != "__init__"})
+        write_tools(
+            data["data"],
+            TOOLS["__init__"],
+            **{name: TOOLS[name] for name in TOOLS if name != "__init__"},
+        )
         write_agent(data["data"], "coder")
         stub = stack.enter_context(StubServer(models=MODELS, speed=0))
         quiet: dict[str, Any] = {"summarization_enabled": False}
         server = stack.enter_context(RunningServer(data["data"], stub.url, **quiet))
-        with_key = stack.enter_context(RunningServer(data["with_key"], stub.url, api_keys=("right",), **quiet))
+        with_key = stack.enter_context(
+            RunningServer(data["with_key"], stub.url, api_keys=("right",), **quiet)
+        )
         yield World(directory, stub, server, with_key, stack)
 
 
@@ -303,7 +356,11 @@ def page(world: World) -> str:
     tables = []
     for heading, mistakes in MISTAKES.items():
         rows = [mistake.row(world) for mistake in mistakes]
-        tables.append("\n".join([f"## {heading}", "", "| Mistake | Where | Message |", "|---|---|---|", *rows, ""]))
+        tables.append(
+            "\n".join(
+                [f"## {heading}", "", "| Mistake | Where | Message |", "|---|---|---|", *rows, ""]
+            )
+        )
     return PAGE.format(tables="\n".join(tables))
 
 

@@ -21,7 +21,10 @@ _UNAVAILABLE = ("caddy", "docker", "fly", "nginx", "npx", "ollama", "sudo", "sys
 
 @dataclass(frozen=True)
 class Block:
-    """One code block. `line` is the line of its fence. An output block shows the output of the block before it."""
+    """One code block.
+
+    `line` is the line of its fence. An output block shows the output of the block before it.
+    """
 
     page: Path
     line: int

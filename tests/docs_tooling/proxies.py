@@ -59,9 +59,14 @@ def replaced(text: str, old: str, new: str) -> str:
 
 
 class Proxy:
-    """A proxy on a free port, and the environment in which curl reaches it. Use it as a context manager."""
+    """A proxy on a free port, and the environment in which curl reaches it.
 
-    def __init__(self, directory: Path, *command: str, port: int, certificate: Path | None = None) -> None:
+    Use it as a context manager.
+    """
+
+    def __init__(
+        self, directory: Path, *command: str, port: int, certificate: Path | None = None
+    ) -> None:
         self.url = f"https://{SITE}" if certificate else f"http://127.0.0.1:{port}"
         self.environment = {
             **os.environ,
@@ -85,7 +90,11 @@ class Proxy:
     def __enter__(self) -> "Proxy":
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._command, cwd=self._directory, env=self.environment, stdout=log, stderr=subprocess.STDOUT
+                self._command,
+                cwd=self._directory,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
         try:
             until(self._is_ready)
@@ -108,9 +117,20 @@ def nginx(block: str, directory: Path, upstream: str) -> Proxy:
     """Return nginx with a server block and a certificate of its own."""
     port, certificate, key = free_port(), directory / "site.crt", directory / "site.key"
     program, openssl = needed("nginx"), needed("openssl")
-    self_signed = [openssl, "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    self_signed = [
+        openssl,
+        "req",
+        "-x509",
+        "-nodes",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+    ]
     self_signed += ["-subj", f"/CN={SITE}", "-addext", f"subjectAltName=DNS:{SITE}"]
-    subprocess.run([*self_signed, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    subprocess.run(
+        [*self_signed, "-keyout", key, "-out", certificate], check=True, capture_output=True
+    )
     site = replaced(block, "127.0.0.1:8000", upstream)
     site = replaced(site, "listen 443 ", f"listen 127.0.0.1:{port} ")
     site = replaced(site, f"/etc/ssl/{SITE}.crt", str(certificate))

@@ -17,7 +17,20 @@ from mochi_stub.config import load
 from mochi_stub.recording import recorded
 
 _INSTRUCTIONS = (
-    *("ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "RUN", "USER", "VOLUME"),
+    *(
+        "ARG",
+        "CMD",
+        "COPY",
+        "ENTRYPOINT",
+        "ENV",
+        "EXPOSE",
+        "FROM",
+        "HEALTHCHECK",
+        "LABEL",
+        "RUN",
+        "USER",
+        "VOLUME",
+    ),
     "WORKDIR",
 )
 _CHECK = """
@@ -93,7 +106,9 @@ def read_html(text: str) -> None:
 def read_powershell(text: str) -> None:
     """Check that brackets match and that quotes are closed. Brackets in quotes do not count."""
     code = re.sub(r"@'\n.*?\n'@|'[^'\n]*'|\"[^\"\n]*\"", "''", text, flags=re.DOTALL)
-    assert all(code.count(opening) == code.count(closing) for opening, closing in ("()", "{}", "[]")), code
+    assert all(
+        code.count(opening) == code.count(closing) for opening, closing in ("()", "{}", "[]")
+    ), code
     assert '"' not in code, code
     assert code.count("'") % 2 == 0, code
 
@@ -102,7 +117,9 @@ def read_modules(texts: Mapping[str, str]) -> None:
     """Check JavaScript modules in one process. The keys of ``texts`` are their names."""
     if node := shutil.which("node"):
         command = [node, "--experimental-vm-modules", "--no-warnings", "--eval", _CHECK]
-        done = subprocess.run(command, input=json.dumps(texts), text=True, capture_output=True, check=False)
+        done = subprocess.run(
+            command, input=json.dumps(texts), text=True, capture_output=True, check=False
+        )
         assert done.returncode == 0, done.stderr
 
 

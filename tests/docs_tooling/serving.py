@@ -1,4 +1,6 @@
-"""Replacement for a command that serves forever: it is started, must report that it is ready, and is stopped."""
+"""Replacement for a command that serves forever: it is started, must report that it is ready, and
+is stopped.
+"""
 
 import os
 import subprocess
@@ -13,8 +15,14 @@ def main(module: str, arguments: list[str]) -> int:
     if not _serves(module, arguments):
         return subprocess.call([*command, *arguments])
     # The server that runs during the whole page has locked the default directories of sessions.
-    environment = {"MOCHI_SESSIONS_DIR": "served_sessions", "MOCHI_AGENT_CHATS_DIR": "served_agent_chats", **os.environ}
-    run = subprocess.Popen([*command, *arguments, "--port", "0"], env=environment, stdout=subprocess.PIPE, text=True)
+    environment = {
+        "MOCHI_SESSIONS_DIR": "served_sessions",
+        "MOCHI_AGENT_CHATS_DIR": "served_agent_chats",
+        **os.environ,
+    }
+    run = subprocess.Popen(
+        [*command, *arguments, "--port", "0"], env=environment, stdout=subprocess.PIPE, text=True
+    )
     assert run.stdout is not None
     ready = any("http://" in line for line in run.stdout)
     run.terminate()
@@ -24,9 +32,9 @@ def main(module: str, arguments: list[str]) -> int:
 
 def _serves(module: str, arguments: list[str]) -> bool:
     first = arguments[0] if arguments else ""
-    return (not first or first.startswith("-") or (module, first) == ("mochi_stub", "run")) and not (
-        {*_ENDS_BY_ITSELF} & {*arguments}
-    )
+    return (
+        not first or first.startswith("-") or (module, first) == ("mochi_stub", "run")
+    ) and not ({*_ENDS_BY_ITSELF} & {*arguments})
 
 
 if __name__ == "__main__":

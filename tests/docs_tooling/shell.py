@@ -26,7 +26,9 @@ class Shell:
     """Bash process that continues from block to block and ends at the first failing command."""
 
     def __init__(self, directory: Path, cwd: Path, environment: dict[str, str]) -> None:
-        self._output, self._script, self._done = (directory / name for name in ("output", "script", "done"))
+        self._output, self._script, self._done = (
+            directory / name for name in ("output", "script", "done")
+        )
         with self._output.open("wb") as output:
             self._bash = subprocess.Popen(
                 ["bash"],
@@ -50,7 +52,9 @@ class Shell:
         while not self._done.exists() and self._bash.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         output = self._output.read_bytes()[before:].decode(errors="replace")
-        assert self._done.exists(), f"failed, or went on for more than {SECONDS} s:\n{script}\n{output}"
+        assert self._done.exists(), (
+            f"failed, or went on for more than {SECONDS} s:\n{script}\n{output}"
+        )
         return output
 
     def close(self) -> None:

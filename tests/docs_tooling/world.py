@@ -13,16 +13,23 @@ from tests.docs_tooling.shell import SECONDS, Shell
 from tests.support.server import RunningServer
 
 CALLER = "tool-caller"
-"""Model that calls the first offered tool. It replaces the model of test mode, which calls `read_file`."""
+"""Model that calls the first offered tool.
+
+It replaces the model of test mode, which calls `read_file`.
+"""
 
 PATIENT = Components(mcp=McpLimits(start_seconds=SECONDS))
-"""Limits for a busy machine, on which an MCP server takes longer to start than servers of users wait."""
+"""Limits for a busy machine, on which an MCP server takes longer to start than servers of users
+wait.
+"""
 
 MODELS = Path(__file__).with_name("models.yaml")
 
 CALLS = {
     "Wake me at half past seven.": ToolCall("set_alarm", {"time": "07:30"}),
-    "Ask the weather expert about Oslo.": ToolCall("agent", {"agent": "weather", "instruction": "How is it in Oslo?"}),
+    "Ask the weather expert about Oslo.": ToolCall(
+        "agent", {"agent": "weather", "instruction": "How is it in Oslo?"}
+    ),
 }
 """Replies of a capable model to the prompts of the pages."""
 
@@ -83,19 +90,34 @@ class World:
         return Shell(self._directory, self.clone, self._environment())
 
     def _environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTEST_"))}
-        path = os.pathsep.join([str(self._commands), str(Path(sys.executable).parent), os.environ["PATH"]])
-        ours = {"PATH": path, "HOME": str(self._directory), "TMPDIR": str(self._directory), "NO_PROXY": "*"}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("MOCHI_", "PYTEST_"))
+        }
+        path = os.pathsep.join(
+            [str(self._commands), str(Path(sys.executable).parent), os.environ["PATH"]]
+        )
+        ours = {
+            "PATH": path,
+            "HOME": str(self._directory),
+            "TMPDIR": str(self._directory),
+            "NO_PROXY": "*",
+        }
         # In a clone, pytest treats warnings as errors.
         strict = "-W error -o asyncio_default_fixture_loop_scope=function"
-        pytest = {"PYTEST_ADDOPTS": f"{strict} -p no:schemathesis -p no:hypothesispytest -p no:xdist"}
+        pytest = {
+            "PYTEST_ADDOPTS": f"{strict} -p no:schemathesis -p no:hypothesispytest -p no:xdist"
+        }
         return {**inherited, **ours, **pytest, "PYTHONUNBUFFERED": "1"}
 
 
 def _called(prompt: Prompt) -> Reply | None:
     is_question = bool(prompt.messages) and prompt.messages[-1].role == "user"
     if prompt.model == CALLER and is_question and prompt.tools:
-        return Reply.of("", tool_calls=(ToolCall(prompt.tools[0]["function"]["name"], {"path": "notes.txt"}),))
+        return Reply.of(
+            "", tool_calls=(ToolCall(prompt.tools[0]["function"]["name"], {"path": "notes.txt"}),)
+        )
     call = CALLS.get(prompt.user_text) if is_question else None
     return Reply.of("", tool_calls=(call,)) if call else None
 

@@ -1,6 +1,7 @@
 """The server with a real Ollama: `MOCHI_E2E_OLLAMA=http://localhost:11434 uv run pytest tests/e2e`.
 
-`MOCHI_E2E_MODEL` names the model; by default it is the first chat model. No test depends on a model's text.
+`MOCHI_E2E_MODEL` names the model; by default it is the first chat model. No test depends on a
+model's text.
 """
 
 import os
@@ -101,7 +102,9 @@ def test_session_is_summarized(api: Api, model: str) -> None:
 
 def test_tool_can_be_offered(api: Api, model: str) -> None:
     settings = {"tools": ["add_numbers"], "execution_policy": "never_confirm"}
-    session_id = api.create_session(model, tool_settings=settings, options={"num_predict": 200})["session_id"]
+    session_id = api.create_session(model, tool_settings=settings, options={"num_predict": 200})[
+        "session_id"
+    ]
     events = api.stream_message(session_id, "Use the tool to add 17 and 25.")
     assert events[-1].type == "done"
     assert not [event for event in events if event.type == "error"]

@@ -7,7 +7,17 @@ import httpx
 from tests.support.api import Api
 
 FAILED = "STORAGE_FAILED"
-CHANGES = ("create", "turn", "edit", "patch", "put prompt", "remove prompt", "summarize", "write file", "change file")
+CHANGES = (
+    "create",
+    "turn",
+    "edit",
+    "patch",
+    "put prompt",
+    "remove prompt",
+    "summarize",
+    "write file",
+    "change file",
+)
 """Changes that need disk space. Deletions need none."""
 
 DELETIONS = ("delete session", "delete file")
@@ -34,7 +44,9 @@ class Client:
         self.api = api
         self.session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
         api.send_message(self.session_id, "Hello!")
-        api.ok(api.http.post("/system-prompts", json={"filename": "old.md", "content": "Old."}), 201)
+        api.ok(
+            api.http.post("/system-prompts", json={"filename": "old.md", "content": "Old."}), 201
+        )
 
     def stored_state(self) -> tuple[Any, ...]:
         """Return all stored data as it is read over HTTP."""

@@ -1,6 +1,7 @@
 """Launcher of mochi-server on a disk whose fsync fails: `python -m tests.faults.failing_fsync`.
 
-The kernel answers each fsync of the process with EIO. With `--probe` it exits at once, with 0 if that is possible.
+The kernel answers each fsync of the process with EIO. With `--probe` it exits at once, with 0 if
+that is possible.
 """
 
 import ctypes
@@ -17,7 +18,12 @@ _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 
 class _Instruction(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_ushort), ("yes", ctypes.c_ubyte), ("no", ctypes.c_ubyte), ("k", ctypes.c_uint))
+    _fields_ = (
+        ("code", ctypes.c_ushort),
+        ("yes", ctypes.c_ubyte),
+        ("no", ctypes.c_ubyte),
+        ("k", ctypes.c_uint),
+    )
 
 
 class _Program(ctypes.Structure):
@@ -38,7 +44,9 @@ def break_fsync() -> bool:
     )
     program = _Program(len(steps), (_Instruction * len(steps))(*steps))
     libc = ctypes.CDLL(None, use_errno=True)
-    failed: int = libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or libc.prctl(_SECCOMP, _FILTER, ctypes.byref(program))
+    failed: int = libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or libc.prctl(
+        _SECCOMP, _FILTER, ctypes.byref(program)
+    )
     return not failed
 
 

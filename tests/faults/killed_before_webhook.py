@@ -1,4 +1,6 @@
-"""Run ``mochi-server`` and kill it when it has stored a webhook of the type that KILL_AT names, and has not sent it."""
+"""Run ``mochi-server`` and kill it when it has stored a webhook of the type that KILL_AT names, and
+has not sent it.
+"""
 
 import os
 import signal

@@ -16,7 +16,10 @@ from tests.support.images import numbered_image
 
 @dataclass(frozen=True)
 class State:
-    """Stored state of a session, with digests of long texts. `partial` is an answer that has not ended."""
+    """Stored state of a session, with digests of long texts.
+
+    `partial` is an answer that has not ended.
+    """
 
     contents: tuple[str, ...] = ()
     title: str | None = None
@@ -24,11 +27,19 @@ class State:
 
     @classmethod
     def of(cls, session: ChatSession) -> "State":
-        """Return the state of a session that was read after a crash, in which partial answers are messages."""
-        return cls(tuple(short(message["content"]) for message in session.messages), session.metadata.title)
+        """Return the state of a session that was read after a crash, in which partial answers are
+        messages.
+        """
+        return cls(
+            tuple(short(message["content"]) for message in session.messages), session.metadata.title
+        )
 
     def after_crash(self) -> "State":
-        return self if self.partial is None else replace(self, contents=(*self.contents, self.partial), partial=None)
+        return (
+            self
+            if self.partial is None
+            else replace(self, contents=(*self.contents, self.partial), partial=None)
+        )
 
 
 def short(text: str) -> str:
@@ -36,15 +47,26 @@ def short(text: str) -> str:
 
 
 Step = tuple[str, State | None] | None
-"""Session id and its next state, or None for a deletion. None alone reports that the change is done."""
+"""Session id and its next state, or None for a deletion.
+
+None alone reports that the change is done.
+"""
 
 
-def write_until_killed(connection: Connection, directory: Path, known: dict[str, State], seed: int) -> None:
+def write_until_killed(
+    connection: Connection, directory: Path, known: dict[str, State], seed: int
+) -> None:
     asyncio.run(_Writer(connection, directory, known, random.Random(seed)).write())
 
 
 class _Writer:
-    def __init__(self, connection: Connection, directory: Path, known: dict[str, State], chance: random.Random) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        directory: Path,
+        known: dict[str, State],
+        chance: random.Random,
+    ) -> None:
         self._say, self._chance = connection, chance
         self._store = FileSessionStore(directory)
         self._known = dict(known)
@@ -52,7 +74,9 @@ class _Writer:
 
     async def write(self) -> None:
         while True:
-            await self._chance.choice([self._create, self._turn, self._turn, self._edit, self._patch, self._delete])()
+            await self._chance.choice(
+                [self._create, self._turn, self._turn, self._edit, self._patch, self._delete]
+            )()
 
     async def _create(self) -> None:
         if len(self._known) < 6:
@@ -81,7 +105,9 @@ class _Writer:
         before, text = self._known[session_id], self._text("edit")
         start = self._chance.randint(0, len(before.contents))
         async with self._store.hold(session_id):
-            self._about_to(session_id, replace(before, contents=(*before.contents[:start], short(text))))
+            self._about_to(
+                session_id, replace(before, contents=(*before.contents[:start], short(text)))
+            )
             await self._store.write(session_id, Change([user(text)], start=start))
             self._done()
 
@@ -98,7 +124,11 @@ class _Writer:
     async def _append(self, session_id: str, text: str) -> None:
         before = self._known[session_id]
         self._about_to(session_id, State((*before.contents, short(text)), before.title))
-        images = [Image.of(numbered_image(self._chance.randint(0, 4), 100_000))] if self._chance.random() < 0.3 else []
+        images = (
+            [Image.of(numbered_image(self._chance.randint(0, 4), 100_000))]
+            if self._chance.random() < 0.3
+            else []
+        )
         await self._store.write(session_id, Change([user_message(text, images)], images=images))
         self._done()
 

@@ -1,4 +1,6 @@
-"""Difficult media: a small file system that is full or read-only, one with coarse times, and limited file sizes."""
+"""Difficult media: a small file system that is full or read-only, one with coarse times, and
+limited file sizes.
+"""
 
 import errno
 import os
@@ -48,7 +50,10 @@ def small_disk(path: Path) -> Iterator[SmallDisk]:
 
 @contextmanager
 def disk_with_coarse_times(path: Path) -> Iterator[None]:
-    """Mount a file system whose files have modification times in whole seconds. Skip the test if that is impossible."""
+    """Mount a file system whose files have modification times in whole seconds.
+
+    Skip the test if that is impossible.
+    """
     image = path.with_suffix(".image")
     with image.open("wb") as file:
         file.truncate(8 * 1024 * 1024)

@@ -1,4 +1,6 @@
-"""A session and a model of it: each change is applied to both, and both must be equal afterwards."""
+"""A session and a model of it: each change is applied to both, and both must be equal
+afterwards.
+"""
 
 from typing import Any
 
@@ -28,17 +30,23 @@ class Mirror:
         self.entries: list[Entry] = [] if system_prompt is None else [("system", system_prompt)]
         self.title = title
         self.exists = True
-        self.id = api.create_session("mochi", system_prompt=system_prompt, title=title)["session_id"]
+        self.id = api.create_session("mochi", system_prompt=system_prompt, title=title)[
+            "session_id"
+        ]
         self._path = f"/sessions/{self.id}"
 
     def send_message(self, text: str) -> None:
-        self._assert_outcome(self._api.http.post(f"/chat/{self.id}", json={"message": text}), self._expect_turn(text))
+        self._assert_outcome(
+            self._api.http.post(f"/chat/{self.id}", json={"message": text}), self._expect_turn(text)
+        )
 
     def stream_message(self, text: str) -> None:
         if not self.exists:
             return self.send_message(text)
         worked = self._expect_turn(text) == 200
-        assert ("error" in {event.type for event in self._api.stream_message(self.id, text)}) is not worked
+        assert (
+            "error" in {event.type for event in self._api.stream_message(self.id, text)}
+        ) is not worked
         return None
 
     def regenerate(self) -> None:
@@ -47,7 +55,9 @@ class Mirror:
         expected: int | str = "EMPTY_HISTORY"
         if user_messages:
             text = self.entries[user_messages[-1]][1]
-            expected = self._expect_answer(text) if len(self.entries) == user_messages[-1] + 1 else 502
+            expected = (
+                self._expect_answer(text) if len(self.entries) == user_messages[-1] + 1 else 502
+            )
             if not text.startswith("fail"):
                 self.entries[user_messages[-1] + 1 :] = [("assistant", f"Re: {text}")]
                 expected = 200
@@ -59,7 +69,9 @@ class Mirror:
         if index < len(self.entries) and self.entries[index][0] == "user":
             self.entries[index:] = [("user", text)]
             expected = 200
-        self._assert_outcome(self._api.http.put(f"{self._path}/messages/{index}", json={"content": text}), expected)
+        self._assert_outcome(
+            self._api.http.put(f"{self._path}/messages/{index}", json={"content": text}), expected
+        )
 
     def retitle(self, title: str | None) -> None:
         self.title = title
@@ -67,7 +79,9 @@ class Mirror:
 
     def set_system_prompt(self, content: str) -> None:
         self.entries[: self._has_prompt()] = [("system", content)]
-        self._assert_outcome(self._api.http.put(f"{self._path}/system-prompt", json={"content": content}), 200)
+        self._assert_outcome(
+            self._api.http.put(f"{self._path}/system-prompt", json={"content": content}), 200
+        )
 
     def remove_system_prompt(self) -> None:
         expected = 204 if self._has_prompt() else "PROMPT_NOT_FOUND"
@@ -88,7 +102,9 @@ class Mirror:
         assert (found["title"], found["message_count"]) == (self._title(), len(self.entries))
         for message in found["messages"]:
             text, failed = message["content"], message["content"].startswith("Re: fail")
-            assert message.get("interrupted", False) is (message["role"] == "assistant" and failed), text
+            assert message.get("interrupted", False) is (
+                message["role"] == "assistant" and failed
+            ), text
 
     def entry(self) -> dict[str, Any]:
         """Return the expected entry of the session list."""

@@ -12,7 +12,9 @@ from tests.sessions.processes import DEADLINE
 class RawClient:
     """One connection. Leaving the context closes or resets it."""
 
-    def __init__(self, address: tuple[str, int], *, resets: bool = False, buffer: int | None = None) -> None:
+    def __init__(
+        self, address: tuple[str, int], *, resets: bool = False, buffer: int | None = None
+    ) -> None:
         self._socket = socket.socket()
         self._socket.settimeout(DEADLINE)
         if buffer is not None:
@@ -25,7 +27,10 @@ class RawClient:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._socket.close()
 

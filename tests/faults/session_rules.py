@@ -1,8 +1,18 @@
-"""Rules for random changes of sessions. A separate module, because importing Hypothesis takes a third of a second."""
+"""Rules for random changes of sessions.
+
+A separate module, because importing Hypothesis takes a third of a second.
+"""
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.faults.mirror import Mirror
 from tests.support.api import Api

@@ -1,4 +1,6 @@
-"""Full and read-only disks: a clear error, the old state, and normal operation afterwards without a restart."""
+"""Full and read-only disks: a clear error, the old state, and normal operation afterwards without a
+restart.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,9 @@ from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
-DONE = {name: 201 if name in ("create", "write file") else 200 for name in CHANGES} | {"remove prompt": 204}
+DONE = {name: 201 if name in ("create", "write file") else 200 for name in CHANGES} | {
+    "remove prompt": 204
+}
 NO_BACKGROUND = {"summarization_enabled": False}
 TOOLS = '''
     def note(text: str) -> str:
@@ -48,12 +52,16 @@ def test_full_disk_fails_changes_until_there_is_space(stub: StubServer, disk: Sm
     assert not list(disk.path.rglob("*.tmp"))
 
 
-def test_read_only_disk_fails_changes_until_it_is_writable(stub: StubServer, disk: SmallDisk) -> None:
+def test_read_only_disk_fails_changes_until_it_is_writable(
+    stub: StubServer, disk: SmallDisk
+) -> None:
     with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
         client = Client(server.api())
         before = client.stored_state()
         with disk.read_only():
-            assert client.outcomes(CHANGES + DELETIONS) == dict.fromkeys(CHANGES + DELETIONS, FAILED)
+            assert client.outcomes(CHANGES + DELETIONS) == dict.fromkeys(
+                CHANGES + DELETIONS, FAILED
+            )
             assert client.stored_state() == before
         assert client.outcomes(CHANGES) == DONE
         assert client.outcomes(DELETIONS) == dict.fromkeys(DELETIONS, 204)
@@ -63,7 +71,9 @@ def test_read_only_disk_fails_changes_until_it_is_writable(stub: StubServer, dis
 def test_file_size_limit_fails_changes_until_it_is_lifted(stub: StubServer, tmp_path: Path) -> None:
     arguments = ["--port", "0", "--ollama-host", stub.url]
     with (
-        Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_SUMMARIZATION_ENABLED="false") as command,
+        Command(
+            "mochi_server", *arguments, cwd=tmp_path, MOCHI_SUMMARIZATION_ENABLED="false"
+        ) as command,
         command.api() as api,
     ):
         client = Client(api)
@@ -92,7 +102,9 @@ def test_stream_on_full_disk_ends_with_error_and_done(stub: StubServer, disk: Sm
             events = client.api.stream_message(client.session_id, "Hello again!")
             assert types_and_codes(events) == [("error", FAILED), ("done", None)]
             assert client.stored_state() == before
-        assert types_and_codes(client.api.stream_message(client.session_id, "Hello again!"))[-1] == ("done", None)
+        assert types_and_codes(client.api.stream_message(client.session_id, "Hello again!"))[
+            -1
+        ] == ("done", None)
         assert len(client.api.messages(client.session_id)) == len(before[0]["messages"]) + 2
 
 
@@ -100,7 +112,11 @@ def test_disk_that_fills_during_a_turn_loses_only_the_answer(disk: SmallDisk) ->
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
-        return Reply([Text(["one ", "two "]), gate, Text(["three"])]) if prompt.user_text == "speak" else None
+        return (
+            Reply([Text(["one ", "two "]), gate, Text(["three"])])
+            if prompt.user_text == "speak"
+            else None
+        )
 
     with (
         StubServer(speed=0, resolve=resolve) as stub,
@@ -120,7 +136,9 @@ def test_disk_that_fills_during_a_turn_loses_only_the_answer(disk: SmallDisk) ->
 
 
 @pytest.mark.parametrize("park_seconds", [0, 30])
-def test_decision_on_a_full_disk_leaves_the_call_waiting(disk: SmallDisk, park_seconds: float) -> None:
+def test_decision_on_a_full_disk_leaves_the_call_waiting(
+    disk: SmallDisk, park_seconds: float
+) -> None:
     write_tools(disk.path, TOOLS)
     with (
         StubServer(speed=0) as stub,
@@ -134,15 +152,22 @@ def test_decision_on_a_full_disk_leaves_the_call_waiting(disk: SmallDisk, park_s
         (asked,) = waiting(api, session_id)
         decision = {"confirmation_id": asked["confirmation_id"], "approved": True}
         with disk.full():
-            assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)) == (500, FAILED)
+            assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)) == (
+                500,
+                FAILED,
+            )
         assert waiting(api, session_id) == [asked]
         api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
         until(lambda: api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "completed")
-        assert [message["content"] for message in api.messages(session_id) if message["role"] == "tool"] == ["Noted."]
+        assert [
+            message["content"] for message in api.messages(session_id) if message["role"] == "tool"
+        ] == ["Noted."]
 
 
 def waiting(api: Api, session_id: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))[
+        "confirmations"
+    ]
     return listed
 
 

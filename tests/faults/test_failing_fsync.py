@@ -14,12 +14,19 @@ REPOSITORY = Path(__file__).parents[2]
 ENVIRONMENT = {"PYTHONPATH": str(REPOSITORY), "MOCHI_SUMMARIZATION_ENABLED": "false"}
 
 
-def test_failing_fsync_fails_changes_and_keeps_stored_state(stub: StubServer, tmp_path: Path) -> None:
-    code, output = run("tests.faults.failing_fsync", "--probe", cwd=tmp_path, PYTHONPATH=str(REPOSITORY))
+def test_failing_fsync_fails_changes_and_keeps_stored_state(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    code, output = run(
+        "tests.faults.failing_fsync", "--probe", cwd=tmp_path, PYTHONPATH=str(REPOSITORY)
+    )
     if code:
         pytest.skip(f"the kernel cannot be made to fail: {output}")
     arguments = ["--port", "0", "--ollama-host", stub.url]
-    with Command("mochi_server", *arguments, cwd=tmp_path, **ENVIRONMENT) as command, command.api() as api:
+    with (
+        Command("mochi_server", *arguments, cwd=tmp_path, **ENVIRONMENT) as command,
+        command.api() as api,
+    ):
         client = Client(api)
         before = client.stored_state()
     files = contents_of(tmp_path)

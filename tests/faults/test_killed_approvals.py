@@ -1,4 +1,5 @@
-"""kill -9 of the server at each step of a turn with approvals: each call has one result, and the turn one answer.
+"""kill -9 of the server at each step of a turn with approvals: each call has one result, and the
+turn one answer.
 
 MOCHI_FAULT_ROUNDS=200 kills two hundred servers.
 """
@@ -25,7 +26,11 @@ from tests.support.mcp import by_hand, write_mcp
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
-SETTINGS = {"summarization_enabled": False, "dynamic_context_window_enabled": False, "park_seconds": 0.2}
+SETTINGS = {
+    "summarization_enabled": False,
+    "dynamic_context_window_enabled": False,
+    "park_seconds": 0.2,
+}
 DEADLINE_SECONDS = 60.0
 KINDS = ["tool", "two", "agent", "mcp"]
 TOOLS = '''
@@ -68,7 +73,9 @@ def new_session(api: Api, kind: str, text: str) -> tuple[str, str]:
 
 
 class Turn:
-    """One turn, the thread that receives and approves its calls, and the server that is killed meanwhile."""
+    """One turn, the thread that receives and approves its calls, and the server that is killed
+    meanwhile.
+    """
 
     def __init__(self, url: str, session_id: str, message: str) -> None:
         self.session_id, self.message = session_id, message
@@ -89,10 +96,14 @@ class Turn:
                         is_first = False
                         self._receive(events)
                 else:
-                    for waiting in api.ok(api.http.get(f"/chat/{self.session_id}/confirmations"))["confirmations"]:
+                    for waiting in api.ok(api.http.get(f"/chat/{self.session_id}/confirmations"))[
+                        "confirmations"
+                    ]:
                         self._decide(waiting["confirmation_id"])  # the user clicks once more
                     headers = {"Last-Event-ID": self.last_id}
-                    with api.http.stream("GET", f"/chat/{self.session_id}/stream", headers=headers) as response:
+                    with api.http.stream(
+                        "GET", f"/chat/{self.session_id}/stream", headers=headers
+                    ) as response:
                         assert response.status_code != 204
                         self._receive(read_events(response))
             time.sleep(0.05)
@@ -105,7 +116,9 @@ class Turn:
             self.last_id = event.id or self.last_id
             if event.type == "tool_call_confirmation_required":
                 self.asked.set()
-                self.deciders.append(threading.Thread(target=self._decide, args=(event.data["confirmation_id"],)))
+                self.deciders.append(
+                    threading.Thread(target=self._decide, args=(event.data["confirmation_id"],))
+                )
                 self.deciders[-1].start()
             self.text += event.data["content"] if event.type == "content_delta" else ""
             self.is_done = self.is_done or event.type == "done"
@@ -113,7 +126,10 @@ class Turn:
     def _decide(self, confirmation_id: str) -> None:
         with suppress(httpx.HTTPError), Api(self.urls[-1]) as api:
             body = {"confirmation_id": confirmation_id, "approved": True}
-            assert api.http.post(f"/chat/{self.session_id}/confirm-tool", json=body).status_code in DECIDED
+            assert (
+                api.http.post(f"/chat/{self.session_id}/confirm-tool", json=body).status_code
+                in DECIDED
+            )
 
 
 def _has_echo(api: Api) -> bool:
@@ -135,7 +151,11 @@ def check(api: Api, turn: Turn) -> int:
 
 @pytest.mark.parametrize("store", ["files", "postgres"])
 def test_killed_servers_finish_turns_with_approvals(
-    request: pytest.FixtureRequest, stub: StubServer, tmp_path: Path, store: str, record_property: Any
+    request: pytest.FixtureRequest,
+    stub: StubServer,
+    tmp_path: Path,
+    store: str,
+    record_property: Any,
 ) -> None:
     write_tools(tmp_path, TOOLS)
     write_agent(tmp_path)
@@ -159,13 +179,19 @@ def test_killed_servers_finish_turns_with_approvals(
                 until(partial(_has_echo, api), DEADLINE_SECONDS)
                 turn = Turn(server.url, *new_session(api, kind, f"n{number}"))
             turn.thread.start()
-            assert turn.asked.wait(DEADLINE_SECONDS), f"the call of round {number} ({kind}) was not announced"
-            time.sleep(chance.random() * 0.15)  # at a random time, so that every step is hit eventually
+            assert turn.asked.wait(DEADLINE_SECONDS), (
+                f"the call of round {number} ({kind}) was not announced"
+            )
+            time.sleep(
+                chance.random() * 0.15
+            )  # at a random time, so that every step is hit eventually
             server.kill()
             server, spare = (spare, start()) if spare is not None else (start(), None)
             turn.urls.append(server.url)
             turn.thread.join(DEADLINE_SECONDS)
-            assert turn.is_done, f"the client of round {number} ({kind}) did not receive the end of the turn"
+            assert turn.is_done, (
+                f"the client of round {number} ({kind}) did not receive the end of the turn"
+            )
             with Api(server.url) as api:
                 unknown += check(api, turn)
     notes = tmp_path / "tools" / "notes.txt"

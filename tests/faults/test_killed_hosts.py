@@ -1,4 +1,6 @@
-"""Hosts that are killed and revived while sessions stream: turns move to another host, and no message is lost."""
+"""Hosts that are killed and revived while sessions stream: turns move to another host, and no
+message is lost.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,11 +38,15 @@ def message(session: int, turn: int) -> str:
 
 
 def test_killed_hosts_fail_no_turn_before_its_answer_begins() -> None:
-    stubs = [StubServer(models=[MODEL], machine=Machine(parallel=SLOTS), resolve=answer) for _ in range(HOSTS)]
+    stubs = [
+        StubServer(models=[MODEL], machine=Machine(parallel=SLOTS), resolve=answer)
+        for _ in range(HOSTS)
+    ]
     with serving(stubs, initial_context_window=65_536, ollama_slots=SLOTS) as (fleet, api):
         traffic = Traffic(fleet, api)
         ids = [
-            api.create_session(MODEL.name, system_prompt=f"{i} is your number.")["session_id"] for i in range(STREAMS)
+            api.create_session(MODEL.name, system_prompt=f"{i} is your number.")["session_id"]
+            for i in range(STREAMS)
         ]
         sent = [0] * STREAMS
         is_over = Event()
@@ -60,9 +66,14 @@ def test_killed_hosts_fail_no_turn_before_its_answer_begins() -> None:
         assert traffic.failed == 0
         until(lambda: are_all_up(api), RECOVERY_SECONDS)
         limit = 1.15 * STREAMS * (MESSAGE_TOKENS + TEMPLATE_TOKENS)
-        until(lambda: evaluated_tokens(fleet, lambda: in_parallel(STREAMS, send)) <= limit, RECOVERY_SECONDS)
+        until(
+            lambda: evaluated_tokens(fleet, lambda: in_parallel(STREAMS, send)) <= limit,
+            RECOVERY_SECONDS,
+        )
         for session, session_id in enumerate(ids):
-            contents = [each["content"] for each in api.messages(session_id) if each["role"] == "user"]
+            contents = [
+                each["content"] for each in api.messages(session_id) if each["role"] == "user"
+            ]
             assert contents == [message(session, turn + 1) for turn in range(sent[session])]
 
 

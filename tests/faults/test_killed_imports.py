@@ -35,7 +35,9 @@ async def test_ended_server_has_imported_all_or_nothing(
             content = orjson.dumps([SESSION] * COUNT)
             headers = {"Content-Type": "application/json"}
             api = command.api(timeout=60)
-            response = threads.submit(api.http.post, "/sessions/import", content=content, headers=headers)
+            response = threads.submit(
+                api.http.post, "/sessions/import", content=content, headers=headers
+            )
             await wait_for_staged_files(tmp_path / "chat_sessions", response)
             command.process.send_signal(sig)
             command.process.wait(60)

@@ -46,29 +46,42 @@ def arguments(stub: StubServer) -> list[str]:
 def test_kill_loses_at_most_two_seconds_of_an_answer(stub: StubServer, tmp_path: Path) -> None:
     check: Callable[[Api], None] = no_sessions
     for _ in range(share(2)):
-        with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
+        with (
+            Command("mochi_server", *arguments(stub), cwd=tmp_path) as command,
+            command.api() as api,
+        ):
             check(api)
             settled = api.create_session("mochi")["session_id"]
             api.send_message(settled, "Hello!")
             resting = {name: api.messages(name) for name in ids_of(api)}
             streaming = [api.create_session("mochi")["session_id"] for _ in range(3)]
-            check = partial(assert_kept, resting, streaming, *streamed_until_killed(api, command, streaming))
+            check = partial(
+                assert_kept, resting, streaming, *streamed_until_killed(api, command, streaming)
+            )
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
         check(api)
     assert not list((tmp_path / "chat_sessions").glob("*.corrupt-*"))
 
 
 def assert_kept(
-    resting: dict[str, list[dict[str, Any]]], streaming: list[str], received: list[Received], killed: float, api: Api
+    resting: dict[str, list[dict[str, Any]]],
+    streaming: list[str],
+    received: list[Received],
+    killed: float,
+    api: Api,
 ) -> None:
-    """Idle sessions are unchanged; streaming ones have the text that was received until shortly before the kill."""
+    """Idle sessions are unchanged; streaming ones have the text that was received until shortly
+    before the kill.
+    """
     assert ids_of(api) == {*resting, *streaming}
     for session_id, before in resting.items():
         assert api.messages(session_id) == before
     for session_id, pieces in zip(streaming, received, strict=True):
         question, partial_answer = api.messages(session_id)
         assert (question["role"], partial_answer["interrupted"]) == ("user", True)
-        due = "".join(text for moment, text in pieces if moment < killed - LOST_SECONDS - SLACK_SECONDS)
+        due = "".join(
+            text for moment, text in pieces if moment < killed - LOST_SECONDS - SLACK_SECONDS
+        )
         assert due
         assert partial_answer["content"].startswith(due)
     api.send_message(streaming[0], "Go on")
@@ -83,8 +96,13 @@ def ids_of(api: Api) -> set[str]:
     return {entry["session_id"] for entry in api.ok(api.http.get("/sessions"))["sessions"]}
 
 
-def streamed_until_killed(api: Api, command: Command, ids: list[str]) -> tuple[list[Received], float]:
-    """Kill the server during endless answers. Return the received chunks and the time of the kill."""
+def streamed_until_killed(
+    api: Api, command: Command, ids: list[str]
+) -> tuple[list[Received], float]:
+    """Kill the server during endless answers.
+
+    Return the received chunks and the time of the kill.
+    """
     received: list[Received] = [[] for _ in ids]
     long_enough = [Event() for _ in ids]
 
@@ -96,7 +114,10 @@ def streamed_until_killed(api: Api, command: Command, ids: list[str]) -> tuple[l
         ):
             for event in events:
                 received[number].append((time.monotonic(), event.data["content"]))
-                if received[number][-1][0] - received[number][0][0] > LOST_SECONDS + SLACK_SECONDS + 0.5:
+                if (
+                    received[number][-1][0] - received[number][0][0]
+                    > LOST_SECONDS + SLACK_SECONDS + 0.5
+                ):
                     long_enough[number].set()
 
     with ThreadPoolExecutor(len(ids)) as listeners:
@@ -116,7 +137,10 @@ def test_session_is_usable_after_kill_during_tool_call(stub: StubServer, tmp_pat
     settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
         session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
-        with suppress(httpx.HTTPError, AssertionError), api.open_stream(session_id, instruct(calls("hang"))) as events:
+        with (
+            suppress(httpx.HTTPError, AssertionError),
+            api.open_stream(session_id, instruct(calls("hang"))) as events,
+        ):
             assert next(event for event in events if event.type == "tool_call")
             command.process.kill()
             list(events)
@@ -130,20 +154,32 @@ def test_session_is_usable_after_kill_during_tool_call(stub: StubServer, tmp_pat
 
 
 @pytest.mark.parametrize("end", ["kill", "terminate"])
-def test_pending_approval_is_decided_after_a_restart(stub: StubServer, tmp_path: Path, end: str) -> None:
+def test_pending_approval_is_decided_after_a_restart(
+    stub: StubServer, tmp_path: Path, end: str
+) -> None:
     write_tools(tmp_path, HANGING)
     settings = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0", "MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS": "0"}
-    with Command("mochi_server", *arguments(stub), cwd=tmp_path, **settings) as command, command.api() as api:
+    with (
+        Command("mochi_server", *arguments(stub), cwd=tmp_path, **settings) as command,
+        command.api() as api,
+    ):
         session_id = api.create_session("mochi", tool_settings={"tools": ["hang"]})["session_id"]
-        with suppress(httpx.HTTPError, AssertionError), api.open_stream(session_id, instruct(calls("hang"))) as events:
-            request = next(event for event in events if event.type == "tool_call_confirmation_required")
+        with (
+            suppress(httpx.HTTPError, AssertionError),
+            api.open_stream(session_id, instruct(calls("hang"))) as events,
+        ):
+            request = next(
+                event for event in events if event.type == "tool_call_confirmation_required"
+            )
             getattr(command.process, end)()
             list(events)
 
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
         decision = {"confirmation_id": request.data["confirmation_id"], "approved": True}
         waiting = {**request.data, "agent_name": None, "state": "waiting"}
-        assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": [waiting]}
+        assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {
+            "confirmations": [waiting]
+        }
         fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]
         assert api.ok(api.http.get(f"/chat/{fork}/confirmations")) == {"confirmations": []}
         denial = {**decision, "approved": False}

@@ -68,12 +68,16 @@ def stub() -> Iterator[StubServer]:
         yield stub
 
 
-@pytest.mark.parametrize(("store", "kills"), [("files", ROUNDS), ("postgres", share(5))], ids=["files", "postgres"])
+@pytest.mark.parametrize(
+    ("store", "kills"), [("files", ROUNDS), ("postgres", share(5))], ids=["files", "postgres"]
+)
 def test_killed_servers_leave_a_result_for_each_call(
     request: pytest.FixtureRequest, stub: StubServer, tmp_path: Path, store: str, kills: int
 ) -> None:
     write_tools(tmp_path, TOOLS)
-    settings = SETTINGS | ({"store_url": request.getfixturevalue("database")} if store == "postgres" else {})
+    settings = SETTINGS | (
+        {"store_url": request.getfixturevalue("database")} if store == "postgres" else {}
+    )
     chance = random.Random(2026)
     killed: list[str] = []
     interrupted = 0
@@ -97,7 +101,10 @@ def new_session(api: Api) -> str:
 
 
 def count_interrupted_results(api: Api, session_id: str) -> int:
-    """Return the number of interrupted results of a session. Fails unless each call has exactly one result."""
+    """Return the number of interrupted results of a session.
+
+    Fails unless each call has exactly one result.
+    """
     messages: Messages = api.messages(session_id)
     call_ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
     results = [message for message in messages if message["role"] == "tool"]
@@ -106,11 +113,16 @@ def count_interrupted_results(api: Api, session_id: str) -> int:
 
 
 def stream_until_killed(api: Api, server: Member, ids: list[str], seconds: float) -> None:
-    """Stream turns with tool calls in each session and kill the server a while after all have called."""
+    """Stream turns with tool calls in each session and kill the server a while after all have
+    called.
+    """
     called = [Event() for _ in ids]
 
     def stream(number: int) -> None:
-        with suppress(httpx.HTTPError, AssertionError), api.open_stream(ids[number], CALLING) as events:
+        with (
+            suppress(httpx.HTTPError, AssertionError),
+            api.open_stream(ids[number], CALLING) as events,
+        ):
             for event in events:
                 if event.type.startswith("tool_call"):
                     called[number].set()

@@ -1,4 +1,5 @@
-"""kill -9 of the server at random moments of turns of all kinds: nothing is lost, and nothing happens twice.
+"""kill -9 of the server at random moments of turns of all kinds: nothing is lost, and nothing
+happens twice.
 
 MOCHI_FAULT_ROUNDS=200 kills two hundred servers.
 """
@@ -49,12 +50,17 @@ def new_session(api: Api, kind: str, text: str) -> tuple[str, str]:
     """Create a session for a turn of a kind. Return its ID and the message that starts the turn."""
     free = {"execution_policy": "never_confirm"}
     first, second = calls("note", text=f"{text}-a"), calls("note", text=f"{text}-b")
-    settings: dict[str, Any] = {"tool_settings": {"tools": ["note"], **(free if kind != "approval" else {})}}
+    settings: dict[str, Any] = {
+        "tool_settings": {"tools": ["note"], **(free if kind != "approval" else {})}
+    }
     message = instruct(words(30))
     if kind in ("tools", "approval"):
         message = instruct(first, second, words(20))
     elif kind == "agent":
-        settings = {"agent_settings": {"enabled_agents": ["helper"]}, "tool_settings": {"tools": [], **free}}
+        settings = {
+            "agent_settings": {"enabled_agents": ["helper"]},
+            "tool_settings": {"tools": [], **free},
+        }
         message = nested(delegate(words(3), first, second, words(5)), words(20))
     return api.create_session("mochi", **settings)["session_id"], message
 
@@ -65,7 +71,9 @@ def begin(url: str, kind: str, session_id: str, message: str) -> bool:
         if kind != "stream":
             body = {"message": message, "background": True}
             return api.http.post(f"/chat/{session_id}", json=body).status_code == 202
-        with api.http.stream("POST", f"/chat/{session_id}/stream", json={"message": message}) as sent:
+        with api.http.stream(
+            "POST", f"/chat/{session_id}/stream", json={"message": message}
+        ) as sent:
             return any(event.type == "content_delta" for event in read_events(sent))
     return False
 
@@ -73,7 +81,12 @@ def begin(url: str, kind: str, session_id: str, message: str) -> bool:
 def approve_all(api: Api, session_id: str) -> None:
     for waiting in api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]:
         body = {"confirmation_id": waiting["confirmation_id"], "approved": True}
-        assert api.http.post(f"/chat/{session_id}/confirm-tool", json=body).status_code in (200, 404, 408, 409)
+        assert api.http.post(f"/chat/{session_id}/confirm-tool", json=body).status_code in (
+            200,
+            404,
+            408,
+            409,
+        )
 
 
 def end_of(url: str, session_id: str) -> dict[str, Any]:
@@ -89,7 +102,9 @@ def end_of(url: str, session_id: str) -> dict[str, Any]:
     raise AssertionError(f"the turn of session {session_id} did not end: {run}")
 
 
-def check(api: Api, kind: str, session_id: str, run: dict[str, Any], *, is_acknowledged: bool) -> None:
+def check(
+    api: Api, kind: str, session_id: str, run: dict[str, Any], *, is_acknowledged: bool
+) -> None:
     messages = api.messages(session_id)
     if run["state"] == "idle":  # the server was killed before it stored the message
         assert (messages, is_acknowledged) == ([], False)
@@ -111,7 +126,11 @@ def test_killed_servers_lose_nothing_and_do_nothing_twice(
 ) -> None:
     write_tools(tmp_path, TOOLS)
     write_agent(tmp_path)
-    settings: dict[str, Any] = {"summarization_enabled": False, "park_seconds": 0.2, **receiver.settings}
+    settings: dict[str, Any] = {
+        "summarization_enabled": False,
+        "park_seconds": 0.2,
+        **receiver.settings,
+    }
     if store == "postgres":
         settings["store_url"] = request.getfixturevalue("database")
     chance, ended = random.Random(2028), dict[str, str]()
@@ -133,7 +152,9 @@ def test_killed_servers_lose_nothing_and_do_nothing_twice(
                 time.sleep(chance.random() * 0.1)
                 with suppress(httpx.HTTPError), Api(server.url) as api:
                     approve_all(api, session_id)
-            time.sleep(chance.random() * 0.4)  # at a random time, so that every step is hit eventually
+            time.sleep(
+                chance.random() * 0.4
+            )  # at a random time, so that every step is hit eventually
             server.kill()
             server, spare = (spare, start()) if spare is not None else (start(), None)
             is_acknowledged = sending.result(DEADLINE_SECONDS)
@@ -145,7 +166,9 @@ def test_killed_servers_lose_nothing_and_do_nothing_twice(
 
         def reported() -> dict[str, set[str]]:
             events: dict[str, set[str]] = {}
-            for body in [json.loads(received) for _, received in receiver.received]:  # signatures are valid for minutes
+            for body in [
+                json.loads(received) for _, received in receiver.received
+            ]:  # signatures are valid for minutes
                 if body["type"] != "run.waiting_for_approval":
                     events.setdefault(body["data"]["session_id"], set()).add(body["type"])
             return events
@@ -157,7 +180,9 @@ def test_killed_servers_lose_nothing_and_do_nothing_twice(
         assert len(lines) == len(set(lines)), "a call ran twice"
 
 
-def test_background_turn_has_one_answer_whenever_its_server_is_killed(stub: StubServer, tmp_path: Path) -> None:
+def test_background_turn_has_one_answer_whenever_its_server_is_killed(
+    stub: StubServer, tmp_path: Path
+) -> None:
     """A turn of some seconds with two calls, killed at ten moments of its duration."""
     write_tools(tmp_path, TOOLS)
     settings: dict[str, Any] = {"summarization_enabled": False}
@@ -169,7 +194,12 @@ def test_background_turn_has_one_answer_whenever_its_server_is_killed(stub: Stub
                 free = {"tools": ["note"], "execution_policy": "never_confirm"}
                 session_id = api.create_session("mochi", tool_settings=free)["session_id"]
                 sent = message.replace('"a"', f'"a{moment}"').replace('"b"', f'"b{moment}"')
-                api.ok(api.http.post(f"/chat/{session_id}", json={"message": sent, "background": True}), 202)
+                api.ok(
+                    api.http.post(
+                        f"/chat/{session_id}", json={"message": sent, "background": True}
+                    ),
+                    202,
+                )
             time.sleep(0.05 * moment)
             first.kill()
             first = Member(str(tmp_path), stub.url, **settings)

@@ -1,4 +1,6 @@
-"""kill -9 between a stored event of a run and its webhook: the next server sends the webhook once."""
+"""kill -9 between a stored event of a run and its webhook: the next server sends the
+webhook once.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +24,11 @@ def one() -> str:
 
 __all__ = ["one"]
 """
-MESSAGES = {"run.waiting_for_approval": instruct(calls("one")), "run.completed": "Hi", "run.failed": "fail"}
+MESSAGES = {
+    "run.waiting_for_approval": instruct(calls("one")),
+    "run.completed": "Hi",
+    "run.failed": "fail",
+}
 
 
 def resolve(prompt: Prompt) -> Reply | None:
@@ -78,7 +84,9 @@ def test_webhook_that_was_not_sent_before_a_kill_is_sent(
         assert receiver.wait(2)[1]["data"]["session_id"] == other  # the first one was sent once
 
 
-def test_run_that_a_kill_interrupts_has_failed(tmp_path: Path, stub: StubServer, receiver: Receiver) -> None:
+def test_run_that_a_kill_interrupts_has_failed(
+    tmp_path: Path, stub: StubServer, receiver: Receiver
+) -> None:
     with command(tmp_path, stub, receiver, "never") as killed:
         api = killed.api()
         session_id = api.create_session("mochi")["session_id"]

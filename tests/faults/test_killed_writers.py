@@ -18,15 +18,21 @@ Known = dict[str, State]
 
 
 @repeated(20)
-def test_killed_writer_leaves_every_session_whole(manager: SessionManager, sessions_dir: Path, rounds: int) -> None:
+def test_killed_writer_leaves_every_session_whole(
+    manager: SessionManager, sessions_dir: Path, rounds: int
+) -> None:
     chance, known = random.Random(2026), Known()
     for number in range(rounds):
-        sent = run_and_kill(chance.randint(1, 40), chance.random() * 0.005, sessions_dir, known, number)
+        sent = run_and_kill(
+            chance.randint(1, 40), chance.random() * 0.005, sessions_dir, known, number
+        )
         before, (session_id, after) = replay(known, sent)
 
         found = stored(manager, {*before, session_id})
         allowed = [state_of(before, session_id), after.after_crash() if after else None]
-        assert found.pop(session_id, None) in allowed, f"round {number}: {session_id} is neither old nor new"
+        assert found.pop(session_id, None) in allowed, (
+            f"round {number}: {session_id} is neither old nor new"
+        )
         others = {name: state.after_crash() for name, state in before.items() if name != session_id}
         assert found == others, f"round {number}: something that was acknowledged is gone"
 
@@ -35,14 +41,23 @@ def test_killed_writer_leaves_every_session_whole(manager: SessionManager, sessi
         for path in sessions_dir.glob("*.json"):
             json.loads(path.read_bytes())
         for name in named_images(manager, known):
-            assert (sessions_dir / "blobs" / name).stat().st_size > 100_000, f"round {number}: an image is gone"
+            assert (sessions_dir / "blobs" / name).stat().st_size > 100_000, (
+                f"round {number}: an image is gone"
+            )
     assert not list(sessions_dir.glob("*.corrupt-*"))
     assert_leftovers_are_swept(sessions_dir)
-    assert {path.name for path in (sessions_dir / "blobs").iterdir()} == named_images(manager, known)
+    assert {path.name for path in (sessions_dir / "blobs").iterdir()} == named_images(
+        manager, known
+    )
 
 
-def run_and_kill(messages: int, seconds: float, directory: Path, known: Known, seed: int) -> list[Step]:
-    """Kill a writer `seconds` after so many messages. Return its messages; the last change may not be done."""
+def run_and_kill(
+    messages: int, seconds: float, directory: Path, known: Known, seed: int
+) -> list[Step]:
+    """Kill a writer `seconds` after so many messages.
+
+    Return its messages; the last change may not be done.
+    """
     with child(write_until_killed, directory, known, seed) as writer:
         sent: list[Step] = [writer.next() for _ in range(messages)]
         time.sleep(seconds)  # at a random time, so that every step of a write is hit eventually
@@ -83,7 +98,11 @@ def stored(manager: SessionManager, ids: set[str]) -> Known:
 
 
 def named_images(manager: SessionManager, known: Known) -> set[str]:
-    return {name for session_id in known for name in images_in(manager.load_session(session_id).messages)}
+    return {
+        name
+        for session_id in known
+        for name in images_in(manager.load_session(session_id).messages)
+    }
 
 
 def assert_leftovers_are_swept(sessions_dir: Path) -> None:

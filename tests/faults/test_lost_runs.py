@@ -1,4 +1,6 @@
-"""Clients that reconnect to a run whose server was killed receive what was stored, an error and the end."""
+"""Clients that reconnect to a run whose server was killed receive what was stored, an error and the
+end.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -74,4 +76,7 @@ def test_lost_run_has_a_snapshot_an_error_and_an_end(start: Start) -> None:
         assert [event.type for event in events][1:] == ["error", "done"]
         unknown = {"Last-Event-ID": "0123456789:3"}
         assert api.http.get(f"/chat/{session_id}/stream", headers=unknown).status_code == 204
-        assert json.loads(api.http.get(f"/chat/{session_id}/run").content)["run_id"] == last_id.split(":")[0]
+        assert (
+            json.loads(api.http.get(f"/chat/{session_id}/run").content)["run_id"]
+            == last_id.split(":")[0]
+        )

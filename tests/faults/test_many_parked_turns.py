@@ -33,7 +33,9 @@ def resident_mib(member: Member) -> float:
 
 
 def confirmations(api: Api, session_id: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))[
+        "confirmations"
+    ]
     return listed
 
 
@@ -43,7 +45,10 @@ def cpu_seconds(member: Member) -> float:
 
 
 def start(data_dir: Path, stub: StubServer, session_id: str) -> tuple[Member, float]:
-    """Start a server that has one parked turn or more. Return the server and its CPU time until it shows the turn."""
+    """Start a server that has one parked turn or more.
+
+    Return the server and its CPU time until it shows the turn.
+    """
     member = Member(str(data_dir), stub.url, **SETTINGS)
     with Api(member.url) as api:
         assert confirmations(api, session_id)
@@ -57,8 +62,13 @@ def test_parked_turns_cost_little(tmp_path: Path, record_property: Any) -> None:
     with StubServer(speed=0) as stub:
         member = Member(str(tmp_path), stub.url, **SETTINGS)
         with Api(member.url) as api:
-            session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-            api.ok(api.http.post(f"/chat/{session_id}", json={"message": MESSAGE, "background": True}), 202)
+            session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})[
+                "session_id"
+            ]
+            api.ok(
+                api.http.post(f"/chat/{session_id}", json={"message": MESSAGE, "background": True}),
+                202,
+            )
             until(lambda: confirmations(api, session_id))
         member.stop()
         member, alone = start(tmp_path, stub, session_id)

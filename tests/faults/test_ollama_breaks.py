@@ -1,4 +1,5 @@
-"""Ollama fails once, in many ways: the turn ends with the documented error, the message is kept, the next turn works.
+"""Ollama fails once, in many ways: the turn ends with the documented error, the message is kept,
+the next turn works.
 
 `tests/api/test_bad_ollama.py` checks the error messages in more detail.
 """
@@ -20,9 +21,13 @@ from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
 Chat = Callable[[socket.socket], None]
-CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
 STALL_SECONDS = 0.5
-QUIET = {"summarization_enabled": False}  # a summary of an earlier test would take the scripted failure
+QUIET = {
+    "summarization_enabled": False
+}  # a summary of an earlier test would take the scripted failure
 BUSY = {"server busy", "slow down"}
 RETRY = "Too Many Requests\r\nRetry-After: 30"
 
@@ -53,26 +58,57 @@ def trickles(connection: socket.socket) -> None:
 
 
 BREAKS: dict[str, tuple[Chat, str, str]] = {
-    "503": (sends(whole(b'{"error":"server busy"}', status="503 Service Unavailable")), "", "server busy"),
-    "429 with a header": (sends(whole(b'{"error":"slow down"}', status=f"429 {RETRY}")), "", "slow down"),
+    "503": (
+        sends(whole(b'{"error":"server busy"}', status="503 Service Unavailable")),
+        "",
+        "server busy",
+    ),
+    "429 with a header": (
+        sends(whole(b'{"error":"slow down"}', status=f"429 {RETRY}")),
+        "",
+        "slow down",
+    ),
     "500 without a body": (sends(whole(b"", status="500 Internal Server Error")), "", "status 500"),
-    "an error of unknown form": (sends(whole(b'{"error":{"code":7}}', status="500 Oh")), "", "no message"),
+    "an error of unknown form": (
+        sends(whole(b'{"error":{"code":7}}', status="500 Oh")),
+        "",
+        "no message",
+    ),
     "no HTTP at all": (sends(b"\x00\x01\x02 what?\r\n\r\n"), "", "connection to Ollama broke"),
     "silence before the first byte": (stays_silent, "", "sent no data before the timeout"),
     "silence in the middle": (stalls, "Hi ", "sent no data before the timeout"),
     "a reset": (resets, "Hi ", "connection to Ollama broke"),
-    "a line without end": (sends(stream_head(), line("Hi "), b"x" * (9 * 1024 * 1024)), "Hi ", "a line of more than"),
+    "a line without end": (
+        sends(stream_head(), line("Hi "), b"x" * (9 * 1024 * 1024)),
+        "Hi ",
+        "a line of more than",
+    ),
     "a list for a line": (sends(stream_head(), line("Hi "), b"[1]\n"), "Hi ", "not JSON"),
-    "bytes that are no UTF-8": (sends(stream_head(), line("Hi "), b'{"message":"\xff"}\n'), "Hi ", "not JSON"),
-    "an error after text": (sends(stream_head(), line("Hi "), b'{"error":"CUDA error"}\n'), "Hi ", "CUDA error"),
+    "bytes that are no UTF-8": (
+        sends(stream_head(), line("Hi "), b'{"message":"\xff"}\n'),
+        "Hi ",
+        "not JSON",
+    ),
+    "an error after text": (
+        sends(stream_head(), line("Hi "), b'{"error":"CUDA error"}\n'),
+        "Hi ",
+        "CUDA error",
+    ),
 }
 ODDITIES: dict[str, tuple[Chat, str]] = {
     "done twice": (sends(stream_head(), line("Hi", done=True), line(" twice", done=True)), "Hi"),
-    "text after done": (sends(stream_head(), line("Hi", done=True) + line(" late"), b"{rubbish"), "Hi"),
+    "text after done": (
+        sends(stream_head(), line("Hi", done=True) + line(" late"), b"{rubbish"),
+        "Hi",
+    ),
     "an empty answer": (sends(stream_head(), line("", done=True)), ""),
     "one byte at a time": (trickles, "süß 🙂"),
     "fields of other types": (
-        sends(stream_head(), b'{"message":7}\n{"message":{"content":["x"],"thinking":1}}\n', line("Hi", done=True)),
+        sends(
+            stream_head(),
+            b'{"message":7}\n{"message":{"content":["x"],"thinking":1}}\n',
+            line("Hi", done=True),
+        ),
         "Hi",
     ),
     "counters that are no numbers": (
@@ -94,7 +130,11 @@ class BreakingOllama:
         self._behaviours = [chat]
 
     def _chat(self, connection: socket.socket) -> None:
-        chat = self._behaviours.pop() if self._behaviours else sends(stream_head(), line("Fine.", done=True))
+        chat = (
+            self._behaviours.pop()
+            if self._behaviours
+            else sends(stream_head(), line("Fine.", done=True))
+        )
         chat(connection)
 
 
@@ -109,7 +149,9 @@ def ollama() -> Iterator[BreakingOllama]:
 def impatient(ollama: BreakingOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A client of a server that waits only a moment for Ollama."""
     directory = tmp_path_factory.mktemp("impatient")
-    with RunningServer(directory, ollama.raw.url, ollama_stall_timeout_seconds=STALL_SECONDS, **QUIET) as server:
+    with RunningServer(
+        directory, ollama.raw.url, ollama_stall_timeout_seconds=STALL_SECONDS, **QUIET
+    ) as server:
         yield server.api()
 
 
@@ -121,7 +163,8 @@ def patient(ollama: BreakingOllama, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def _break(name: str) -> Any:
-    # tests/unit/test_ollama_lines.py and test_ollama_stalls.py test the same limits in the first tier.
+    # tests/unit/test_ollama_lines.py and test_ollama_stalls.py test the same limits in the first
+    # tier.
     expensive = name == "a line without end" or name.startswith("silence")
     return pytest.param(*BREAKS[name], id=name, marks=pytest.mark.slow if expensive else ())
 
@@ -144,13 +187,18 @@ def test_failing_ollama_ends_turn_and_next_turn_works(
 
 
 @pytest.mark.parametrize(("chat", "text"), ODDITIES.values(), ids=ODDITIES)
-def test_unusual_response_of_ollama_is_an_answer(ollama: BreakingOllama, patient: Api, chat: Chat, text: str) -> None:
+def test_unusual_response_of_ollama_is_an_answer(
+    ollama: BreakingOllama, patient: Api, chat: Chat, text: str
+) -> None:
     session_id = patient.create_session("raw")["session_id"]
 
     ollama.break_once(chat)
     events = patient.stream_message(session_id, "Hello!")
 
-    assert [event.type for event in events if event.type != "content_delta"] == ["message_complete", "done"]
+    assert [event.type for event in events if event.type != "content_delta"] == [
+        "message_complete",
+        "done",
+    ]
     assert text_of(events) == text
     assert [m["content"] for m in patient.messages(session_id)] == ["Hello!", text]
     assert patient.send_message(session_id, "Once more")["message"]["content"] == "Fine."
@@ -160,12 +208,17 @@ def test_unusual_response_of_ollama_is_an_answer(ollama: BreakingOllama, patient
     ("end", "code"),
     [
         (Failure("model 'mochi' not found", 404), "MODEL_NOT_FOUND"),
-        (Failure("model requires more system memory (9.0 GiB) than is available (1.0 GiB)"), "OLLAMA_ERROR"),
+        (
+            Failure("model requires more system memory (9.0 GiB) than is available (1.0 GiB)"),
+            "OLLAMA_ERROR",
+        ),
         (Failure("llama runner process has terminated: signal: killed"), "OLLAMA_ERROR"),
     ],
     ids=["the model is gone", "memory is gone", "the runner is gone"],
 )
-def test_failure_between_model_calls_keeps_earlier_messages(tmp_path: Path, end: Failure, code: str) -> None:
+def test_failure_between_model_calls_keeps_earlier_messages(
+    tmp_path: Path, end: Failure, code: str
+) -> None:
     def resolve(prompt: Prompt) -> Reply:
         if prompt.user_text == "Once more":
             return Reply.of("Fine.")

@@ -42,20 +42,27 @@ def run_session(api: Api, changes_each: int, seed: int) -> Mirror:
 
 
 @pytest.mark.parametrize(
-    ("sessions", "changes"), [(2, 2), pytest.param(64, share(12), id="many", marks=pytest.mark.slow)]
+    ("sessions", "changes"),
+    [(2, 2), pytest.param(64, share(12), id="many", marks=pytest.mark.slow)],
 )
-def test_sessions_in_parallel_do_not_affect_each_other(tmp_path: Path, sessions: int, changes: int) -> None:
+def test_sessions_in_parallel_do_not_affect_each_other(
+    tmp_path: Path, sessions: int, changes: int
+) -> None:
     with (
         StubServer(speed=0, resolve=resolve) as stub,
         RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
         ThreadPoolExecutor(sessions) as clients,
     ):
         api = server.api()
-        mirrors = list(clients.map(run_session, [api] * sessions, [changes] * sessions, range(sessions)))
+        mirrors = list(
+            clients.map(run_session, [api] * sessions, [changes] * sessions, range(sessions))
+        )
         for mirror in mirrors:
             mirror.assert_matches()
         entries = api.ok(api.http.get("/sessions"))["sessions"]
 
     expected = {mirror.id: mirror.entry() for mirror in mirrors if mirror.exists}
     assert 0 < len(expected) < sessions
-    assert {entry["session_id"]: {name: entry[name] for name in LIST_FIELDS} for entry in entries} == expected
+    assert {
+        entry["session_id"]: {name: entry[name] for name in LIST_FIELDS} for entry in entries
+    } == expected

@@ -48,13 +48,17 @@ def test_unread_streams_block_no_client_and_use_bounded_memory(process: World) -
             assert environment.is_healthy()
         for session_id in sessions:
             environment.wait_until_ended(session_id, "completed")
-        assert environment.api.send_message(environment.create_session(), "Hello!")["message"]["content"]
+        assert environment.api.send_message(environment.create_session(), "Hello!")["message"][
+            "content"
+        ]
         assert environment.is_healthy()
         text = clients * sum(map(len, LONG))
         assert environment.memory() - before < 8 * text + 32 * MEGABYTE
     environment.wait_until_idle()
     environment.wait_for_connections_to_stub(1)
-    assert [environment.api.messages(session_id)[-1]["content"] for session_id in sessions] == ["".join(LONG)] * clients
+    assert [environment.api.messages(session_id)[-1]["content"] for session_id in sessions] == [
+        "".join(LONG)
+    ] * clients
 
 
 def test_client_that_reads_single_bytes_gets_every_event(environment: World) -> None:
@@ -64,7 +68,11 @@ def test_client_that_reads_single_bytes_gets_every_event(environment: World) -> 
         while not data.endswith(b"0\r\n\r\n"):
             data += client.read(1)
     assert data.count(b"event: done") == 1
-    assert data.index(b"event: content_delta") < data.index(b"event: message_complete") < data.index(b"event: done")
+    assert (
+        data.index(b"event: content_delta")
+        < data.index(b"event: message_complete")
+        < data.index(b"event: done")
+    )
 
 
 def test_incomplete_request_bodies_block_no_client(environment: World, clients: int) -> None:
@@ -73,14 +81,18 @@ def test_incomplete_request_bodies_block_no_client(environment: World, clients: 
             client = stack.enter_context(RawClient(environment.address))
             client.send_request(f"/chat/{session_id}/stream", {"message": "Hello!"}, share=0.9)
             assert environment.is_healthy()
-        assert environment.api.send_message(environment.create_session(), "Hello!")["message"]["content"]
+        assert environment.api.send_message(environment.create_session(), "Hello!")["message"][
+            "content"
+        ]
         assert environment.descriptors() >= clients
     environment.wait_until_idle()
 
 
 def test_requests_sent_in_single_bytes_are_answered(environment: World, clients: int) -> None:
     sessions = [environment.create_session() for _ in range(clients)]
-    requests = [request(f"/chat/{session_id}/stream", {"message": "Hello!"}) for session_id in sessions]
+    requests = [
+        request(f"/chat/{session_id}/stream", {"message": "Hello!"}) for session_id in sessions
+    ]
     with ExitStack() as stack:
         connected = [stack.enter_context(RawClient(environment.address)) for _ in sessions]
         for position in range(max(map(len, requests))):

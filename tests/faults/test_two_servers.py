@@ -1,4 +1,7 @@
-"""One process changes a data directory. Others are refused at once, and a dead process leaves no lock."""
+"""One process changes a data directory.
+
+Others are refused at once, and a dead process leaves no lock.
+"""
 
 import os
 import signal
@@ -52,24 +55,36 @@ def test_second_server_is_refused_and_names_the_first(stub: StubServer, tmp_path
         session_id = api.create_session("mochi")["session_id"]
         code, output = run("mochi_server", "--port", "0", "--ollama-host", stub.url, cwd=tmp_path)
         found, refusal = changed_by_another_process(tmp_path / "chat_sessions")
-        assert [entry["session_id"] for entry in api.ok(api.http.get("/sessions"))["sessions"]] == [session_id]
-        beginning = f"Process {first.process.pid} already uses the sessions in {tmp_path / 'chat_sessions'}: "
+        assert [entry["session_id"] for entry in api.ok(api.http.get("/sessions"))["sessions"]] == [
+            session_id
+        ]
+        beginning = (
+            f"Process {first.process.pid} already uses the sessions in "
+            f"{tmp_path / 'chat_sessions'}: "
+        )
         first.end()
     assert code == 1
     assert output == f"mochi-server: {refusal}\n"
     assert refusal.startswith(beginning)
-    assert all(advice in refusal for advice in ("Python client", "MOCHI_DATA_DIR", "MOCHI_STORE_URL"))
+    assert all(
+        advice in refusal for advice in ("Python client", "MOCHI_DATA_DIR", "MOCHI_STORE_URL")
+    )
     assert found == 1
     assert changed_by_another_process(tmp_path / "chat_sessions") == [1, 2]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
-def test_child_process_of_a_killed_server_does_not_keep_the_lock(stub: StubServer, tmp_path: Path) -> None:
-    # The server's end kills the process group of an MCP server, so the process that survives has its own.
+def test_child_process_of_a_killed_server_does_not_keep_the_lock(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    # The server's end kills the process group of an MCP server, so the process that survives has
+    # its own.
     note = "open('child', 'w').write(str(os.getpid()))"
     script = f"import os, time; os.fork() or (os.setsid(), {note}); time.sleep(60)"
-    write_mcp(tmp_path, slow={"command": sys.executable, "args": ["-c", script], "cwd": str(tmp_path)})
+    write_mcp(
+        tmp_path, slow={"command": sys.executable, "args": ["-c", script], "cwd": str(tmp_path)}
+    )
     with serve(stub, tmp_path) as server:
         server.api()
         until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text() != "")
@@ -83,24 +98,35 @@ def test_child_process_of_a_killed_server_does_not_keep_the_lock(stub: StubServe
         os.kill(process_id, signal.SIGKILL)
 
 
-def test_executed_child_does_not_inherit_the_lock(manager: SessionManager, sessions_dir: Path) -> None:
+def test_executed_child_does_not_inherit_the_lock(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
     manager.create_session(OPTIONS)
     with subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, close_fds=False
+        [sys.executable, "-c", "import sys; sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        close_fds=False,
     ) as program:
         assert is_locked(sessions_dir)
         manager.close()
-        until(lambda: not is_locked(sessions_dir))  # Linux closes descriptors shortly after the start of the program
+        until(
+            lambda: not is_locked(sessions_dir)
+        )  # Linux closes descriptors shortly after the start of the program
         assert program.poll() is None
 
 
-def test_error_explains_a_lock_of_another_machine(manager: SessionManager, sessions_dir: Path) -> None:
+def test_error_explains_a_lock_of_another_machine(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
     sessions_dir.mkdir()
     with held(sessions_dir, "123 other.example"), pytest.raises(DirectoryInUse) as caught:
         manager.create_session(OPTIONS)
     assert caught.value.message.startswith("Process 123 on the machine other.example already uses")
     assert "If that machine no longer runs, delete the file .lock" in caught.value.message
-    with held(sessions_dir, ""), pytest.raises(DirectoryInUse, match=r"Process \(unknown\) already uses"):
+    with (
+        held(sessions_dir, ""),
+        pytest.raises(DirectoryInUse, match=r"Process \(unknown\) already uses"),
+    ):
         manager.create_session(OPTIONS)
 
 
@@ -112,7 +138,9 @@ def held(directory: Path, owner: str) -> Iterator[None]:
     unlock()
 
 
-def test_last_user_of_a_directory_unlocks_it(stub: StubServer, tmp_path: Path, sessions_dir: Path) -> None:
+def test_last_user_of_a_directory_unlocks_it(
+    stub: StubServer, tmp_path: Path, sessions_dir: Path
+) -> None:
     with SessionManager(sessions_dir) as manager:
         with RunningServer(tmp_path, stub.url) as server:
             session_id = server.api().create_session("mochi")["session_id"]
@@ -156,17 +184,27 @@ def test_two_servers_of_one_process_share_the_locks_of_sessions(tmp_path: Path) 
         url, renamed = f"/chat/{session_id}", {"title": "renamed"}
         with one.api().open_stream(session_id, "Hello!") as events:
             first = next(events)
-            assert error_of(two.api().http.post(url, json={"message": "Hello?"})) == (409, "SESSION_BUSY")
+            assert error_of(two.api().http.post(url, json={"message": "Hello?"})) == (
+                409,
+                "SESSION_BUSY",
+            )
             two.api().ok(two.api().http.patch(f"/sessions/{session_id}", json=renamed))
             gate.open()
             assert text_of([first, *events]) == "Hi"
         two.api().send_message(session_id, "Hello?")
         session = one.api().session(session_id)
     assert session["title"] == "renamed"
-    assert [message["content"] for message in session["messages"]] == ["Hello!", "Hi", "Hello?", "Hi"]
+    assert [message["content"] for message in session["messages"]] == [
+        "Hello!",
+        "Hi",
+        "Hello?",
+        "Hi",
+    ]
 
 
-def test_regenerated_answer_keeps_messages_of_a_manager(manager: SessionManager, tmp_path: Path) -> None:
+def test_regenerated_answer_keeps_messages_of_a_manager(
+    manager: SessionManager, tmp_path: Path
+) -> None:
     gate = Gate()
     answers = iter([Reply.of("Old."), Reply([Text(["New"]), gate])])
 
@@ -187,10 +225,16 @@ def test_regenerated_answer_keeps_messages_of_a_manager(manager: SessionManager,
             ("error", "SESSION_CONFLICT"),
             ("done", None),
         ]
-        assert [m["content"] for m in api.messages(session_id)] == ["Hello!", "Old.", "from elsewhere"]
+        assert [m["content"] for m in api.messages(session_id)] == [
+            "Hello!",
+            "Old.",
+            "from elsewhere",
+        ]
 
 
-async def test_manager_sees_a_running_answer_as_unfinished(files: FileSessionStore, manager: SessionManager) -> None:
+async def test_manager_sees_a_running_answer_as_unfinished(
+    files: FileSessionStore, manager: SessionManager
+) -> None:
     session_id = (await stored_session(files)).session_id
     async with files.hold(session_id, run_id="r"):
         await files.write(session_id, Change([user("question")]))
@@ -201,7 +245,9 @@ async def test_manager_sees_a_running_answer_as_unfinished(files: FileSessionSto
     assert contents(manager.load_session(session_id)) == ["question", "answer"]
 
 
-async def test_copy_reads_a_served_directory_without_a_change(stub: StubServer, tmp_path: Path) -> None:
+async def test_copy_reads_a_served_directory_without_a_change(
+    stub: StubServer, tmp_path: Path
+) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     target.mkdir()
     with RunningServer(source, stub.url) as server:

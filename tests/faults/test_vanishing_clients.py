@@ -1,4 +1,6 @@
-"""Clients that disconnect at any stage of a request: nothing continues to run, and the session can be used."""
+"""Clients that disconnect at any stage of a request: nothing continues to run, and the session can
+be used.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +18,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc
 
 
 @pytest.fixture(scope="module", params=["thread", pytest.param("process", marks=pytest.mark.slow)])
-def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def environment(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("data"), in_thread=request.param == "thread") as environment:
         yield environment
 
@@ -56,7 +60,9 @@ def during_approval(client: RawClient, environment: World, session_id: str) -> N
 
 def during_tool_call(client: RawClient, environment: World, session_id: str) -> None:
     settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
-    environment.api.ok(environment.api.http.patch(f"/sessions/{session_id}", json={"tool_settings": settings}))
+    environment.api.ok(
+        environment.api.http.patch(f"/sessions/{session_id}", json={"tool_settings": settings})
+    )
     client.send_request(f"/chat/{session_id}/stream", {"message": instruct(calls("hang"))})
     client.read_until(b"event: tool_call")
 
@@ -90,11 +96,16 @@ STAGES: list[Stage] = [
 
 
 @pytest.mark.parametrize(
-    "resets", [pytest.param(False, id="closing"), pytest.param(True, id="resetting", marks=pytest.mark.slow)]
+    "resets",
+    [pytest.param(False, id="closing"), pytest.param(True, id="resetting", marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
-def test_disconnect_at_any_stage_leaves_nothing_behind(environment: World, stage: Stage, resets: bool) -> None:
-    sessions = [environment.create_session() for _ in range(1 if environment.in_thread else share(4))]
+def test_disconnect_at_any_stage_leaves_nothing_behind(
+    environment: World, stage: Stage, resets: bool
+) -> None:
+    sessions = [
+        environment.create_session() for _ in range(1 if environment.in_thread else share(4))
+    ]
     for session_id in sessions:
         with RawClient(environment.address, resets=resets) as client:
             stage(client, environment, session_id)
@@ -104,9 +115,11 @@ def test_disconnect_at_any_stage_leaves_nothing_behind(environment: World, stage
     environment.wait_until_idle()
     environment.wait_for_connections_to_stub(environment.idle_connections + 1)
     for session_id in sessions:
-        answer = environment.api.send_message(session_id, "Go on", if_busy="wait", if_waiting="deny")
+        answer = environment.api.send_message(
+            session_id, "Go on", if_busy="wait", if_waiting="deny"
+        )
         assert answer["message"]["content"]
         assert environment.api.messages(session_id)[-2]["content"] == "Go on"
-        assert environment.api.ok(environment.api.http.get(f"/chat/{session_id}/confirmations")) == {
-            "confirmations": []
-        }
+        assert environment.api.ok(
+            environment.api.http.get(f"/chat/{session_id}/confirmations")
+        ) == {"confirmations": []}

@@ -70,14 +70,18 @@ class World:
         return sum(target not in sockets for target in self._open_files())
 
     def connections_to_stub(self) -> int:
-        """Return the number of connections to the stub; the server keeps idle ones for up to 30 s."""
+        """Return the number of connections to the stub; the server keeps idle ones for up
+        to 30 s.
+        """
         sockets = self._sockets_of_stub(remote=True)
         return sum(target in sockets for target in self._open_files())
 
     def memory(self) -> int:
         """Return the resident memory in bytes."""
         status = (self._process / "status").read_text()
-        return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+        return 1024 * next(
+            int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")
+        )
 
     def is_healthy(self) -> bool:
         """Return whether `/health` answers quickly."""
@@ -93,9 +97,16 @@ class World:
         return any(exchange.path == "/api/chat" for exchange in self.stub.exchanges())
 
     def wait_until_idle(self) -> None:
-        """Wait until no request runs at the stub and every descriptor of the test's clients is closed."""
-        until(lambda: all(exchange.outcome != "running" for exchange in self.stub.exchanges()), DEADLINE)
-        until(lambda: self.descriptors() <= self._idle_descriptors + 1, DEADLINE)  # a database file may be open
+        """Wait until no request runs at the stub and every descriptor of the test's clients is
+        closed.
+        """
+        until(
+            lambda: all(exchange.outcome != "running" for exchange in self.stub.exchanges()),
+            DEADLINE,
+        )
+        until(
+            lambda: self.descriptors() <= self._idle_descriptors + 1, DEADLINE
+        )  # a database file may be open
 
     def wait_for_connections_to_stub(self, most: int) -> None:
         """Wait until there are at most so many connections to the stub."""
@@ -106,8 +117,15 @@ class World:
         return state
 
     def wait_until_ended(self, session_id: str, *states: str) -> None:
-        """Wait until the session's run has left the state `running`, for one of the states if any are given."""
-        until(lambda: (found := self.state(session_id)) != "running" and (not states or found in states), DEADLINE)
+        """Wait until the session's run has left the state `running`, for one of the states if any
+        are given.
+        """
+        until(
+            lambda: (
+                (found := self.state(session_id)) != "running" and (not states or found in states)
+            ),
+            DEADLINE,
+        )
 
     def _open_files(self) -> list[str]:
         found = []
@@ -119,8 +137,14 @@ class World:
     def _sockets_of_stub(self, *, local: bool = False, remote: bool = False) -> set[str]:
         """Return the sockets that have the stub's port on the local or on the remote side."""
         port = f":{self._stub_port:04X}"
-        rows = [line.split() for line in (self._process / "net" / "tcp").read_text().splitlines()[1:]]
-        found = [row for row in rows if (local and row[1].endswith(port)) or (remote and row[2].endswith(port))]
+        rows = [
+            line.split() for line in (self._process / "net" / "tcp").read_text().splitlines()[1:]
+        ]
+        found = [
+            row
+            for row in rows
+            if (local and row[1].endswith(port)) or (remote and row[2].endswith(port))
+        ]
         return {f"socket:[{row[9]}]" for row in found}
 
 
@@ -128,8 +152,8 @@ class World:
 def world(directory: Path, *, in_thread: bool) -> Iterator[World]:
     """Run a server in front of a stub.
 
-    The answer to "wait" and the text of a summary never come, the answer to "half" stops after its first chunk, and the
-    answer to "long" is three megabytes at once.
+    The answer to "wait" and the text of a summary never come, the answer to "half" stops after its
+    first chunk, and the answer to "long" is three megabytes at once.
     """
     never = Gate()
 
@@ -139,10 +163,17 @@ def world(directory: Path, *, in_thread: bool) -> Iterator[World]:
             "half": [Text(["half "]), never, Text("late")],
             "long": [Text(LONG)],
         }
-        return Reply(found) if (found := parts.get("wait" if prompt.format else prompt.user_text)) else None
+        return (
+            Reply(found)
+            if (found := parts.get("wait" if prompt.format else prompt.user_text))
+            else None
+        )
 
     write_tools(directory, HANGING)
-    with StubServer(speed=0, resolve=resolve) as stub, _started(directory, stub.url, in_thread) as (api, process_id):
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        _started(directory, stub.url, in_thread) as (api, process_id),
+    ):
         yield World(stub, api, process_id)
         never.open()
 
@@ -156,5 +187,8 @@ def _started(directory: Path, ollama_host: str, in_thread: bool) -> Iterator[tup
         return
     environment = {f"MOCHI_{name.upper()}": str(value) for name, value in SETTINGS.items()}
     arguments = ["--port", "0", "--ollama-host", ollama_host]
-    with Command("mochi_server", *arguments, cwd=directory, **environment) as command, command.api() as api:
+    with (
+        Command("mochi_server", *arguments, cwd=directory, **environment) as command,
+        command.api() as api,
+    ):
         yield api, command.process.pid

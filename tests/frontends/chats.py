@@ -46,7 +46,11 @@ def message(content: Any, role: str = "user", **fields: Any) -> dict[str, Any]:
 def response_to(approval: Chunk, *, approved: bool = True) -> dict[str, Any]:
     """Return an assistant message of the AI SDK with a response to an approval request."""
     response = {"id": approval["approvalId"], "approved": approved}
-    part = {"type": "tool-note", "toolCallId": approval["toolCallId"], "state": "approval-responded"}
+    part = {
+        "type": "tool-note",
+        "toolCallId": approval["toolCallId"],
+        "state": "approval-responded",
+    }
     return {"id": "a", "role": "assistant", "parts": [part | {"approval": response}]}
 
 
@@ -64,7 +68,9 @@ class Frontend:
         self.session = session
 
     def post_ai_sdk(self, *messages: dict[str, Any], **body: Any) -> httpx.Response:
-        return self.api.http.post(f"/chat/{self.session}/ai-sdk", json={"messages": messages, **body})
+        return self.api.http.post(
+            f"/chat/{self.session}/ai-sdk", json={"messages": messages, **body}
+        )
 
     def ai_sdk(self, *messages: dict[str, Any], **body: Any) -> list[Chunk]:
         response = self.post_ai_sdk(*messages, **body)
@@ -83,7 +89,9 @@ class Frontend:
         return read_chunks(response.content)
 
     def stored(self) -> list[tuple[str, str]]:
-        return [(message["role"], message["content"]) for message in self.api.messages(self.session)]
+        return [
+            (message["role"], message["content"]) for message in self.api.messages(self.session)
+        ]
 
     def roles(self) -> list[str]:
         return [role for role, _ in self.stored()]

@@ -26,11 +26,17 @@ def interrupt_of(events: list[Chunk]) -> Chunk:
 
 
 def answer_to(events: list[Chunk], payload: Any = True, status: str = "resolved") -> dict[str, Any]:
-    return {"resume": [{"interruptId": interrupt_of(events)["id"], "status": status, "payload": payload}]}
+    return {
+        "resume": [
+            {"interruptId": interrupt_of(events)["id"], "status": status, "payload": payload}
+        ]
+    }
 
 
 def test_text_and_reasoning_have_ids_of_their_own(frontend: Frontend) -> None:
-    events = frontend.ag_ui(message(instruct(words(3), reasoning=4)), forwardedProps={"think": True, "other": 1})
+    events = frontend.ag_ui(
+        message(instruct(words(3), reasoning=4)), forwardedProps={"think": True, "other": 1}
+    )
     assert types(events) == [
         *("RUN_STARTED", "REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT"),
         *("REASONING_MESSAGE_END", "REASONING_END"),
@@ -45,7 +51,9 @@ def test_text_and_reasoning_have_ids_of_their_own(frontend: Frontend) -> None:
 def test_token_counts_are_those_of_all_answers_of_the_turn(frontend: Frontend) -> None:
     finished = frontend.ag_ui(message(instruct(calls("add", a=1, b=2), words(1))))[-1]
     answers = [m for m in frontend.api.messages(frontend.session) if m["role"] == "assistant"]
-    prompt, completion = (sum(answer[name] for answer in answers) for name in ("prompt_eval_count", "eval_count"))
+    prompt, completion = (
+        sum(answer[name] for answer in answers) for name in ("prompt_eval_count", "eval_count")
+    )
     assert len(answers) == 2
     counts = {"inputTokens": prompt, "outputTokens": completion, "totalTokens": prompt + completion}
     assert finished["usage"] == [{"model": "mochi", **counts}]
@@ -54,7 +62,9 @@ def test_token_counts_are_those_of_all_answers_of_the_turn(frontend: Frontend) -
 def test_interrupt_is_answered_in_the_next_run(frontend: Frontend) -> None:
     first = frontend.ag_ui(message(NOTE))
     assert types(first) == ["RUN_STARTED", *CALL, "RUN_FINISHED"]
-    second = frontend.ag_ui(**answer_to(first, {"approved": True, "editedArgs": {"text": "tea"}}), runId="r2")
+    second = frontend.ag_ui(
+        **answer_to(first, {"approved": True, "editedArgs": {"text": "tea"}}), runId="r2"
+    )
     assert second[0]["runId"] == "r2"
     result = of_type(second, "TOOL_CALL_RESULT")
     assert result["toolCallId"] == interrupt_of(first)["toolCallId"] == first[1]["toolCallId"]
@@ -63,7 +73,9 @@ def test_interrupt_is_answered_in_the_next_run(frontend: Frontend) -> None:
 
 
 @pytest.mark.parametrize(("payload", "status"), [(False, "resolved"), (None, "cancelled")])
-def test_denied_or_cancelled_interrupt_denies_the_call(frontend: Frontend, payload: Any, status: str) -> None:
+def test_denied_or_cancelled_interrupt_denies_the_call(
+    frontend: Frontend, payload: Any, status: str
+) -> None:
     second = frontend.ag_ui(**answer_to(frontend.ag_ui(message(NOTE)), payload, status))
     assert "denied" in of_type(second, "TOOL_CALL_RESULT")["content"]
 
@@ -74,11 +86,18 @@ def test_interrupt_blocks_new_messages(frontend: Frontend) -> None:
 
 
 @cases("payload", [None, {}, {"approved": "yes"}, {"approved": True, "editedArgs": []}])
-def test_invalid_answer_has_its_position_and_changes_nothing(frontend: Frontend, payload: Any) -> None:
+def test_invalid_answer_has_its_position_and_changes_nothing(
+    frontend: Frontend, payload: Any
+) -> None:
     first = frontend.ag_ui(message(NOTE))
     response = frontend.post_ag_ui(**answer_to(first, payload))
     assert error_of(response) == (422, "VALIDATION_ERROR")
-    assert response.json()["error"]["details"]["errors"][0]["loc"][:4] == ["body", "resume", 0, "payload"]
+    assert response.json()["error"]["details"]["errors"][0]["loc"][:4] == [
+        "body",
+        "resume",
+        0,
+        "payload",
+    ]
     assert types(frontend.ag_ui(**answer_to(first)))[-1] == "RUN_FINISHED"
 
 
@@ -89,8 +108,14 @@ def test_unknown_interrupt_is_refused(frontend: Frontend) -> None:
 
 def test_unknown_interrupt_beside_a_known_one_changes_nothing(frontend: Frontend) -> None:
     first = frontend.ag_ui(message(NOTE))
-    known, unknown = answer_to(first)["resume"], {"interruptId": "conf_0", "status": "resolved", "payload": True}
-    assert error_of(frontend.post_ag_ui(resume=[*known, unknown])) == (404, "CONFIRMATION_NOT_FOUND")
+    known, unknown = (
+        answer_to(first)["resume"],
+        {"interruptId": "conf_0", "status": "resolved", "payload": True},
+    )
+    assert error_of(frontend.post_ag_ui(resume=[*known, unknown])) == (
+        404,
+        "CONFIRMATION_NOT_FOUND",
+    )
     assert frontend.roles() == ["user", "assistant"]
     denied = frontend.ag_ui(**answer_to(first, False))
     assert "denied" in of_type(denied, "TOOL_CALL_RESULT")["content"]
@@ -103,16 +128,28 @@ def test_client_tool_and_server_tool_in_one_answer(frontend: Frontend) -> None:
     pending = client_call["toolCallId"]
     assert events[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [pending]}
     tool_calls = [
-        {"id": event["toolCallId"], "type": "function", "function": {"name": event["toolCallName"], "arguments": "{}"}}
+        {
+            "id": event["toolCallId"],
+            "type": "function",
+            "function": {"name": event["toolCallName"], "arguments": "{}"},
+        }
         for event in (server_call, client_call)
     ]
-    results = [message("3.0", "tool", toolCallId=server_call["toolCallId"]), message("Sun", "tool", toolCallId=pending)]
+    results = [
+        message("3.0", "tool", toolCallId=server_call["toolCallId"]),
+        message("Sun", "tool", toolCallId=pending),
+    ]
     history = [message("What?"), message(None, "assistant", toolCalls=tool_calls), *results]
-    assert types(frontend.ag_ui(*history, tools=[LOOK]))[-2:] == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
+    assert types(frontend.ag_ui(*history, tools=[LOOK]))[-2:] == [
+        "TEXT_MESSAGE_END",
+        "RUN_FINISHED",
+    ]
     assert [text for role, text in frontend.stored() if role == "tool"] == ["3.0", "Sun"]
 
 
-@pytest.mark.parametrize(("content", "text"), [("", "No sky."), ("No sky.", "No sky."), ("{}", "{}\nNo sky.")])
+@pytest.mark.parametrize(
+    ("content", "text"), [("", "No sky."), ("No sky.", "No sky."), ("{}", "{}\nNo sky.")]
+)
 def test_model_receives_the_error_of_a_client_tool(
     frontend: Frontend, stub: StubServer, content: str, text: str
 ) -> None:
@@ -120,7 +157,9 @@ def test_model_receives_the_error_of_a_client_tool(
     (pending,) = events[-1]["outcome"]["pendingToolCallIds"]
     call = {"id": pending, "type": "function", "function": {"name": "look", "arguments": "{}"}}
     result = message(content, "tool", toolCallId=pending, error="No sky.")
-    frontend.ag_ui(message("What?"), message(None, "assistant", toolCalls=[call]), result, tools=[LOOK])
+    frontend.ag_ui(
+        message("What?"), message(None, "assistant", toolCalls=[call]), result, tools=[LOOK]
+    )
     assert sent_messages(stub)[-1]["content"] == text
     assert frontend.api.messages(frontend.session)[2]["success"] is False
 
@@ -128,10 +167,15 @@ def test_model_receives_the_error_of_a_client_tool(
 def test_agent_is_a_call_with_its_text_as_reasoning(frontend: Frontend) -> None:
     settings = {"agent_settings": {"enabled_agents": ["librarian"]}}
     frontend.api.ok(frontend.api.http.patch(f"/sessions/{frontend.session}", json=settings))
-    events = frontend.ag_ui(message(nested(delegate(words(2), words(1), agent="librarian"), words(1))))
+    events = frontend.ag_ui(
+        message(nested(delegate(words(2), words(1), agent="librarian"), words(1)))
+    )
     assert "REASONING_MESSAGE_CONTENT" in types(events)
     assert of_type(events, "TOOL_CALL_START")["toolCallName"] == "agent"
-    assert of_type(events, "TOOL_CALL_RESULT")["toolCallId"] == of_type(events, "TOOL_CALL_START")["toolCallId"]
+    assert (
+        of_type(events, "TOOL_CALL_RESULT")["toolCallId"]
+        == of_type(events, "TOOL_CALL_START")["toolCallId"]
+    )
 
 
 def test_same_messages_again_replace_the_answer(frontend: Frontend) -> None:
@@ -157,16 +201,22 @@ def test_system_message_may_follow_the_user_message(frontend: Frontend, stub: St
 
 
 def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
-    frontend.api.ok(frontend.api.http.patch(f"/sessions/{frontend.session}", json={"model": VISION_MODEL}))
+    frontend.api.ok(
+        frontend.api.http.patch(f"/sessions/{frontend.session}", json={"model": VISION_MODEL})
+    )
     source = {"type": "data", "value": base64_image(PNG), "mimeType": "image/png"}
-    frontend.ag_ui(message([{"type": "text", "text": "Look!"}, {"type": "image", "source": source}]))
+    frontend.ag_ui(
+        message([{"type": "text", "text": "Look!"}, {"type": "image", "source": source}])
+    )
     stored = frontend.api.messages(frontend.session)[0]
     assert (stored["content"], len(stored["images"])) == ("Look!", 1)
 
 
 def test_error_for_an_invalid_image_names_its_field(frontend: Frontend) -> None:
     source = {"type": "data", "value": "AAAA", "mimeType": "image/png"}
-    response = frontend.post_ag_ui(message([{"type": "text", "text": "Look!"}, {"type": "image", "source": source}]))
+    response = frontend.post_ag_ui(
+        message([{"type": "text", "text": "Look!"}, {"type": "image", "source": source}])
+    )
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert response.json()["error"]["message"].startswith("messages.0.content.1: not an image")
 
@@ -190,20 +240,30 @@ def test_invalid_messages_have_their_position(
 ) -> None:
     response = frontend.post_ag_ui(*messages)
     assert error_of(response) == (422, "VALIDATION_ERROR")
-    assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "messages", *location]
+    assert response.json()["error"]["details"]["errors"][0]["loc"] == [
+        "body",
+        "messages",
+        *location,
+    ]
     assert frontend.stored() == []
 
 
 def test_error_names_the_invalid_part_of_a_message(frontend: Frontend) -> None:
     response = frontend.post_ag_ui(message([{"type": "text", "text": "Hi"}, {"type": "hologram"}]))
     assert error_of(response) == (422, "VALIDATION_ERROR")
-    assert response.json()["error"]["message"].startswith("messages.0.content.1: Input tag 'hologram' found")
+    assert response.json()["error"]["message"].startswith(
+        "messages.0.content.1: Input tag 'hologram' found"
+    )
 
 
 def test_result_without_a_pending_call_has_its_position(frontend: Frontend) -> None:
     frontend.ag_ui(message("Hello"))
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    history = [message("Hello"), message("", "assistant", toolCalls=[call]), message("Sun", "tool", toolCallId="c")]
+    history = [
+        message("Hello"),
+        message("", "assistant", toolCalls=[call]),
+        message("Sun", "tool", toolCallId="c"),
+    ]
     response = frontend.post_ag_ui(*history)
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "messages", 2]
@@ -211,9 +271,15 @@ def test_result_without_a_pending_call_has_its_position(frontend: Frontend) -> N
 
 @cases(
     ("tool", "field"),
-    [({"name": ""}, "name"), ({"parameters": "{}"}, "parameters"), ({"parameters": {"properties": []}}, "parameters")],
+    [
+        ({"name": ""}, "name"),
+        ({"parameters": "{}"}, "parameters"),
+        ({"parameters": {"properties": []}}, "parameters"),
+    ],
 )
-def test_invalid_tool_has_its_position(frontend: Frontend, tool: dict[str, Any], field: str) -> None:
+def test_invalid_tool_has_its_position(
+    frontend: Frontend, tool: dict[str, Any], field: str
+) -> None:
     valid = {"name": "look", "description": "Look."}
     response = frontend.post_ag_ui(message("Hello"), tools=[valid, valid | tool])
     assert error_of(response) == (422, "VALIDATION_ERROR")
@@ -222,4 +288,8 @@ def test_invalid_tool_has_its_position(frontend: Frontend, tool: dict[str, Any],
 
 def test_invalid_option_has_its_position(frontend: Frontend) -> None:
     response = frontend.post_ag_ui(message("Hello"), forwardedProps={"options": {"num_ctx": 1}})
-    assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "forwardedProps", "options"]
+    assert response.json()["error"]["details"]["errors"][0]["loc"] == [
+        "body",
+        "forwardedProps",
+        "options",
+    ]

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from tests.frontends.chats import Frontend, of_type, read_chunks, response_to, sent_messages, types, user
+from tests.frontends.chats import (
+    Frontend,
+    of_type,
+    read_chunks,
+    response_to,
+    sent_messages,
+    types,
+    user,
+)
 from tests.frontends.conftest import TOOLS
 from tests.support.agents import delegate, nested
 from tests.support.api import error_of
@@ -19,7 +27,14 @@ from tests.support.waiting import until
 
 VISION_MODEL = "echo"
 NOTE = instruct(calls("note", text="milk"), words(1))
-APPROVAL = ["start", "start-step", "tool-input-available", "tool-approval-request", "finish-step", "finish"]
+APPROVAL = [
+    "start",
+    "start-step",
+    "tool-input-available",
+    "tool-approval-request",
+    "finish-step",
+    "finish",
+]
 
 
 def test_text_and_reasoning_are_parts_of_one_message(frontend: Frontend) -> None:
@@ -32,13 +47,22 @@ def test_text_and_reasoning_are_parts_of_one_message(frontend: Frontend) -> None
     assert text == frontend.stored()[-1][1]
     finish = chunks[-1]
     assert finish["finishReason"] == "stop"
-    assert finish["messageMetadata"]["message_id"] == frontend.api.messages(frontend.session)[-1]["message_id"]
+    assert (
+        finish["messageMetadata"]["message_id"]
+        == frontend.api.messages(frontend.session)[-1]["message_id"]
+    )
 
 
 def test_tool_call_and_next_answer_are_two_steps(frontend: Frontend) -> None:
     chunks = frontend.ai_sdk(user(instruct(calls("add", a=1, b=2), words(1))))
     assert types(chunks)[1:8] == [
-        *("start-step", "tool-input-available", "tool-output-available", "finish-step", "start-step"),
+        *(
+            "start-step",
+            "tool-input-available",
+            "tool-output-available",
+            "finish-step",
+            "start-step",
+        ),
         *("text-start", "text-delta"),
     ]
     assert of_type(chunks, "tool-input-available")["input"] == {"a": 1, "b": 2}
@@ -56,16 +80,23 @@ def test_stream_ends_with_the_approval_request_and_the_response_continues_it(
 ) -> None:
     first = frontend.ai_sdk(user(NOTE))
     assert types(first) == APPROVAL
-    second = frontend.ai_sdk(user(NOTE), response_to(of_type(first, "tool-approval-request"), approved=approved))
+    second = frontend.ai_sdk(
+        user(NOTE), response_to(of_type(first, "tool-approval-request"), approved=approved)
+    )
     output = "tool-output-available" if approved else "tool-output-denied"
     assert types(second)[:2] == ["start", output]
     assert types(second)[-2:] == ["finish-step", "finish"]
     assert second[0] == first[0]
-    assert of_type(second, output)["toolCallId"] == of_type(first, "tool-input-available")["toolCallId"]
+    assert (
+        of_type(second, output)["toolCallId"]
+        == of_type(first, "tool-input-available")["toolCallId"]
+    )
     assert frontend.roles() == ["user", "assistant", "tool", "assistant"]
 
 
-def test_repeated_response_to_an_approval_request_sends_the_stream_again(frontend: Frontend) -> None:
+def test_repeated_response_to_an_approval_request_sends_the_stream_again(
+    frontend: Frontend,
+) -> None:
     approval = of_type(frontend.ai_sdk(user(NOTE)), "tool-approval-request")
     continued = frontend.ai_sdk(user(NOTE), response_to(approval))
     assert frontend.ai_sdk(user(NOTE), response_to(approval, approved=False)) == continued
@@ -79,15 +110,21 @@ def test_decision_of_another_client_counts(frontend: Frontend) -> None:
 
 
 def test_unknown_approval_is_refused(frontend: Frontend) -> None:
-    response = frontend.post_ai_sdk(user("Hi"), response_to({"approvalId": "conf_0", "toolCallId": "c"}))
+    response = frontend.post_ai_sdk(
+        user("Hi"), response_to({"approvalId": "conf_0", "toolCallId": "c"})
+    )
     assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
 
 
 def test_response_after_a_restart_continues_the_turn(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0) as server:
-        session = server.api().create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-        approval = of_type(Frontend(server.api(), session).ai_sdk(user(NOTE)), "tool-approval-request")
+        session = server.api().create_session("mochi", tool_settings={"tools": ["note"]})[
+            "session_id"
+        ]
+        approval = of_type(
+            Frontend(server.api(), session).ai_sdk(user(NOTE)), "tool-approval-request"
+        )
     with RunningServer(tmp_path, stub.url) as server:
         frontend = Frontend(server.api(), session)
         chunks = frontend.ai_sdk(user(NOTE), response_to(approval))
@@ -129,17 +166,26 @@ def test_stopped_turn_ends_its_open_call_and_aborts(frontend: Frontend) -> None:
 def test_agent_is_a_call_with_its_text_as_reasoning(frontend: Frontend) -> None:
     frontend.api.ok(
         frontend.api.http.patch(
-            f"/sessions/{frontend.session}", json={"agent_settings": {"enabled_agents": ["librarian"]}}
+            f"/sessions/{frontend.session}",
+            json={"agent_settings": {"enabled_agents": ["librarian"]}},
         )
     )
-    message = nested(delegate(words(2), calls("note", text="books"), words(1), agent="librarian"), words(1))
+    message = nested(
+        delegate(words(2), calls("note", text="books"), words(1), agent="librarian"), words(1)
+    )
     first = frontend.ai_sdk(user(message))
     agent, call = [chunk for chunk in first if chunk["type"] == "tool-input-available"]
     assert (agent["toolName"], call["toolName"]) == ("agent", "note")
     assert agent["input"]["agent"] == "librarian"
     assert "reasoning-delta" in types(first)
-    step = first[: first.index(call)]  # the AI SDK sends a decision only if no other call of the step is open
-    assert [chunk["type"] for chunk in step if "step" in chunk["type"]] == ["start-step", "finish-step", "start-step"]
+    step = first[
+        : first.index(call)
+    ]  # the AI SDK sends a decision only if no other call of the step is open
+    assert [chunk["type"] for chunk in step if "step" in chunk["type"]] == [
+        "start-step",
+        "finish-step",
+        "start-step",
+    ]
     assert step.index(agent) < types(step).index("finish-step")
     second = frontend.ai_sdk(user(message), response_to(of_type(first, "tool-approval-request")))
     outputs = [chunk["toolCallId"] for chunk in second if chunk["type"] == "tool-output-available"]
@@ -161,7 +207,9 @@ def test_earlier_message_is_edited_or_answered_again(frontend: Frontend) -> None
         frontend.ai_sdk(*messages[: number + 1])
     frontend.ai_sdk(*messages[:2], trigger="regenerate-message")
     assert [text for role, text in frontend.stored() if role == "user"] == ["one", "two"]
-    frontend.ai_sdk(messages[0] | {"parts": [{"type": "text", "text": "uno"}]}, messageId=messages[0]["id"])
+    frontend.ai_sdk(
+        messages[0] | {"parts": [{"type": "text", "text": "uno"}]}, messageId=messages[0]["id"]
+    )
     assert [text for role, text in frontend.stored() if role == "user"] == ["uno"]
     wrong = frontend.post_ai_sdk(user("other"), messages[1], messageId=messages[1]["id"])
     assert error_of(wrong) == (422, "VALIDATION_ERROR")
@@ -169,10 +217,16 @@ def test_earlier_message_is_edited_or_answered_again(frontend: Frontend) -> None
 
 
 def test_unknown_fields_are_ignored_and_options_are_not(frontend: Frontend) -> None:
-    frontend.ai_sdk(user("Hello", createdAt="now", parts=[{"type": "text", "text": "Hi", "state": "done"}]), id="c")
+    frontend.ai_sdk(
+        user("Hello", createdAt="now", parts=[{"type": "text", "text": "Hi", "state": "done"}]),
+        id="c",
+    )
     chunks = frontend.ai_sdk(user("Hello"), options={"num_predict": 1})
     assert chunks[-1]["finishReason"] == "length"
-    assert error_of(frontend.post_ai_sdk(user("Hello"), options={"num_ctx": 1})) == (422, "VALIDATION_ERROR")
+    assert error_of(frontend.post_ai_sdk(user("Hello"), options={"num_ctx": 1})) == (
+        422,
+        "VALIDATION_ERROR",
+    )
 
 
 def test_system_message_is_an_instruction_of_the_turn(frontend: Frontend, stub: StubServer) -> None:
@@ -182,7 +236,12 @@ def test_system_message_is_an_instruction_of_the_turn(frontend: Frontend, stub: 
 
 
 _FILE = {"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,YQ=="}
-_RESPONDED = {"type": "tool-note", "toolCallId": "c", "state": "approval-responded", "approval": {"id": "x"}}
+_RESPONDED = {
+    "type": "tool-note",
+    "toolCallId": "c",
+    "state": "approval-responded",
+    "approval": {"id": "x"},
+}
 
 
 @cases(
@@ -204,7 +263,11 @@ def test_invalid_messages_have_their_position(
 ) -> None:
     response = frontend.post_ai_sdk(*messages)
     assert error_of(response) == (422, "VALIDATION_ERROR")
-    assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "messages", *location]
+    assert response.json()["error"]["details"]["errors"][0]["loc"] == [
+        "body",
+        "messages",
+        *location,
+    ]
     assert frontend.stored() == []
 
 
@@ -216,22 +279,35 @@ def test_error_for_an_invalid_image_names_its_field(frontend: Frontend) -> None:
 
 
 def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
-    frontend.api.ok(frontend.api.http.patch(f"/sessions/{frontend.session}", json={"model": VISION_MODEL}))
-    image = {"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{base64_image(PNG)}"}
+    frontend.api.ok(
+        frontend.api.http.patch(f"/sessions/{frontend.session}", json={"model": VISION_MODEL})
+    )
+    image = {
+        "type": "file",
+        "mediaType": "image/png",
+        "url": f"data:image/png;base64,{base64_image(PNG)}",
+    }
     frontend.ai_sdk(user("", parts=[image, {"type": "text", "text": "Look!"}]))
     assert len(frontend.api.messages(frontend.session)[0]["images"]) == 1
 
 
 def test_turn_that_waits_for_a_response_needs_no_connection(frontend: Frontend) -> None:
     frontend.ai_sdk(user(NOTE))
-    assert frontend.api.ok(frontend.api.http.get(f"/chat/{frontend.session}/run"))["state"] == "waiting_for_approval"
+    assert (
+        frontend.api.ok(frontend.api.http.get(f"/chat/{frontend.session}/run"))["state"]
+        == "waiting_for_approval"
+    )
 
 
 def test_viewers_that_leave_do_not_end_a_turn_that_waits_for_a_response(
     frontend: Frontend, server: RunningServer
 ) -> None:
     approval = of_type(frontend.ai_sdk(user(NOTE)), "tool-approval-request")
-    (run,) = [run for run in server.app.state.services.turns.table.running() if run.session_id == frontend.session]
+    (run,) = [
+        run
+        for run in server.app.state.services.turns.table.running()
+        if run.session_id == frontend.session
+    ]
     for url in (f"/chat/{frontend.session}/stream", f"/chat/{frontend.session}/ai-sdk/any/stream"):
         assert frontend.api.http.head(url).status_code == 200
         with frontend.api.http.stream("GET", url) as response:

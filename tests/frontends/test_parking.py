@@ -1,4 +1,6 @@
-"""Requests of frontends while a turn is being parked: its session is still locked, and its call can be decided."""
+"""Requests of frontends while a turn is being parked: its session is still locked, and its call can
+be decided.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -28,7 +30,9 @@ NOTE = instruct(calls("note", text="milk"), words(1))
 
 
 class ParkingStore(FileSessionStore):
-    """Store that keeps the session of a parked turn locked until another request needs it, or a test releases it."""
+    """Store that keeps the session of a parked turn locked until another request needs it, or a
+    test releases it.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -36,7 +40,9 @@ class ParkingStore(FileSessionStore):
         self._released = asyncio.Event()
 
     @asynccontextmanager
-    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+    async def hold(
+        self, session_id: str, *, run_id: str | None = None, wait: bool = False
+    ) -> AsyncIterator[None]:
         if self._is_locked:
             self.release()
         async with super().hold(session_id, run_id=run_id, wait=wait):
@@ -58,7 +64,9 @@ class ParkingStore(FileSessionStore):
 
 @pytest.fixture(scope="module")
 def parking(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server that does not finish the parking of a turn before a request decides its call or stops it."""
+    """A server that does not finish the parking of a turn before a request decides its call or
+    stops it.
+    """
     data_dir = tmp_path_factory.mktemp("parking")
     write_tools(data_dir, TOOLS)
     with RunningServer(data_dir, stub.url, with_store(ParkingStore), park_seconds=0.2) as server:
@@ -68,7 +76,9 @@ def parking(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture
 def parked(parking: RunningServer) -> Frontend:
     api = parking.api()
-    return Frontend(api, api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"])
+    return Frontend(
+        api, api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+    )
 
 
 def run_of(server: RunningServer, frontend: Frontend) -> Run | None:
@@ -84,7 +94,9 @@ def wait_until_parking(server: RunningServer, frontend: Frontend) -> None:
     until(is_parking)
 
 
-def test_ai_sdk_decides_while_the_turn_is_being_parked(parking: RunningServer, parked: Frontend) -> None:
+def test_ai_sdk_decides_while_the_turn_is_being_parked(
+    parking: RunningServer, parked: Frontend
+) -> None:
     approval = of_type(parked.ai_sdk(user(NOTE)), "tool-approval-request")
     wait_until_parking(parking, parked)
     chunks = parked.ai_sdk(user(NOTE), response_to(approval))
@@ -93,7 +105,9 @@ def test_ai_sdk_decides_while_the_turn_is_being_parked(parking: RunningServer, p
     assert parked.roles() == ["user", "assistant", "tool", "assistant"]
 
 
-def test_ag_ui_decides_while_the_turn_is_being_parked(parking: RunningServer, parked: Frontend) -> None:
+def test_ag_ui_decides_while_the_turn_is_being_parked(
+    parking: RunningServer, parked: Frontend
+) -> None:
     (interrupt,) = parked.ag_ui(message(NOTE))[-1]["outcome"]["interrupts"]
     wait_until_parking(parking, parked)
     resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
@@ -115,7 +129,9 @@ def test_message_ends_a_turn_that_is_being_parked(parking: RunningServer, parked
     assert parked.roles() == ["user", "assistant", "tool", "user", "assistant"]
 
 
-def test_decided_request_does_not_wait_while_the_next_one_is_parked_before_its_announcement() -> None:
+def test_decided_request_does_not_wait_while_the_next_one_is_parked_before_its_announcement() -> (
+    None
+):
     run = Run(Conversation("a1b2c3d4e5", MemorySessionStore()), TurnInput())
     run.control.is_parking = True
     assert run.pending is None

@@ -1,4 +1,6 @@
-"""Approvals that were requested before a restart are decided after it, by the means of each protocol."""
+"""Approvals that were requested before a restart are decided after it, by the means of each
+protocol.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,7 +11,16 @@ import pytest
 
 from mochi_server.client import MochiClient
 from mochi_stub import StubServer
-from tests.frontends.chats import Chunk, Frontend, message, of_type, read_chunks, response_to, types, user
+from tests.frontends.chats import (
+    Chunk,
+    Frontend,
+    message,
+    of_type,
+    read_chunks,
+    response_to,
+    types,
+    user,
+)
 from tests.frontends.conftest import TOOLS
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, error_of, read_events
@@ -30,7 +41,9 @@ class Restarts:
         self.server = self._start()
         settings: dict[str, Any] = {"tool_settings": {"tools": ["note"]}}
         settings |= {"agent_settings": {"enabled_agents": ["helper"]}}
-        self.sessions = [self.server.client.create_session("mochi", **settings)["session_id"] for _ in range(2)]
+        self.sessions = [
+            self.server.client.create_session("mochi", **settings)["session_id"] for _ in range(2)
+        ]
 
     @property
     def frontends(self) -> list[Frontend]:
@@ -51,7 +64,9 @@ class Restarts:
         self.server = self._start()
 
     def _start(self) -> RunningServer:
-        return self._stack.enter_context(RunningServer(self.data_dir, self._stub.url, shutdown_grace_seconds=0))
+        return self._stack.enter_context(
+            RunningServer(self.data_dir, self._stub.url, shutdown_grace_seconds=0)
+        )
 
 
 @pytest.fixture
@@ -72,7 +87,9 @@ def interrupts(events: list[Chunk]) -> list[Chunk]:
 
 
 def test_ai_sdk_decides_after_a_restart(restarts: Restarts) -> None:
-    approvals = [of_type(each.ai_sdk(user(NOTE)), "tool-approval-request") for each in restarts.frontends]
+    approvals = [
+        of_type(each.ai_sdk(user(NOTE)), "tool-approval-request") for each in restarts.frontends
+    ]
     restarts.restart()
     answers = [response_to(approvals[0], approved=True), response_to(approvals[1], approved=False)]
     for number, result_type in enumerate(("tool-output-available", "tool-output-denied")):
@@ -86,11 +103,15 @@ def test_ai_sdk_decides_after_a_restart(restarts: Restarts) -> None:
         if restarts_first:
             restarts.restart()
         for frontend, answer in zip(restarts.frontends, answers, strict=True):
-            assert types(frontend.ai_sdk(user(NOTE), answer))[-1] == "finish", "the request can be repeated"
+            assert types(frontend.ai_sdk(user(NOTE), answer))[-1] == "finish", (
+                "the request can be repeated"
+            )
             assert len(frontend.roles()) == 4
 
 
-def test_decision_about_a_call_that_was_not_parked_can_be_repeated_after_a_restart(restarts: Restarts) -> None:
+def test_decision_about_a_call_that_was_not_parked_can_be_repeated_after_a_restart(
+    restarts: Restarts,
+) -> None:
     answer = response_to(of_type(restarts.frontend.ai_sdk(user(NOTE)), "tool-approval-request"))
     (interrupt,) = interrupts(restarts.other.ag_ui(message(NOTE)))
     resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
@@ -101,15 +122,23 @@ def test_decision_about_a_call_that_was_not_parked_can_be_repeated_after_a_resta
         events = restarts.other.ag_ui(resume=resume, runId="r2")
         assert (types(chunks)[-1], types(events)[-1]) == ("finish", "RUN_FINISHED")
         assert (
-            of_type(chunks, "text-delta")["delta"] == of_type(events, "TEXT_MESSAGE_CONTENT")["delta"] == "ID lorem ID"
+            of_type(chunks, "text-delta")["delta"]
+            == of_type(events, "TEXT_MESSAGE_CONTENT")["delta"]
+            == "ID lorem ID"
         )
-        assert restarts.frontend.roles() == restarts.other.roles() == ["user", "assistant", "tool", "assistant"]
+        assert (
+            restarts.frontend.roles()
+            == restarts.other.roles()
+            == ["user", "assistant", "tool", "assistant"]
+        )
 
 
 def test_ai_sdk_resumes_a_parked_turn_after_a_restart(restarts: Restarts) -> None:
     first = restarts.frontend.ai_sdk(user(NOTE))
     restarts.restart()
-    resumed = read_chunks(restarts.frontend.api.http.get(f"/chat/{restarts.sessions[0]}/ai-sdk/any/stream").content)
+    resumed = read_chunks(
+        restarts.frontend.api.http.get(f"/chat/{restarts.sessions[0]}/ai-sdk/any/stream").content
+    )
     assert types(resumed)[-3:] == ["tool-approval-request", "finish-step", "finish"]
     approval = of_type(resumed, "tool-approval-request")
     assert approval == of_type(first, "tool-approval-request")
@@ -119,7 +148,8 @@ def test_ai_sdk_resumes_a_parked_turn_after_a_restart(restarts: Restarts) -> Non
 
 def test_ai_sdk_decides_two_calls_of_a_round_after_a_restart(restarts: Restarts) -> None:
     message = instruct(
-        {"tool_call": calls("note", text="a")["tool_call"] + calls("note", text="b")["tool_call"]}, words(2)
+        {"tool_call": calls("note", text="a")["tool_call"] + calls("note", text="b")["tool_call"]},
+        words(2),
     )
     approval = of_type(restarts.frontend.ai_sdk(user(message)), "tool-approval-request")
     restarts.restart()
@@ -133,24 +163,36 @@ def test_ai_sdk_decides_two_calls_of_a_round_after_a_restart(restarts: Restarts)
 
 
 def test_resumed_streams_show_the_results_of_earlier_calls(restarts: Restarts) -> None:
-    sent = instruct({"tool_call": [call for text in "ab" for call in calls("note", text=text)["tool_call"]]}, words(2))
+    sent = instruct(
+        {"tool_call": [call for text in "ab" for call in calls("note", text=text)["tool_call"]]},
+        words(2),
+    )
     first = of_type(restarts.frontend.ai_sdk(user(sent)), "tool-approval-request")
-    second = of_type(restarts.frontend.ai_sdk(user(sent), response_to(first)), "tool-approval-request")
-    run_id = restarts.frontend.api.ok(restarts.frontend.api.http.get(f"/chat/{restarts.sessions[0]}/run"))["run_id"]
+    second = of_type(
+        restarts.frontend.ai_sdk(user(sent), response_to(first)), "tool-approval-request"
+    )
+    run_id = restarts.frontend.api.ok(
+        restarts.frontend.api.http.get(f"/chat/{restarts.sessions[0]}/run")
+    )["run_id"]
     restarts.restart()
     api, session_id = restarts.frontend.api, restarts.sessions[0]
     chunks = read_chunks(api.http.get(f"/chat/{session_id}/ai-sdk/any/stream").content)
     outputs = [chunk["toolCallId"] for chunk in chunks if chunk["type"] == "tool-output-available"]
     assert outputs == [first["toolCallId"]]
     assert of_type(chunks, "tool-approval-request")["toolCallId"] == second["toolCallId"]
-    with api.http.stream("GET", f"/chat/{session_id}/stream", headers={"Last-Event-ID": f"{run_id}:1"}) as response:
+    with api.http.stream(
+        "GET", f"/chat/{session_id}/stream", headers={"Last-Event-ID": f"{run_id}:1"}
+    ) as response:
         events = read_events(response)
         shown = [next(events).type for _ in range(4)]
     assert shown == ["snapshot", "tool_call", "tool_result", "tool_call_confirmation_required"]
 
 
 def test_repeated_decision_shows_the_next_call_that_waits(restarts: Restarts) -> None:
-    sent = instruct({"tool_call": [call for text in "ab" for call in calls("note", text=text)["tool_call"]]}, words(2))
+    sent = instruct(
+        {"tool_call": [call for text in "ab" for call in calls("note", text=text)["tool_call"]]},
+        words(2),
+    )
     answer = response_to(of_type(restarts.frontend.ai_sdk(user(sent)), "tool-approval-request"))
     (interrupt,) = interrupts(restarts.other.ag_ui(message(sent)))
     resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
@@ -160,10 +202,17 @@ def test_repeated_decision_shows_the_next_call_that_waits(restarts: Restarts) ->
         if restarts_first:
             restarts.restart()
         chunks = restarts.frontend.ai_sdk(user(sent), answer)
-        assert types(chunks)[-4:] == ["tool-input-available", "tool-approval-request", "finish-step", "finish"]
+        assert types(chunks)[-4:] == [
+            "tool-input-available",
+            "tool-approval-request",
+            "finish-step",
+            "finish",
+        ]
         assert of_type(chunks, "tool-approval-request") == waiting
         (again,) = interrupts(restarts.other.ag_ui(resume=resume, runId="r3"))
-        assert [again[name] for name in ("id", "toolCallId")] == [next_interrupt[name] for name in ("id", "toolCallId")]
+        assert [again[name] for name in ("id", "toolCallId")] == [
+            next_interrupt[name] for name in ("id", "toolCallId")
+        ]
     assert types(restarts.frontend.ai_sdk(user(sent), response_to(waiting)))[-1] == "finish"
     assert restarts.frontend.roles() == ["user", "assistant", "tool", "tool", "assistant"]
 
@@ -172,7 +221,9 @@ def test_ai_sdk_decides_the_call_of_an_agent_after_a_restart(restarts: Restarts)
     approval = of_type(restarts.frontend.ai_sdk(user(IN_AGENT)), "tool-approval-request")
     restarts.restart()
     chunks = restarts.frontend.ai_sdk(user(IN_AGENT), response_to(approval))
-    assert approval["toolCallId"] in [c["toolCallId"] for c in chunks if c["type"] == "tool-output-available"]
+    assert approval["toolCallId"] in [
+        c["toolCallId"] for c in chunks if c["type"] == "tool-output-available"
+    ]
     assert types(chunks)[-1] == "finish"
     assert notes(restarts.data_dir) == ["x"]
 
@@ -187,7 +238,9 @@ def test_ag_ui_answers_an_interrupt_after_a_restart(restarts: Restarts) -> None:
         answer = {"interruptId": interrupt["id"], "status": "resolved"}
         resume = [answer | {"payload": {"approved": True, "editedArgs": {"text": "tea"}}}]
         events = frontend.ag_ui(resume=resume, runId="r2")
-        assert interrupt["toolCallId"] in [e["toolCallId"] for e in events if e["type"] == "TOOL_CALL_RESULT"]
+        assert interrupt["toolCallId"] in [
+            e["toolCallId"] for e in events if e["type"] == "TOOL_CALL_RESULT"
+        ]
         assert (events[0]["runId"], types(events)[-1]) == ("r2", "RUN_FINISHED")
         assert frontend.roles() == ["user", "assistant", "tool", "assistant"]
 
@@ -213,16 +266,24 @@ def test_other_protocols_show_what_a_parked_session_waits_for(restarts: Restarts
         api.ok(api.http.post(f"/chat/{restarts.sessions[0]}/confirm-tool", json=decision))
         with api.http.stream("GET", f"/chat/{restarts.sessions[0]}/stream") as response:
             response.read()
-        answered = api.http.post(f"{root}/v1/responses", json={"model": "mochi", "input": "Hi"}, headers=headers)
+        answered = api.http.post(
+            f"{root}/v1/responses", json={"model": "mochi", "input": "Hi"}, headers=headers
+        )
         assert answered.status_code == 200
-        assert error_of(api.http.post(f"/chat/{restarts.sessions[0]}/confirm-tool", json=decision))[0] in (404, 409)
+        assert error_of(api.http.post(f"/chat/{restarts.sessions[0]}/confirm-tool", json=decision))[
+            0
+        ] in (404, 409)
 
 
 def test_python_client_follows_a_turn_across_a_restart(tmp_path: Path, stub: StubServer) -> None:
     write_tools(tmp_path, TOOLS)
     with ExitStack() as stack:
         servers = [stack.enter_context(RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0))]
-        session = servers[0].api().create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        session = (
+            servers[0]
+            .api()
+            .create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        )
         balancer = stack.enter_context(Balancer([port_of(servers[0])]))
 
         def approve(_: object) -> bool:
@@ -234,4 +295,7 @@ def test_python_client_follows_a_turn_across_a_restart(tmp_path: Path, stub: Stu
 
         with MochiClient(balancer.url) as client:
             answer = client.chat(session, NOTE, on_confirm=approve)
-        assert (answer["state"], answer["tool_calls_executed"][0]["result"]) == ("completed", "Noted: milk")
+        assert (answer["state"], answer["tool_calls_executed"][0]["result"]) == (
+            "completed",
+            "Noted: milk",
+        )

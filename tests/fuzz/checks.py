@@ -17,7 +17,13 @@ _LAST = {b"done", b"complete"}
 _LAST_OF_MESSAGES = {b"message_stop", b"error"}
 _LIMITS_OUTSIDE_SCHEMA = (
     *("cannot be stored", "not finite", "plain file name", "edited arguments are invalid"),
-    *("the last message must be", "has no text", "must be a string", "must be a data URL", "must be an image"),
+    *(
+        "the last message must be",
+        "has no text",
+        "must be a string",
+        "must be a data URL",
+        "must be an image",
+    ),
     *(
         "does not have this user message",
         "must have the fields",
@@ -29,8 +35,8 @@ _LIMITS_OUTSIDE_SCHEMA = (
     *("not an image", "cannot see images", "does not support images", "images require a `message`"),
     "must be at most 2562047h",
 )
-"""Errors for limits that the schema does not express: integers of 64 bits, durations, and names that file systems,
-tools or models reject.
+"""Errors for limits that the schema does not express: integers of 64 bits, durations, and names
+that file systems, tools or models reject.
 """
 
 
@@ -43,10 +49,16 @@ def the_server_has_no_defect(_: CheckContext, response: Response, case: Case[Any
 
 def valid_data_is_accepted(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
     """Fail if data that the schema allows is rejected as an invalid request."""
-    if case.meta is None or case.meta.generation.mode != GenerationMode.POSITIVE or response.status_code != 422:
+    if (
+        case.meta is None
+        or case.meta.generation.mode != GenerationMode.POSITIVE
+        or response.status_code != 422
+    ):
         return None
     error = response.json()["error"]
-    if error["code"] == "VALIDATION_ERROR" and not any(reason in error["message"] for reason in _LIMITS_OUTSIDE_SCHEMA):
+    if error["code"] == "VALIDATION_ERROR" and not any(
+        reason in error["message"] for reason in _LIMITS_OUTSIDE_SCHEMA
+    ):
         raise _failure(case, "The schema admits what the route refuses", error["message"])
     return None
 
@@ -56,11 +68,20 @@ def invalid_data_is_refused(ctx: CheckContext, response: Response, case: Case[An
 
     An absent or `null` body is valid where the body is optional.
     """
-    return None if case.body is None or case.body is NOT_SET else negative_data_rejection(ctx, response, case)
+    return (
+        None
+        if case.body is None or case.body is NOT_SET
+        else negative_data_rejection(ctx, response, case)
+    )
 
 
-def refused_methods_have_allow_header(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """Fail unless `Allow` contains the documented methods. It may contain methods of other matching paths."""
+def refused_methods_have_allow_header(
+    _: CheckContext, response: Response, case: Case[Any]
+) -> bool | None:
+    """Fail unless `Allow` contains the documented methods.
+
+    It may contain methods of other matching paths.
+    """
     if response.status_code != 405:
         return None
     documented = {method.upper() for method in case.operation.schema[case.operation.path]}
@@ -71,7 +92,8 @@ def refused_methods_have_allow_header(_: CheckContext, response: Response, case:
 
 
 def streams_are_complete(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """Fail unless each event has a name and a JSON object, ids ascend and the last event ends the stream.
+    """Fail unless each event has a name and a JSON object, ids ascend and the last event ends the
+    stream.
 
     Events of a completion have no name.
     """
@@ -85,11 +107,17 @@ def streams_are_complete(_: CheckContext, response: Response, case: Case[Any]) -
         return None
     *frames, rest = response.content.split(b"\n\n")
     events = [_fields(frame) for frame in frames if not frame.startswith(b":")]
-    problems = [f"event {number} is {event}" for number, event in enumerate(events, 1) if not _is_event(event)]
+    problems = [
+        f"event {number} is {event}"
+        for number, event in enumerate(events, 1)
+        if not _is_event(event)
+    ]
     last = _LAST_OF_MESSAGES if case.operation.path == "/v1/messages" else _LAST
     if response.stream_cut_short or rest or not events or events[-1].get(b"event") not in last:
         problems.append(f"it ends with {response.content[-200:]!r}")
-    if case.operation.path.startswith("/api/v1/chat/") and not _ascend([event.get(b"id", b"") for event in events]):
+    if case.operation.path.startswith("/api/v1/chat/") and not _ascend(
+        [event.get(b"id", b"") for event in events]
+    ):
         problems.append("ids do not ascend within one run")
     if problems:
         raise _failure(case, "The event stream is not well-formed", "; ".join(problems))
@@ -97,19 +125,31 @@ def streams_are_complete(_: CheckContext, response: Response, case: Case[Any]) -
 
 
 def _frontend_stream_is_complete(response: Response, case: Case[Any]) -> None:
-    *frames, rest = [frame for frame in response.content.split(b"\n\n") if not frame.startswith(b":")]
+    *frames, rest = [
+        frame for frame in response.content.split(b"\n\n") if not frame.startswith(b":")
+    ]
     if frames[-1:] == [b"data: [DONE]"]:
         frames.pop()
     types = [(_json(_fields(frame).get(b"data", b"")) or {}).get("type") for frame in frames]
-    if rest or None in types or types[-1:] not in (["finish"], ["error"], ["abort"], ["RUN_FINISHED"], ["RUN_ERROR"]):
+    if (
+        rest
+        or None in types
+        or types[-1:] not in (["finish"], ["error"], ["abort"], ["RUN_FINISHED"], ["RUN_ERROR"])
+    ):
         raise _failure(case, "The stream is not well-formed", repr(response.content[-200:]))
 
 
 def _completion_is_complete(response: Response, case: Case[Any]) -> None:
-    *chunks, done, rest = [frame for frame in response.content.split(b"\n\n") if not frame.startswith(b":")]
-    wrong = [chunk for chunk in chunks if not isinstance(_json(_fields(chunk).get(b"data", b"")), dict)]
+    *chunks, done, rest = [
+        frame for frame in response.content.split(b"\n\n") if not frame.startswith(b":")
+    ]
+    wrong = [
+        chunk for chunk in chunks if not isinstance(_json(_fields(chunk).get(b"data", b"")), dict)
+    ]
     if wrong or not chunks or (done, rest) != (b"data: [DONE]", b""):
-        raise _failure(case, "The completion is not well-formed", repr(wrong or response.content[-200:]))
+        raise _failure(
+            case, "The completion is not well-formed", repr(wrong or response.content[-200:])
+        )
 
 
 def _fields(frame: bytes) -> dict[bytes, bytes]:
@@ -124,7 +164,9 @@ def _ascend(ids: list[bytes]) -> bool:
     parts = [_ID.fullmatch(event_id) for event_id in ids]
     numbers = [int(part[2]) for part in parts if part]
     return (
-        len({part and part[1] for part in parts}) == 1 and len(numbers) == len(ids) and numbers == sorted(set(numbers))
+        len({part and part[1] for part in parts}) == 1
+        and len(numbers) == len(ids)
+        and numbers == sorted(set(numbers))
     )
 
 

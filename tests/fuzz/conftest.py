@@ -1,7 +1,7 @@
 """The server under test, and schemathesis in the second tier.
 
-Importing schemathesis takes a second. So the first tier (`-m 'not slow'`) ignores the module that uses it, and this
-file loads its plugin, which pytest's own option `-p no:schemathesis` excludes.
+Importing schemathesis takes a second. So the first tier (`-m 'not slow'`) ignores the module that
+uses it, and this file loads its plugin, which pytest's own option `-p no:schemathesis` excludes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Ignore the module that needs schemathesis."""
-    return True if collection_path.name == "test_operations.py" and not _is_selected(config) else None
+    return (
+        True if collection_path.name == "test_operations.py" and not _is_selected(config) else None
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the ID of each test name its operation. Schemathesis gives all the same ID, and xdist would run only one."""
+    """Let the ID of each test name its operation.
+
+    Schemathesis gives all the same ID, and xdist would run only one.
+    """
     for item in items:
         if item.path.name == "test_operations.py" and item.parent is not None:
             item._id = item.parent.id.child(item.name)

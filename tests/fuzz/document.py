@@ -19,7 +19,10 @@ _NAMES: dict[str, list[Any]] = {
     "filename": [PROMPT, "none.md", ".."],
 }
 _GUARDS = (401, 403, 413, 431)
-"""Statuses that middleware returns before the route is called. The document has them under `default`."""
+"""Statuses that middleware returns before the route is called.
+
+The document has them under `default`.
+"""
 
 
 def document() -> dict[str, Any]:
@@ -30,7 +33,8 @@ def document() -> dict[str, Any]:
             refused = operation["responses"].pop("default")
             operation["responses"] |= {str(status): refused for status in _GUARDS}
             for response in operation["responses"].values():
-                # `tests.fuzz.checks` has checks for streams. Schemathesis would apply the schema to each event.
+                # `tests.fuzz.checks` has checks for streams. Schemathesis would apply the schema to
+                # each event.
                 response.get("content", {}).get("text/event-stream", {}).pop("schema", None)
             for parameter in operation.get("parameters", ()):
                 if names := _NAMES.get(parameter["name"]):

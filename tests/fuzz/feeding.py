@@ -1,4 +1,6 @@
-"""Replacement of random values by existing names, because random text is never the name of a model."""
+"""Replacement of random values by existing names, because random text is never the name of
+a model.
+"""
 
 import zlib
 from typing import Any
@@ -26,7 +28,10 @@ def with_existing_names(body: Any) -> Any:
     if not isinstance(body, dict):
         return body
     chance = zlib.crc32(repr(sorted(body.items())).encode("utf-8", "replace"))
-    return {field: _value(field, value, chance + number) for number, (field, value) in enumerate(body.items())}
+    return {
+        field: _value(field, value, chance + number)
+        for number, (field, value) in enumerate(body.items())
+    }
 
 
 def _value(field: str, value: Any, chance: int) -> Any:

@@ -31,7 +31,10 @@ class LoggedServer:
         command = ["mochi_server", *options, "--data-dir", str(self._data_dir)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *command], env=clean | _SETTINGS, stdout=log, stderr=subprocess.STDOUT
+                [sys.executable, "-m", *command],
+                env=clean | _SETTINGS,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
         self.url = self._address()
         return self

@@ -1,4 +1,7 @@
-"""Conformance of each operation with the OpenAPI document. `MOCHI_FUZZ_EXAMPLES` sets the number of requests."""
+"""Conformance of each operation with the OpenAPI document.
+
+`MOCHI_FUZZ_EXAMPLES` sets the number of requests.
+"""
 
 import os
 from typing import Any
@@ -25,11 +28,15 @@ _SECONDS = 8
 """Timeout without data. Streams send a ping every ten seconds."""
 _EXAMPLES = int(os.environ.get("MOCHI_FUZZ_EXAMPLES", "12"))
 _LONG_EXAMPLES = 12
-"""Number of requests for each operation from which the tests also send each edge value of each field."""
+"""Number of requests for each operation from which the tests also send each edge value of each
+field.
+"""
 _CONFIG = {
     "phases": {"coverage": {"enabled": _EXAMPLES >= _LONG_EXAMPLES}},
     "max-stream-events": 1_000_000,  # streams are read to their ends
-    "checks": {"negative_data_rejection": {"expected-statuses": [400, 404, 405, 408, 409, 413, 422]}},
+    "checks": {
+        "negative_data_rejection": {"expected-statuses": [400, 404, 405, 408, 409, 413, 422]}
+    },
     "generation": {
         "mode": "all",
         "max-examples": _EXAMPLES,

@@ -1,7 +1,8 @@
 """Data of the fuzzed server: tools, agents, a prompt, and a new session for each request.
 
-A case names the kind of session that it needs, for example "asking". A real session is created for it and deleted
-afterwards. So each request has the same initial state and failures can be reproduced.
+A case names the kind of session that it needs, for example "asking". A real session is created for
+it and deleted afterwards. So each request has the same initial state and failures can be
+reproduced.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,7 +54,9 @@ def _fresh(api: Api) -> str:
 
 
 def _with_messages(api: Api) -> str:
-    session_id = str(api.create_session(MODELS[0], system_prompt="Be brief.", **_EVERYTHING)["session_id"])
+    session_id = str(
+        api.create_session(MODELS[0], system_prompt="Be brief.", **_EVERYTHING)["session_id"]
+    )
     api.send_message(session_id, MESSAGES[0])
     return session_id
 
@@ -109,7 +112,9 @@ class World:
         """Yield real names for those in the case; they exist while the context is open."""
         self._renew_prompts()
         kind = case.path_parameters.get("session_id") if case.path_parameters else None
-        session_id = SESSIONS[kind](self.api) if isinstance(kind, str) and kind in SESSIONS else None
+        session_id = (
+            SESSIONS[kind](self.api) if isinstance(kind, str) and kind in SESSIONS else None
+        )
         if session_id is not None:
             case.path_parameters["session_id"] = session_id
             if isinstance(case.body, dict) and isinstance(case.body.get("confirmation_id"), str):

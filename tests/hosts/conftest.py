@@ -36,7 +36,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
             urls = [host if isinstance(host, str) else host.url for host in hosts]
             settings = {"ollama_hosts": urls, "summarization_interval_seconds": 3600, **settings}
             host = settings.pop("ollama_host", "http://127.0.0.1:1")
-            server = RunningServer(settings.pop("data_dir", tmp_path / str(number)), host, **settings)
+            server = RunningServer(
+                settings.pop("data_dir", tmp_path / str(number)), host, **settings
+            )
             return stack.enter_context(server)
 
         yield start_server

@@ -73,17 +73,28 @@ def pair(request: pytest.FixtureRequest) -> Iterator[list[StubServer]]:
         yield [one, two]
 
 
-def latest_are_cached(api: Api, pair: list[StubServer], sessions: list[str], rounds: int) -> list[bool]:
-    """Send messages of all sessions in turn. Return whether the slots had the prompts of the latest round."""
+def latest_are_cached(
+    api: Api, pair: list[StubServer], sessions: list[str], rounds: int
+) -> list[bool]:
+    """Send messages of all sessions in turn.
+
+    Return whether the slots had the prompts of the latest round.
+    """
     for _ in range(rounds):
         before = answering(pair)
         for session_id in sessions:
             api.send_message(session_id, session_id + LONG)
-    return [is_cached(each) for stub, count in zip(pair, before, strict=True) for each in chats(stub)[count:]]
+    return [
+        is_cached(each)
+        for stub, count in zip(pair, before, strict=True)
+        for each in chats(stub)[count:]
+    ]
 
 
 @pytest.mark.parametrize("pair", [{"parallel": 2}], indirect=True)
-def test_sessions_leave_a_host_that_cannot_hold_all_their_prompts(start: Start, pair: list[StubServer]) -> None:
+def test_sessions_leave_a_host_that_cannot_hold_all_their_prompts(
+    start: Start, pair: list[StubServer]
+) -> None:
     api = start(f"a={pair[0].url}", f"b={pair[1].url}").api()
     sessions = [api.create_session("left")["session_id"] for _ in range(4)]
     for session_id, name in zip(sessions, "aaab", strict=True):
@@ -94,27 +105,37 @@ def test_sessions_leave_a_host_that_cannot_hold_all_their_prompts(start: Start, 
 
 
 @pytest.mark.parametrize("pair", [{"parallel": 3}], indirect=True)
-def test_host_that_has_shown_little_is_expected_to_hold_as_many_prompts(start: Start, pair: list[StubServer]) -> None:
+def test_host_that_has_shown_little_is_expected_to_hold_as_many_prompts(
+    start: Start, pair: list[StubServer]
+) -> None:
     api = start(f"a={pair[0].url}", f"b={pair[1].url}").api()
     sessions = [api.create_session("left")["session_id"] for _ in "aaab"]
     for session_id, name in zip(sessions, "aaab", strict=True):
         api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name}))
     for session_id in sessions[:3] * 2:
         api.send_message(session_id, session_id + LONG)
-    api.send_message(sessions[3], sessions[3] + LONG * 5)  # costs more to evict than a prompt of host a
+    api.send_message(
+        sessions[3], sessions[3] + LONG * 5
+    )  # costs more to evict than a prompt of host a
     new = api.create_session("left")["session_id"]
     api.send_message(new, new + LONG)
     assert last_host(api, new)["name"] == "b"
 
 
 @pytest.mark.parametrize("pair", [{"parallel": 4, "max_loaded_models": 1}], indirect=True)
-def test_models_that_do_not_fit_together_go_to_different_hosts(start: Start, pair: list[StubServer]) -> None:
+def test_models_that_do_not_fit_together_go_to_different_hosts(
+    start: Start, pair: list[StubServer]
+) -> None:
     api = start(*pair).api()
-    sessions = [api.create_session(model)["session_id"] for _ in range(3) for model in ("left", "right")]
+    sessions = [
+        api.create_session(model)["session_id"] for _ in range(3) for model in ("left", "right")
+    ]
     assert latest_are_cached(api, pair, sessions, rounds=4) == [True] * 6
 
 
-def test_servers_without_knowledge_agree(start: Start, stubs: list[StubServer], tmp_path: Path) -> None:
+def test_servers_without_knowledge_agree(
+    start: Start, stubs: list[StubServer], tmp_path: Path
+) -> None:
     session_id, hosts = "", []
     for _ in range(2):  # one after the other, with the same sessions
         server = start(*stubs, data_dir=tmp_path / "shared")
@@ -165,7 +186,10 @@ def test_pin_can_be_removed_while_the_hosts_are_down(start: Start, stubs: list[S
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "a"}))
     for stub in stubs:
         stub.stop()
-    assert api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": None}))["ollama_host"] is None
+    assert (
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": None}))["ollama_host"]
+        is None
+    )
 
 
 def test_pin_to_an_unknown_host_is_refused(start: Start, stubs: list[StubServer]) -> None:
@@ -176,7 +200,9 @@ def test_pin_to_an_unknown_host_is_refused(start: Start, stubs: list[StubServer]
     assert "a, b" in error["message"]
 
 
-def test_pins_follow_the_file_of_hosts(start: Start, stubs: list[StubServer], tmp_path: Path) -> None:
+def test_pins_follow_the_file_of_hosts(
+    start: Start, stubs: list[StubServer], tmp_path: Path
+) -> None:
     file = tmp_path / "hosts"
     file.write_text(f"a={stubs[0].url}")
     api = start(ollama_hosts=[f"@{file}"]).api()
@@ -185,7 +211,9 @@ def test_pins_follow_the_file_of_hosts(start: Start, stubs: list[StubServer], tm
     error = _error(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "a"}), 422)
     assert "new" in error["message"]
     file.write_text(f"a={stubs[0].url}\nnewest={stubs[1].url}")
-    assert api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "newest"}).status_code == 200
+    assert (
+        api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "newest"}).status_code == 200
+    )
     file.write_text(f"a={stubs[0].url}")
     error = _error(api.http.post(f"/chat/{session_id}", json={"message": "Hello!"}), 502)
     assert (error["code"], error["details"]["ollama_host"]) == ("OLLAMA_UNREACHABLE", "newest")
@@ -199,7 +227,9 @@ def test_models_are_the_union_with_their_hosts(start: Start) -> None:
         StubServer(speed=0, models=[Model("right"), Model("both")]) as two,
     ):
         api = start(f"a={one.url}", f"b={two.url}").api()
-        models = {model["name"]: model["hosts"] for model in api.ok(api.http.get("/models"))["models"]}
+        models = {
+            model["name"]: model["hosts"] for model in api.ok(api.http.get("/models"))["models"]
+        }
         assert models == {"both:latest": ["a", "b"], "left:latest": ["a"], "right:latest": ["b"]}
         session_id = api.create_session("right")["session_id"]
         api.send_message(session_id, "Hello!")
@@ -212,12 +242,18 @@ def test_models_are_the_union_with_their_hosts(start: Start) -> None:
         assert "Choose one of the chat models: both, left, right." in error["message"]
 
 
-def test_model_that_was_removed_from_all_hosts_is_404(start: Start, stubs: list[StubServer]) -> None:
+def test_model_that_was_removed_from_all_hosts_is_404(
+    start: Start, stubs: list[StubServer]
+) -> None:
     api = start(*stubs).api()
     session_id = api.create_session("mochi")["session_id"]
     for stub in stubs:
-        httpx.request("DELETE", f"{stub.url}/api/delete", json={"model": "mochi"}).raise_for_status()
-    error = _error(api.http.post(f"/chat/{session_id}", json={"message": "Hello!"}), 404)  # the lists are still cached
+        httpx.request(
+            "DELETE", f"{stub.url}/api/delete", json={"model": "mochi"}
+        ).raise_for_status()
+    error = _error(
+        api.http.post(f"/chat/{session_id}", json={"message": "Hello!"}), 404
+    )  # the lists are still cached
     assert error["code"] == "MODEL_NOT_FOUND"
     assert len(error["details"]["hosts"]) == 2
 
@@ -249,7 +285,10 @@ def test_metrics_by_host(start: Start, stubs: list[StubServer]) -> None:
     assert 'mochi_ollama_host_requests_total{host="b"} 2.0' in text
     assert 'mochi_ollama_host_state{host="a",state="up"} 1.0' in text
     tokens = sum(exchange.evaluated_tokens or 0 for exchange in chats(stubs[1]))
-    assert f'mochi_ollama_host_prompt_tokens_total{{host="b",kind="evaluated"}} {float(tokens)}' in text
+    assert (
+        f'mochi_ollama_host_prompt_tokens_total{{host="b",kind="evaluated"}} {float(tokens)}'
+        in text
+    )
     assert 'mochi_ollama_host_prompt_tokens_total{host="b",kind="spared"}' in text
 
 
@@ -265,7 +304,11 @@ def test_conversation_keeps_the_digest_it_began_with(
                 api.send_message(session_id, LONG)
                 hosts.add(last_host(api, session_id)["name"] == third.url.removeprefix("http://"))
             assert len(hosts) == 1
-    warnings = [record.getMessage() for record in caplog.records if "different digests" in record.getMessage()]
+    warnings = [
+        record.getMessage()
+        for record in caplog.records
+        if "different digests" in record.getMessage()
+    ]
     assert len(warnings) == 1
 
 

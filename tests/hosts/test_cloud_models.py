@@ -1,4 +1,6 @@
-"""Cloud models on several hosts: they need no memory, and the refusal of their provider concerns no other model."""
+"""Cloud models on several hosts: they need no memory, and the refusal of their provider concerns no
+other model.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,16 +19,25 @@ MODELS = [Model("near"), Model("far:cloud", context_length=131_072, remote=Remot
 
 
 class Provider:
-    """Two hosts whose provider of the cloud model refuses requests of the first one with ``status``."""
+    """Two hosts whose provider of the cloud model refuses requests of the first one with
+    ``status``.
+    """
 
     def __init__(self, stack: ExitStack) -> None:
         self.status = 0
         resolvers = (self._resolve, lambda _: Reply.of("Fine."))
-        self.hosts = [stack.enter_context(StubServer(models=MODELS, speed=0, resolve=each)) for each in resolvers]
+        self.hosts = [
+            stack.enter_context(StubServer(models=MODELS, speed=0, resolve=each))
+            for each in resolvers
+        ]
 
     def _resolve(self, prompt: Prompt) -> Reply:
         is_refused = self.status and prompt.model == "far:cloud"
-        return Reply([Failure("refused by the provider", self.status)]) if is_refused else Reply.of("Fine.")
+        return (
+            Reply([Failure("refused by the provider", self.status)])
+            if is_refused
+            else Reply.of("Fine.")
+        )
 
 
 @pytest.fixture
@@ -64,7 +75,9 @@ def test_refusal_of_the_provider_does_not_leave_the_host(
 
 
 def test_cloud_model_does_not_count_as_loaded(start: Start, provider: Provider) -> None:
-    """If it did, the server would conclude from the next list of loaded models that it was removed from memory."""
+    """If it did, the server would conclude from the next list of loaded models that it was removed
+    from memory.
+    """
     server = start(f"a={provider.hosts[0].url}", f"b={provider.hosts[1].url}")
     api = server.api()
     session_on(api, "near", "a")

@@ -26,10 +26,15 @@ def pinned_first(api: Api, name: str) -> str:
 
 
 def state_of(api: Api, name: str) -> str | None:
-    return next((host["state"] for host in api.ok(api.http.get("/hosts"))["hosts"] if host["name"] == name), None)
+    return next(
+        (host["state"] for host in api.ok(api.http.get("/hosts"))["hosts"] if host["name"] == name),
+        None,
+    )
 
 
-def test_turn_goes_to_the_next_host_if_one_refuses_connections(start: Start, stubs: list[StubServer]) -> None:
+def test_turn_goes_to_the_next_host_if_one_refuses_connections(
+    start: Start, stubs: list[StubServer]
+) -> None:
     api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
     session_id = pinned_first(api, "a")
     stubs[0].stop()
@@ -41,24 +46,35 @@ def test_turn_goes_to_the_next_host_if_one_refuses_connections(start: Start, stu
 
 
 @pytest.mark.parametrize(
-    "reply", [Reply([Failure("kaputt", 500)]), Reply([Failure("busy", 503)]), Reply([Gate(), Text("late")])]
+    "reply",
+    [Reply([Failure("kaputt", 500)]), Reply([Failure("busy", 503)]), Reply([Gate(), Text("late")])],
 )
-def test_turn_goes_to_the_next_host_with_a_status_event(start: Start, stubs: list[StubServer], reply: Reply) -> None:
+def test_turn_goes_to_the_next_host_with_a_status_event(
+    start: Start, stubs: list[StubServer], reply: Reply
+) -> None:
     replies = [Reply.of("Fine.")]
     with StubServer(speed=0, resolve=lambda _: replies.pop() if replies else reply) as failing:
         server = start(f"a={failing.url}", f"b={stubs[1].url}")
         api = server.api()
         session_id = pinned_first(api, "a")
-        server.app.state.services.fleet.hosts[0].client._transport._stall_seconds = 0.5  # host b has time
+        server.app.state.services.fleet.hosts[
+            0
+        ].client._transport._stall_seconds = 0.5  # host b has time
         events = api.stream_message(session_id, "And now?")
-        (failover,) = [event.data for event in events if event.type == "status" and event.data["state"] == "failover"]
+        (failover,) = [
+            event.data
+            for event in events
+            if event.type == "status" and event.data["state"] == "failover"
+        ]
         assert failover["host"] == "b"
         assert text_of(events)
         status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
         assert status["last_host"] == {"name": "b", "reason": "failover"}
 
 
-def test_lost_host_ends_an_answer_that_has_begun(start: Start, holding: GatedStub, stubs: list[StubServer]) -> None:
+def test_lost_host_ends_an_answer_that_has_begun(
+    start: Start, holding: GatedStub, stubs: list[StubServer]
+) -> None:
     api = start(f"a={holding.stub.url}", f"b={stubs[1].url}").api()
     session_id = pinned_first(api, "a")
     with api.open_stream(session_id, "hold") as events:
@@ -88,7 +104,10 @@ def test_error_names_each_host_with_its_reason(start: Start) -> None:
 def test_busy_hosts_are_named_with_the_time_to_wait(start: Start) -> None:
     with ExitStack() as stack:
         busy = [
-            stack.enter_context(StubServer(speed=0, resolve=lambda _: Reply([Failure("too many", 503)]))) for _ in "ab"
+            stack.enter_context(
+                StubServer(speed=0, resolve=lambda _: Reply([Failure("too many", 503)]))
+            )
+            for _ in "ab"
         ]
         api = start(*(f"{name}={stub.url}" for name, stub in zip("ab", busy, strict=True))).api()
         session_id = api.create_session("mochi")["session_id"]
@@ -122,7 +141,11 @@ def test_host_that_returns_gets_turns_again(
 
 
 def test_file_of_hosts_is_read_again(
-    start: Start, holding: GatedStub, stubs: list[StubServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    start: Start,
+    holding: GatedStub,
+    stubs: list[StubServer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     file = tmp_path / "hosts"
     file.write_text(f"# two hosts\na={holding.stub.url}\nb={stubs[1].url}\n")

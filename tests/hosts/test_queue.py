@@ -114,11 +114,15 @@ def test_waiting_turns_report_their_position(api: Api, hold: str, holding: Gated
             assert "message_complete" in [event.type for event in events]
 
 
-def test_full_queue_refuses_turns_before_anything_is_stored(api: Api, hold: str, holding: GatedStub) -> None:
+def test_full_queue_refuses_turns_before_anything_is_stored(
+    api: Api, hold: str, holding: GatedStub
+) -> None:
     del hold
     sessions = [api.create_session("mochi")["session_id"] for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
-        sent = [pool.submit(api.http.post, f"/chat/{id}", json={"message": "Hello!"}) for id in sessions]
+        sent = [
+            pool.submit(api.http.post, f"/chat/{id}", json={"message": "Hello!"}) for id in sessions
+        ]
         until(lambda: sum(each.done() for each in sent) == 4)
         until(lambda: queued(api) == 2)
         assert "mochi_ollama_host_queued_requests{" in api.http.get("/metrics").text
@@ -135,7 +139,10 @@ def test_full_queue_refuses_turns_before_anything_is_stored(api: Api, hold: str,
 OTHER_REQUESTS = {
     "embeddings": ("/v1/embeddings", {"model": "mochi-embed", "input": "Hello"}),
     "comparison": ("/api/v1/models/test", {"modelIds": ["mochi"], "message": "Hello"}),
-    "agent": ("/v1/chat/completions", {"model": "agent:helper", "messages": [{"role": "user", "content": "Hello"}]}),
+    "agent": (
+        "/v1/chat/completions",
+        {"model": "agent:helper", "messages": [{"role": "user", "content": "Hello"}]},
+    ),
 }
 
 
@@ -148,7 +155,10 @@ def test_full_queue_refuses_a_burst_of_other_requests(
     server = start(**host, data_dir=tmp_path, ollama_slots=1, max_queue=2)
     api = server.api()
     path, body = OTHER_REQUESTS[kind]
-    with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events, ThreadPoolExecutor(6) as pool:
+    with (
+        api.open_stream(api.create_session("mochi")["session_id"], "hold") as events,
+        ThreadPoolExecutor(6) as pool,
+    ):
         next(event for event in events if event.type == "content_delta")
         sent = [pool.submit(api.http.post, f"{server.url}{path}", json=body) for _ in range(6)]
         until(lambda: sum(each.done() for each in sent) == 4)
@@ -156,7 +166,9 @@ def test_full_queue_refuses_a_burst_of_other_requests(
         assert sorted(each.result().status_code for each in sent) == [200, 200, 503, 503, 503, 503]
 
 
-def test_queued_turn_whose_client_leaves_sends_nothing(api: Api, hold: str, holding: GatedStub) -> None:
+def test_queued_turn_whose_client_leaves_sends_nothing(
+    api: Api, hold: str, holding: GatedStub
+) -> None:
     del hold
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "Goodbye!"):

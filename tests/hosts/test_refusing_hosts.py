@@ -1,4 +1,6 @@
-"""Hosts that refuse chat requests with an answer that is not from Ollama, while another host is healthy."""
+"""Hosts that refuse chat requests with an answer that is not from Ollama, while another host is
+healthy.
+"""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -25,10 +27,14 @@ REFUSALS = {
     "wrong path": whole(b"404 page not found", status="404 Not Found", content_type="text/plain"),
     "wrong path of a proxy": whole(b'{"detail":"Not Found"}', status="404 Not Found"),
     "wrong method": whole(b"", status="405 Method Not Allowed"),
-    "key of a proxy": whole(LOGIN, status="407 Proxy Authentication Required", content_type="text/html"),
+    "key of a proxy": whole(
+        LOGIN, status="407 Proxy Authentication Required", content_type="text/html"
+    ),
     "timeout of a proxy": whole(b"", status="408 Request Timeout"),
     "gone": whole(b"", status="410 Gone"),
-    "body too large for a proxy": whole(LOGIN, status="413 Content Too Large", content_type="text/html"),
+    "body too large for a proxy": whole(
+        LOGIN, status="413 Content Too Large", content_type="text/html"
+    ),
     "too many requests": whole(b'{"error":"too many requests"}', status="429 Too Many Requests"),
 }
 VERSION = b'{"version":"0.33.3"}'
@@ -43,7 +49,9 @@ def refuse(response: bytes) -> Callable[[socket.socket], None]:
 
 
 def refuse_first(refused: list[socket.socket]) -> Callable[[socket.socket], None]:
-    """Return a handler that refuses the first request, appends it to ``refused``, and answers the following ones."""
+    """Return a handler that refuses the first request, appends it to ``refused``, and answers the
+    following ones.
+    """
 
     def handle(connection: socket.socket) -> None:
         if refused:
@@ -71,14 +79,18 @@ def hosts() -> Iterator[list[RawOllama]]:
 
 
 def write_hosts(file: Path, *hosts: str) -> None:
-    """Replace the file at once: the server reads it while the test runs, and sees each replacement as a change."""
+    """Replace the file at once: the server reads it while the test runs, and sees each replacement
+    as a change.
+    """
     new = file.with_name("hosts.new")
     new.write_text("\n".join(hosts))
     new.replace(file)
 
 
 def session_on(api: Api, name: str) -> str:
-    """Return the ID of a session whose latest turn ran on the host, but which is not pinned any more."""
+    """Return the ID of a session whose latest turn ran on the host, but which is not pinned any
+    more.
+    """
     session_id = str(api.create_session("raw")["session_id"])
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name}))
     api.send_message(session_id, "Hello!")
@@ -86,8 +98,13 @@ def session_on(api: Api, name: str) -> str:
     return session_id
 
 
-def test_turn_leaves_a_host_that_refuses_it(start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One server runs all turns. For each refusal, its list of hosts has a new host, which is up, and host b."""
+def test_turn_leaves_a_host_that_refuses_it(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One server runs all turns.
+
+    For each refusal, its list of hosts has a new host, which is up, and host b.
+    """
     file = tmp_path / "hosts"
     failures: list[str] = []
     with answering() as other:
@@ -99,7 +116,9 @@ def test_turn_leaves_a_host_that_refuses_it(start: Start, tmp_path: Path, caplog
                 write_hosts(file, f"{name}={refusing.url}", f"b={other.url}")
                 session_id = session_on(api, name)
                 refusing.chat = refuse(refusal)
-                del refusing.answers["/api/version"]  # so that the host does not return before its state is read
+                del refusing.answers[
+                    "/api/version"
+                ]  # so that the host does not return before its state is read
                 text = text_of(api.stream_message(session_id, "And now?"))
                 state = state_of(api, name)
             last_host = api.ok(api.http.get(f"/sessions/{session_id}/status"))["last_host"]
@@ -111,7 +130,9 @@ def test_turn_leaves_a_host_that_refuses_it(start: Start, tmp_path: Path, caplog
 
 
 @pytest.mark.parametrize("protocol", ["/v1/chat/completions", "/v1/messages"])
-def test_v1_request_leaves_a_host_that_refuses_it(start: Start, hosts: list[RawOllama], protocol: str) -> None:
+def test_v1_request_leaves_a_host_that_refuses_it(
+    start: Start, hosts: list[RawOllama], protocol: str
+) -> None:
     server = start(f"a={hosts[0].url}", f"b={hosts[1].url}")
     refused: list[socket.socket] = []
     hosts[0].chat = hosts[1].chat = refuse_first(refused)

@@ -31,7 +31,11 @@ def _replace(file: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["FIFO", "directory", "device", "large file"])
 def test_known_hosts_stay_if_their_file_is_replaced(
-    start: Start, stubs: list[StubServer], tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+    start: Start,
+    stubs: list[StubServer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
 ) -> None:
     file = tmp_path / "hosts"
     file.write_text(f"a={stubs[0].url}")
@@ -63,9 +67,13 @@ class Addresses:
         return [HostAddress(name, f"http://{name}") for name in self._file.read_text().split(",")]
 
 
-async def test_file_that_hangs_does_not_block_the_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_file_that_hangs_does_not_block_the_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     addresses = Addresses(tmp_path / "hosts")
-    fleet = ModelGateway(AsyncOllamaClient, hosts=addresses.read, hosts_file=tmp_path / "hosts").fleet
+    fleet = ModelGateway(
+        AsyncOllamaClient, hosts=addresses.read, hosts_file=tmp_path / "hosts"
+    ).fleet
     (tmp_path / "hosts").write_text("a,b")
     for _ in range(3):
         await fleet.refresh(0.05)

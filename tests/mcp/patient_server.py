@@ -11,16 +11,20 @@ from tests.support import fork_server
 from tests.support.server import RunningServer
 
 PATIENT = McpLimits(start_seconds=15)
-"""Limits with a longer wait for the start of MCP servers, because processes start slowly on a busy machine.
+"""Limits with a longer wait for the start of MCP servers, because processes start slowly on a busy
+machine.
 
 The wait is shorter than clients of tests wait for a response.
 """
 
 
 def forked_checks(**limits: Any) -> SchemaChecks:
-    """Return checks in one process, because each process imports its libraries. Fork it, because that is faster.
+    """Return checks in one process, because each process imports its libraries.
 
-    The fork server starts before the MCP servers, because its imports take longer than some tests wait for a server.
+    Fork it, because that is faster.
+
+    The fork server starts before the MCP servers, because its imports take longer than some tests
+    wait for a server.
     """
     if not fork_server.AVAILABLE:
         return SchemaChecks(max_workers=1, **limits)

@@ -1,4 +1,7 @@
-"""The MCP reference server with every kind of tool, over both transports. Needs Node: ``npm ci`` in ``js``."""
+"""The MCP reference server with every kind of tool, over both transports.
+
+Needs Node: ``npm ci`` in ``js``.
+"""
 
 import os
 import socket
@@ -18,7 +21,9 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import write_mcp
 from tests.support.waiting import until
 
-PROGRAM = Path(__file__).parent / "js/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+PROGRAM = (
+    Path(__file__).parent / "js/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,7 +39,9 @@ def entry(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = ["node", str(PROGRAM), request.param]
-    with subprocess.Popen(command, env={**os.environ, "PORT": str(port)}, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env={**os.environ, "PORT": str(port)}, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         assert any("listening" in line for line in process.stderr)
         yield {"url": f"http://127.0.0.1:{port}/mcp"}
@@ -58,8 +65,13 @@ def test_tools_are_listed_approved_called_and_denied(api: Api) -> None:
     tools = api.ok(api.http.get("/tools"))["tools"]
     assert {"echo", "get-sum", "get-tiny-image", "gzip-file-as-resource"} <= set(tools)
     assert tools["get-sum"]["parameters"]["a"] == {"type": "float", "description": "First number"}
-    assert (tools["echo"]["destructive"], tools["gzip-file-as-resource"]["destructive"]) == (False, True)
-    assert api.ok(api.http.get("/tools/get-sum"))["schema"]["function"]["parameters"]["required"] == ["a", "b"]
+    assert (tools["echo"]["destructive"], tools["gzip-file-as-resource"]["destructive"]) == (
+        False,
+        True,
+    )
+    assert api.ok(api.http.get("/tools/get-sum"))["schema"]["function"]["parameters"][
+        "required"
+    ] == ["a", "b"]
 
     assert called(api, "echo", text="x")["error_message"].startswith("Wrong arguments")
     assert "[image, image/png, " in called(api, "get-tiny-image")["result"]
@@ -70,5 +82,7 @@ def test_tools_are_listed_approved_called_and_denied(api: Api) -> None:
         with api.open_stream(session_id, instruct(calls("get-sum", a=1, b=2), words(2))) as stream:
             pending = PendingApproval(api, session_id, stream)
             api.ok(pending.decide(approved=approved))
-            result = next(event for event in pending.remaining_events() if event.type == "tool_result")
+            result = next(
+                event for event in pending.remaining_events() if event.type == "tool_result"
+            )
         assert (result.data["success"], result.data["result"]) == (approved, outcome)

@@ -28,28 +28,41 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 HTTP_SEEDS, STDIO_SEEDS = range(1, 5), range(5, 9)
 ANSWERS = int(os.environ.get("MOCHI_MCP_FUZZ_ANSWERS", "20"))
-"""Number of generated answers of each MCP server. Four servers use HTTP, and four use stdio. The full size is 500."""
+"""Number of generated answers of each MCP server.
+
+Four servers use HTTP, and four use stdio. The full size is 500.
+"""
 WARM_UP_ANSWERS = min(200, 2 * ANSWERS)
 """Number of all generated answers before the memory is measured first."""
 MIN_ANSWERS = ANSWERS // 10
 """Minimum number of generated answers to each kind of request."""
 ANSWERS_PER_RELOAD = 100
-"""Maximum average number of generated answers between reloads, which cause new connections and lists of tools."""
+"""Maximum average number of generated answers between reloads, which cause new connections and
+lists of tools.
+"""
 CALLS = 10
 """Number of calls in each turn. Their arguments differ, because repeated calls are refused."""
 STOP_SECONDS = 10
 
 
 def test_generated_answers_disturb_nothing_else(stub: StubServer, tmp_path: Path) -> None:
-    """At full size: two thousand answers over stdio and as many over HTTP, to all requests of the protocol."""
+    """At full size: two thousand answers over stdio and as many over HTTP, to all requests of the
+    protocol.
+    """
     with hostile_http(tmp_path) as remote, ThreadPoolExecutor(9) as pool:
-        local = {f"random_{seed}": hostile(tmp_path, f"random_{seed}", seed=seed) for seed in STDIO_SEEDS}
+        local = {
+            f"random_{seed}": hostile(tmp_path, f"random_{seed}", seed=seed) for seed in STDIO_SEEDS
+        }
         write_mcp(tmp_path, good=by_hand(tmp_path, "note"), **local, **remote)
         options = ["--port", "0", "--ollama-host", stub.url]
-        with Command("mochi_server", *options, cwd=tmp_path, MOCHI_TOOL_TIMEOUT_SECONDS="2") as command:
+        with Command(
+            "mochi_server", *options, cwd=tmp_path, MOCHI_TOOL_TIMEOUT_SECONDS="2"
+        ) as command:
             api = command.api(timeout=60)
             until(lambda: "note" in api.ok(api.http.get("/tools"))["tools"])
-            exit_code = pool.submit(command.wait)  # reads the log, because a full pipe would block the server
+            exit_code = pool.submit(
+                command.wait
+            )  # reads the log, because a full pipe would block the server
             with Watch(api, command.process.pid) as watch:
                 call_all(api, tmp_path, watch, pool)
             counts = answers(tmp_path)
@@ -66,23 +79,43 @@ def test_generated_answers_disturb_nothing_else(stub: StubServer, tmp_path: Path
 @contextmanager
 def hostile_http(data_dir: Path) -> Iterator[dict[str, Any]]:
     """Run MCP servers in another process and yield their configuration entries."""
-    program = [sys.executable, "-m", "tests.support.hostile_http", str(data_dir), *map(str, HTTP_SEEDS)]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    program = [
+        sys.executable,
+        "-m",
+        "tests.support.hostile_http",
+        str(data_dir),
+        *map(str, HTTP_SEEDS),
+    ]
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         url = f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        yield {f"random_{seed}": {"url": f"{url}/{seed}/{['json', 'events'][seed % 2]}"} for seed in HTTP_SEEDS}
+        yield {
+            f"random_{seed}": {"url": f"{url}/{seed}/{['json', 'events'][seed % 2]}"}
+            for seed in HTTP_SEEDS
+        }
         process.kill()
 
 
 def answers(data_dir: Path, seed: int | str = "*") -> Counter[str]:
-    """Return how many answers were generated for each request. A request is represented by its first letter."""
+    """Return how many answers were generated for each request.
+
+    A request is represented by its first letter.
+    """
     return Counter("".join(journal.read_text() for journal in data_dir.glob(f"hostile-{seed}")))
 
 
 def call_all(api: Api, data_dir: Path, watch: "Watch", pool: Executor) -> None:
-    """Call the tools of all MCP servers until each of them has sent its answers. Calls of `note` must succeed."""
+    """Call the tools of all MCP servers until each of them has sent its answers.
+
+    Calls of `note` must succeed.
+    """
     reloads = Reloads(api)
-    drivers = [pool.submit(call_often, api, data_dir, seed, reloads) for seed in (*HTTP_SEEDS, *STDIO_SEEDS)]
+    drivers = [
+        pool.submit(call_often, api, data_dir, seed, reloads)
+        for seed in (*HTTP_SEEDS, *STDIO_SEEDS)
+    ]
     while not all(driver.done() for driver in drivers):
         with session_of(api, tool_group="good") as session_id:
             outcome = called(api, "note", session_id, text="on")
@@ -123,7 +156,9 @@ class Reloads:
 def call_often(api: Api, data_dir: Path, seed: int, reloads: Reloads) -> None:
     """Call the tool of an MCP server in many turns, with any outcome."""
     tool = f"random_{seed}"
-    distinct = {"tool_call": [{"name": tool, "args": {"number": number}} for number in range(CALLS)]}
+    distinct = {
+        "tool_call": [{"name": tool, "args": {"number": number}} for number in range(CALLS)]
+    }
     while answers(data_dir, seed).total() < ANSWERS:
         seen = reloads.count
         with session_of(api, tool_group=None, tools=[tool]) as session_id:
@@ -136,7 +171,13 @@ class Watch:
     """Health checks of a server by another process, and measurement of the server's memory."""
 
     def __init__(self, api: Api, pid: int) -> None:
-        self._command = [sys.executable, "-m", latency.__name__, str(api.http.base_url.port), str(pid)]
+        self._command = [
+            sys.executable,
+            "-m",
+            latency.__name__,
+            str(api.http.base_url.port),
+            str(pid),
+        ]
         self._statm = Path(f"/proc/{pid}/statm")
         self._first_size = 0
         self.longest = 0.0
@@ -145,7 +186,9 @@ class Watch:
         """Growth of the resident memory since `start_measuring`, in bytes."""
 
     def __enter__(self) -> "Watch":
-        self._checks = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._checks = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         return self
 
     def __exit__(self, *_: object) -> None:

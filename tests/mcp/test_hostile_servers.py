@@ -18,7 +18,17 @@ from tests.support.hostile_http import serving
 from tests.support.mcp import hostile, write_mcp
 from tests.support.waiting import until
 
-MALFORMED = ("null", "number", "deep", "digits", "cut", "null_id", "array_id", "without_id", "broken_id")
+MALFORMED = (
+    "null",
+    "number",
+    "deep",
+    "digits",
+    "cut",
+    "null_id",
+    "array_id",
+    "without_id",
+    "broken_id",
+)
 FAULTS = {
     **dict.fromkeys(MALFORMED, "its response is not valid MCP: it is malformed"),
     "values": "its response is not valid MCP: it has more than 50,000 values",
@@ -32,7 +42,10 @@ UNKNOWN_ID = {"other_id": "its response is not valid MCP: no request has its id"
 
 @contextmanager
 def hostile_http(data_dir: Path, body: str, *tools: str) -> Iterator[dict[str, Any]]:
-    """Run an MCP server over HTTP and yield its configuration entry. `body` is "json" or "events"."""
+    """Run an MCP server over HTTP and yield its configuration entry.
+
+    `body` is "json" or "events".
+    """
     answers = hostile_mcp.Hostile(str(data_dir / "hostile-0"), 0, [*tools])
     with serving(answers) as port:
         yield {"url": f"http://127.0.0.1:{port}/0/{body}"}
@@ -55,8 +68,11 @@ def test_malformed_answer_fails_its_call_at_once(stub: StubServer, tmp_path: Pat
 
 
 @pytest.mark.parametrize("body", ["json", "events"])
-def test_malformed_answer_over_http_fails_its_call_at_once(stub: StubServer, tmp_path: Path, body: str) -> None:
-    # The SDK ignores the ID of a response in an event stream, because each request has its own stream.
+def test_malformed_answer_over_http_fails_its_call_at_once(
+    stub: StubServer, tmp_path: Path, body: str
+) -> None:
+    # The SDK ignores the ID of a response in an event stream, because each request has its own
+    # stream.
     faults = FAULTS | UNKNOWN_ID if body == "json" else FAULTS
     with hostile_http(tmp_path, body, "echo", *faults, *REPAIRED) as entry:
         write_mcp(tmp_path, hand=entry)
@@ -70,20 +86,30 @@ def test_compressed_answer_is_refused(stub: StubServer, tmp_path: Path, body: st
         write_mcp(tmp_path, hand=entry)
         with PatientServer(tmp_path, stub.url) as server:
             api = server.api()
-            refused = "compressed failed: it sent a compressed response, although the request forbids it"
+            refused = (
+                "compressed failed: it sent a compressed response, although the request forbids it"
+            )
             for encodings in (["gzip"], ["br"], ["gzip, gzip"], ["identity", "deflate"]):
-                assert called(api, "compressed", encodings=encodings)["error_message"] == refused, encodings
+                assert called(api, "compressed", encodings=encodings)["error_message"] == refused, (
+                    encodings
+                )
                 assert called(api, "echo")["result"] == "echo", encodings
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("null", "its tool without a name cannot be used: its definition is not valid MCP: : Input should be"),
+        (
+            "null",
+            "its tool without a name cannot be used: its definition is not valid MCP: : Input "
+            "should be",
+        ),
         ("many", "it offers more than 1000 tools; the others are ignored"),
     ],
 )
-def test_malformed_tool_hides_no_other_tool(stub: StubServer, tmp_path: Path, kind: str, message: str) -> None:
+def test_malformed_tool_hides_no_other_tool(
+    stub: StubServer, tmp_path: Path, kind: str, message: str
+) -> None:
     write_mcp(tmp_path, hand=hostile(tmp_path, "echo", f"list_{kind}"))
     with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -100,20 +126,26 @@ def test_invalid_unicode_in_a_description_is_replaced(stub: StubServer, tmp_path
         assert problems(api) == {}
 
 
-def test_slow_pattern_in_an_output_schema_is_not_evaluated(stub: StubServer, tmp_path: Path) -> None:
+def test_slow_pattern_in_an_output_schema_is_not_evaluated(
+    stub: StubServer, tmp_path: Path
+) -> None:
     write_mcp(tmp_path, hand=hostile(tmp_path, "list_slow_pattern"))
     with PatientServer(tmp_path, stub.url) as server:
         assert "aaa" in called(server.api(), "slow_pattern")["result"]
 
 
-def test_endless_output_delays_neither_requests_nor_the_end(stub: StubServer, tmp_path: Path) -> None:
+def test_endless_output_delays_neither_requests_nor_the_end(
+    stub: StubServer, tmp_path: Path
+) -> None:
     limits = replace(PATIENT, exit_seconds=0.1)  # while the output continues
     kinds = {kind: hostile(tmp_path, kind) for kind in ("flood", "flood_stderr")}
     write_mcp(tmp_path, **kinds)
     with PatientServer(tmp_path, stub.url, limits=limits) as server:
         api = server.api()
         assert set(kinds) <= set(api.ok(api.http.get("/tools"))["tools"])
-        until(lambda: max(latencies(api, 10)) < 0.25)  # a busy machine delays some requests; the output continues
+        until(
+            lambda: max(latencies(api, 10)) < 0.25
+        )  # a busy machine delays some requests; the output continues
         began = time.monotonic()
         server.stop()
         assert time.monotonic() - began < 5

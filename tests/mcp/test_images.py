@@ -27,13 +27,18 @@ RESULT = """A dot and a blob:
 
 @pytest.fixture(scope="module")
 def shared_stub() -> Iterator[StubServer]:
-    models = [Model("eye", ("completion", "tools", "vision")), Model("blind", ("completion", "tools"))]
+    models = [
+        Model("eye", ("completion", "tools", "vision")),
+        Model("blind", ("completion", "tools")),
+    ]
     with StubServer(speed=0, models=models) as stub:
         yield stub
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PatientServer]:
+def shared_server(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PatientServer]:
     """A server with the MCP tool `picture`."""
     data_dir = tmp_path_factory.mktemp("pictures")
     write_mcp(data_dir, hand=by_hand(data_dir, "picture"))
@@ -61,7 +66,9 @@ def test_model_that_can_see_gets_the_images_of_a_result(api: Api, stub: StubServ
     assert api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(GIF)}").content == GIF
 
 
-def test_regenerated_answer_gets_the_images_before_they_are_stored(api: Api, stub: StubServer) -> None:
+def test_regenerated_answer_gets_the_images_before_they_are_stored(
+    api: Api, stub: StubServer
+) -> None:
     session_id = session_with(api, "eye")
     api.send_message(session_id, instruct(calls("picture"), words(2)))
     api.ok(api.http.post(f"/chat/{session_id}"))
@@ -75,14 +82,26 @@ def test_model_that_cannot_see_gets_a_note(api: Api, stub: StubServer) -> None:
     api.send_message(session_id, instruct(calls("picture"), words(2)))
     assert sent_images(stub) == [None, None, None]
     sent = chats(stub)[-1].body["messages"][-1]
-    assert sent["content"] == f"{RESULT}\n[The images are not shown, because this model cannot see images.]"
+    assert (
+        sent["content"]
+        == f"{RESULT}\n[The images are not shown, because this model cannot see images.]"
+    )
     assert result_of(api, session_id)["content"] == RESULT
 
 
 def test_agent_gets_the_images_of_a_result(api: Api, stub: StubServer) -> None:
-    agents, tools = {"enabled_agents": ["looker"]}, {"tools": [], "execution_policy": "never_confirm"}
+    agents, tools = (
+        {"enabled_agents": ["looker"]},
+        {"tools": [], "execution_policy": "never_confirm"},
+    )
     session_id = api.create_session("eye", agent_settings=agents, tool_settings=tools)["session_id"]
-    api.send_message(session_id, nested(delegate(words(1), calls("picture"), words(2), agent="looker"), words(3)))
+    api.send_message(
+        session_id, nested(delegate(words(1), calls("picture"), words(2), agent="looker"), words(3))
+    )
     bodies = [exchange.body for exchange in chats(stub)]
-    shown = [[m["images"] for m in body["messages"] if m.get("images")] for body in bodies if body is not None]
+    shown = [
+        [m["images"] for m in body["messages"] if m.get("images")]
+        for body in bodies
+        if body is not None
+    ]
     assert shown[-2:] == [[IMAGES], []]

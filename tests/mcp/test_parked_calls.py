@@ -18,7 +18,9 @@ def test_stored_decision_waits_for_its_mcp_server(private_stub: StubServer, tmp_
         api = server.client
         until(lambda: "echo" in api.ok(api.http.get("/tools"))["tools"])
         session_id = api.create_session("mochi", tool_settings={"tools": ["echo"]})["session_id"]
-        api.ok(api.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
+        api.ok(
+            api.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202
+        )
         until(lambda: api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
     file = tmp_path / "chat_sessions" / f"{session_id}.json"
     session = json.loads(file.read_text())

@@ -19,7 +19,9 @@ else:  # only the worker that runs these tests imports the SDK
 
 
 def parsed(**message: object) -> mcp_types.JSONRPCMessage:
-    return mcp_types.jsonrpc_message_adapter.validate_json(json.dumps({"jsonrpc": "2.0", **message}))
+    return mcp_types.jsonrpc_message_adapter.validate_json(
+        json.dumps({"jsonrpc": "2.0", **message})
+    )
 
 
 def with_pending(*ids: int) -> messages.PendingRequests:

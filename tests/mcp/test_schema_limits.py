@@ -43,7 +43,10 @@ DOUBLING: dict[str, dict[str, Any]] = {
     "allOf": {"allOf": [{"$ref": "NEXT"}] * 2},
     "anyOf": {"anyOf": [{"$ref": "NEXT"}] * 2},
     "not": {"not": {"$ref": "NEXT"}, "if": {"$ref": "NEXT"}},
-    "additionalProperties": {"additionalProperties": {"$ref": "NEXT"}, "propertyNames": {"$ref": "NEXT"}},
+    "additionalProperties": {
+        "additionalProperties": {"$ref": "NEXT"},
+        "propertyNames": {"$ref": "NEXT"},
+    },
     "dependentSchemas": {"dependentSchemas": {"$defs": {"$ref": "NEXT"}, "b": {"$ref": "NEXT"}}},
     "definitions": {"properties": {"definitions": {"$ref": "NEXT"}}, "contains": {"$ref": "NEXT"}},
 }
@@ -56,7 +59,10 @@ def doubled(node: dict[str, Any], reference: str = "#/$defs/d{}") -> dict[str, A
     """Return a schema of a few kilobytes with 40 definitions. Each refers twice to the next."""
     text = json.dumps(node)
     definitions = {
-        f"d{level}": {"$anchor": f"a{level}", **json.loads(text.replace("NEXT", reference.format(level + 1)))}
+        f"d{level}": {
+            "$anchor": f"a{level}",
+            **json.loads(text.replace("NEXT", reference.format(level + 1))),
+        }
         for level in range(40)
     }
     return {
@@ -73,7 +79,8 @@ def workers_of(checks: SchemaChecks) -> list[int]:
 
 async def mapped(checks: SchemaChecks, *schemas: dict[str, Any]) -> tuple[list[McpTool], list[str]]:
     tools = [
-        mcp_types.Tool(name=f"t{n}", input_schema={"type": "object", **schema}) for n, schema in enumerate(schemas)
+        mcp_types.Tool(name=f"t{n}", input_schema={"type": "object", **schema})
+        for n, schema in enumerate(schemas)
     ]
     return await map_tools(tools, checks)
 
@@ -81,7 +88,9 @@ async def mapped(checks: SchemaChecks, *schemas: dict[str, Any]) -> tuple[list[M
 @asynccontextmanager
 async def pool(**limits: Any) -> AsyncIterator[SchemaChecks]:
     """Provide a pool of workers, which must end with it."""
-    checks = SchemaChecks(start=schema_worker.start if fork_server.AVAILABLE else start_worker, **limits)
+    checks = SchemaChecks(
+        start=schema_worker.start if fork_server.AVAILABLE else start_worker, **limits
+    )
     yield checks
     workers = workers_of(checks)
     await checks.aclose()
@@ -101,14 +110,25 @@ async def test_only_tools_with_large_schemas_are_left_out(checks: SchemaChecks) 
     large.append({"properties": {f"p{number}": {"type": "string"} for number in range(20_000)}})
     large.append({"properties": {"a": {"enum": [*range(20_000)]}}})
     text = {"description": "x" * 10_000}
-    large.append({"properties": {f"p{n}": {"$ref": "#/$defs/text"} for n in range(200)}, "$defs": {"text": text}})
+    large.append(
+        {
+            "properties": {f"p{n}": {"$ref": "#/$defs/text"} for n in range(200)},
+            "$defs": {"text": text},
+        }
+    )
     usable, problems = await mapped(checks, *large, {"properties": {"a": {"type": "string"}}})
-    assert problems == [f"its tool 't{number}' cannot be used: its schema is too large" for number in range(len(large))]
+    assert problems == [
+        f"its tool 't{number}' cannot be used: its schema is too large"
+        for number in range(len(large))
+    ]
     assert [tool.name for tool in usable] == [f"t{len(large)}"]
 
 
 async def test_recursive_schema_is_usable(checks: SchemaChecks) -> None:
-    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "a": {"type": "integer"}}}
+    node = {
+        "type": "object",
+        "properties": {"next": {"$ref": "#/$defs/node"}, "a": {"type": "integer"}},
+    }
     (tool,), problems = await mapped(
         checks, {"properties": {"list": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}}
     )
@@ -127,7 +147,9 @@ SLOW = ("uniqueItems", "patternProperties", "recursion", "unevaluatedProperties"
 def slow_calls() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield schemas within the size limit and arguments that take long to check."""
     yield UNIQUE, {"items": ITEMS}
-    pattern = {"properties": {"o": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}}}
+    pattern = {
+        "properties": {"o": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}}
+    }
     yield pattern, {"o": {"a" * 40 + "!": 1}}
     twice = {"allOf": [{"properties": {"x": {"$ref": "#/$defs/n"}}}] * 2}
     value: dict[str, Any] = {}
@@ -141,7 +163,9 @@ def slow_calls() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 @cases(("schema", "arguments"), slow_calls(), ids=SLOW)
-async def test_check_of_arguments_ends_with_its_process(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
+async def test_check_of_arguments_ends_with_its_process(
+    schema: dict[str, Any], arguments: dict[str, Any]
+) -> None:
     async with pool(argument_seconds=0.1) as checks:
         (tool,), problems = await mapped(checks, schema)
         (worker,) = workers_of(checks)
@@ -150,7 +174,9 @@ async def test_check_of_arguments_ends_with_its_process(schema: dict[str, Any], 
             await tool.schema.bind(arguments)
         assert (problems, is_alive(worker)) == ([], False)
         assert time.process_time() - before < 0.5
-    async with pool() as checks:  # with the time that users have, which a busy machine does not exceed
+    async with (
+        pool() as checks
+    ):  # with the time that users have, which a busy machine does not exceed
         (tool,), _ = await mapped(checks, schema)
         assert (await tool.schema.bind({})).args == ({},)
 
@@ -192,7 +218,11 @@ async def test_text_about_many_errors_is_limited(checks: SchemaChecks) -> None:
 def test_worker_ends_without_its_server(stuck: bool) -> None:
     process, connection = shared_fork_server().connect("tests.support.schema_worker")
     with connection:
-        request = ["check_arguments", 0.1, {"schema": UNIQUE, "arguments": {"items": ITEMS * stuck}}]
+        request = [
+            "check_arguments",
+            0.1,
+            {"schema": UNIQUE, "arguments": {"items": ITEMS * stuck}},
+        ]
         connection.sendall(json.dumps(request).encode() + b"\n")
         connection.shutdown(socket.SHUT_WR)
         assert process.wait(60) == (-signal.SIGALRM if stuck else 0)
@@ -202,7 +232,9 @@ def test_worker_ends_without_its_server(stuck: bool) -> None:
 def server(stub: StubServer, tmp_path: Path) -> Iterator[PatientServer]:
     """A server with tools whose schemas take long to check, and a good tool."""
     write_mcp(tmp_path, hand=by_hand(tmp_path, "doubling", "unique", "echo"))
-    checks = partial(forked_checks, argument_seconds=0.3)  # without a limit, the check takes seconds
+    checks = partial(
+        forked_checks, argument_seconds=0.3
+    )  # without a limit, the check takes seconds
     with PatientServer(tmp_path, stub.url, schema_checks=checks) as server:
         yield server
 
@@ -221,7 +253,10 @@ def answering_during(api: Api, work: Any) -> Any:
 def test_server_responds_while_arguments_are_checked(server: PatientServer) -> None:
     with server.api() as api:
         listed = answering_during(api, lambda: api.ok(api.http.get("/tools")))
-        assert (listed["groups"], [problem["message"].partition(": ")[2] for problem in listed["problems"]]) == (
+        assert (
+            listed["groups"],
+            [problem["message"].partition(": ")[2] for problem in listed["problems"]],
+        ) == (
             {"hand": ["unique", "echo"]},
             ["its tool 'doubling' cannot be used: its schema is too large"],
         )
@@ -230,7 +265,9 @@ def test_server_responds_while_arguments_are_checked(server: PatientServer) -> N
         prompt = instruct(calls("unique", items=ITEMS), calls("unique", items=[1]), words(2))
         with api.open_stream(session_id, prompt) as stream:
             pending = answering_during(api, lambda: PendingApproval(api, session_id, stream))
-            edited = answering_during(api, lambda: pending.decide(approved=True, arguments={"items": ITEMS}))
+            edited = answering_during(
+                api, lambda: pending.decide(approved=True, arguments={"items": ITEMS})
+            )
             assert edited.status_code == 422
             assert TOO_LONG in edited.text
             api.ok(pending.decide(approved=True))

@@ -65,18 +65,25 @@ def shared(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def answering(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+def answering(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shared]:
     """A server for the module, whose MCP server answers in many ways."""
     data_dir = tmp_path_factory.mktemp("answering")
     failing = ("refuse", "fail", "fail_silently", "fail_with_image")
-    write_mcp(data_dir, hand=by_hand(data_dir, *failing, "much", "bytes", "structured", "nonsense", "listed"))
+    write_mcp(
+        data_dir,
+        hand=by_hand(data_dir, *failing, "much", "bytes", "structured", "nonsense", "listed"),
+    )
     with PatientServer(data_dir, shared_stub.url) as server:
         yield Shared(server.api(), data_dir)
 
 
 @pytest.fixture
 def offered(request: pytest.FixtureRequest) -> list[str]:
-    """The arguments of the MCP server `hand`: the tools that it offers, by default echo and note."""
+    """The arguments of the MCP server `hand`: the tools that it offers, by default echo and
+    note.
+    """
     arguments: list[str] = getattr(request, "param", ["echo", "note"])
     return arguments
 
@@ -102,19 +109,26 @@ def offering(*tools: str) -> pytest.MarkDecorator:
 
 def session_with(api: Api, policy: str = "never_confirm", **settings: Any) -> str:
     """Create a session that may use the tools of the server `hand`."""
-    session = api.create_session("mochi", tool_settings={"tool_group": "hand", "execution_policy": policy} | settings)
+    session = api.create_session(
+        "mochi", tool_settings={"tool_group": "hand", "execution_policy": policy} | settings
+    )
     return str(session["session_id"])
 
 
 def called(api: Api, tool: str, session_id: str | None = None, **arguments: Any) -> dict[str, Any]:
     """Call a tool and return the outcome."""
-    answer = api.send_message(session_id or session_with(api), instruct(calls(tool, **arguments), words(2)))
+    answer = api.send_message(
+        session_id or session_with(api), instruct(calls(tool, **arguments), words(2))
+    )
     outcome: dict[str, Any] = answer["tool_calls_executed"][0]
     return outcome
 
 
 def problems(api: Api) -> dict[str, str]:
-    return {problem["name"]: problem["message"] for problem in api.ok(api.http.get("/tools"))["problems"]}
+    return {
+        problem["name"]: problem["message"]
+        for problem in api.ok(api.http.get("/tools"))["problems"]
+    }
 
 
 def test_tools_are_listed_with_their_schema_as_a_group(shared: Shared) -> None:
@@ -152,7 +166,10 @@ def test_approved_call_runs_with_edited_arguments(shared: Shared) -> None:
 def test_denied_call_is_not_sent_to_the_server(shared: Shared) -> None:
     api = shared.api
     session_id = session_with(api, "always_confirm")
-    with shared.quiet(), api.open_stream(session_id, instruct(calls("note", text="no"), words(3))) as stream:
+    with (
+        shared.quiet(),
+        api.open_stream(session_id, instruct(calls("note", text="no"), words(3))) as stream,
+    ):
         pending = PendingApproval(api, session_id, stream)
         assert pending.decide(approved=True, arguments={"text": 5}).status_code == 422
         api.ok(pending.decide(approved=False))
@@ -176,10 +193,15 @@ def test_session_approval_covers_only_the_tool_of_that_server(api: Api, tmp_path
     source = 'def note(text: str) -> str:\n    """Write."""\n    return text\n__all__ = ["note"]'
     write_tools(tmp_path, source)
     assert "hand_note" in api.ok(api.http.post("/tools/reload"))["tools"]
-    assert called(api, "note", session_id, text="now Python's")["error_code"] == "TOOL_EXECUTION_DENIED"
+    assert (
+        called(api, "note", session_id, text="now Python's")["error_code"]
+        == "TOOL_EXECUTION_DENIED"
+    )
 
 
-def test_conflicting_tool_names_are_prefixed_with_the_server(stub: StubServer, tmp_path: Path) -> None:
+def test_conflicting_tool_names_are_prefixed_with_the_server(
+    stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, PYTHON)
     odd = by_hand(tmp_path, "agent", "add", "reload", "both", "files/read.all", "broken", "x" * 65)
     write_mcp(tmp_path, hand=odd, maths=by_hand(tmp_path, "both", "both"))
@@ -212,7 +234,14 @@ def test_conflicting_tool_names_are_prefixed_with_the_server(stub: StubServer, t
 def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(
         tmp_path,
-        hand={**by_hand(tmp_path, "echo"), "url": None, "type": None, "headers": None, "cwd": None, "disabled": None},
+        hand={
+            **by_hand(tmp_path, "echo"),
+            "url": None,
+            "type": None,
+            "headers": None,
+            "cwd": None,
+            "disabled": None,
+        },
         absent={"command": "no-such-program", "args": None, "env": None},
         ended=by_hand(tmp_path, "ended"),
         lost={"command": "sh", "cwd": "no-such-directory"},
@@ -234,23 +263,28 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
     assert told == [
         'mcp.json: empty: it needs a "command" or a "url"',
         "mcp.json: torn: args: Input should be a valid list",
-        "mcp.json: wrong: url: not an http:// or https:// URL; headers.a: Input should be a valid string; "
-        "type: Input should be 'http', 'streamable-http', 'streamableHttp' or 'streamable_http'",
-        "absent: MCP server no-such-program: it cannot be started: the program was not found; install it, or set its "
-        "full path as the command",
-        f"ended: MCP server {sys.executable}: it exited without a response; its output is in the log at level DEBUG",
+        "mcp.json: wrong: url: not an http:// or https:// URL; headers.a: Input should be a "
+        "valid string; type: Input should be 'http', 'streamable-http', 'streamableHttp' or "
+        "'streamable_http'",
+        "absent: MCP server no-such-program: it cannot be started: the program was not found; "
+        "install it, or set its full path as the command",
+        f"ended: MCP server {sys.executable}: it exited without a response; its output is in the "
+        "log at level DEBUG",
         "lost: MCP server sh: it cannot be started: its directory cwd does not exist",
-        "down: MCP server http://127.0.0.1:9/mcp: the connection failed: All connection attempts failed",
+        "down: MCP server http://127.0.0.1:9/mcp: the connection failed: All connection attempts "
+        "failed",
         f"other: MCP server {stub.url}/***: it responded with HTTP status 404",
-        f"odd: MCP server {sys.executable}: its tool 'odd' cannot be used: its definition is not valid MCP: "
-        "inputSchema: Input should be a valid dictionary or instance of InputSchema",
+        f"odd: MCP server {sys.executable}: its tool 'odd' cannot be used: its definition is not "
+        "valid MCP: inputSchema: Input should be a valid dictionary or instance of InputSchema",
     ]
 
 
 def test_silent_server_delays_no_request(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
     with PatientServer(tmp_path, stub.url, limits=AT_ONCE) as server:
-        assert problems(server.api()) == {"silent": f"MCP server {sys.executable}: it has not responded yet"}
+        assert problems(server.api()) == {
+            "silent": f"MCP server {sys.executable}: it has not responded yet"
+        }
 
 
 def test_silent_server_times_out(stub: StubServer, tmp_path: Path) -> None:
@@ -261,7 +295,9 @@ def test_silent_server_times_out(stub: StubServer, tmp_path: Path) -> None:
         }
 
 
-def test_silent_server_delays_no_call_of_another_server_after_a_reload(stub: StubServer, tmp_path: Path) -> None:
+def test_silent_server_delays_no_call_of_another_server_after_a_reload(
+    stub: StubServer, tmp_path: Path
+) -> None:
     later = tmp_path / "later"
     later.mkdir()
     silent = by_hand(tmp_path, "silent_later", "echo", JOURNAL=str(later / "journal"))
@@ -281,7 +317,9 @@ def test_silent_server_delays_no_call_of_another_server_after_a_reload(stub: Stu
 
 
 @pytest.fixture(scope="module")
-def reloading(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+def reloading(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shared]:
     """A server without MCP servers, for tests that reload the file."""
     data_dir = tmp_path_factory.mktemp("reloading")
     with PatientServer(data_dir, shared_stub.url) as server:
@@ -305,7 +343,9 @@ def test_malformed_file_is_a_problem(reloading: Shared, content: bytes, message:
     assert problems(reloading.api) == {"mcp.json": message}
 
 
-def test_missing_mcp_extra_is_a_problem(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mcp_extra_is_a_problem(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     write_mcp(tmp_path, hand=by_hand(tmp_path, "echo"))
     with PatientServer(tmp_path, stub.url) as server:
@@ -319,7 +359,10 @@ def test_missing_mcp_extra_is_a_problem(stub: StubServer, tmp_path: Path, monkey
     ("deadly", "message"),
     [
         ("die", "the connection ended before the response"),
-        ("flood", "it sent a message of more than 16 MiB, which is the limit. Request a smaller result."),
+        (
+            "flood",
+            "it sent a message of more than 16 MiB, which is the limit. Request a smaller result.",
+        ),
     ],
     ids=["die", "flood"],
 )
@@ -340,7 +383,9 @@ def test_server_that_dies_in_a_call_is_restarted_at_the_next(
 def test_error_answer_fails_the_call_and_keeps_the_connection(answering: Shared) -> None:
     api = answering.api
     for code in (-32000, -32000, -32600, -32600, -32603, -32603):
-        assert called(api, "refuse", code=code)["error_message"] == "refuse failed: Not today.", code
+        assert called(api, "refuse", code=code)["error_message"] == "refuse failed: Not today.", (
+            code
+        )
         assert problems(api) == {}, code
     assert len(started(answering.data_dir)) == 1
 
@@ -366,11 +411,17 @@ def test_results_are_text_with_the_length_limit_of_all_tools(answering: Shared) 
     much = called(api, "much")["result"]
     assert len(much) == 20_000
     assert "characters left out" in much
-    pieces = "[image, image/png, 3,000 bytes: not shown]\n[resource file:///a.bin, application/x-a, 3 bytes: not shown]"
+    pieces = (
+        "[image, image/png, 3,000 bytes: not shown]\n[resource file:///a.bin, application/x-a, 3 "
+        "bytes: not shown]"
+    )
     assert called(api, "bytes")["result"] == pieces
     assert called(api, "structured")["result"] == '{"degrees":21}'
     nonsense = called(api, "nonsense")["error_message"]
-    assert nonsense == "nonsense failed: its response is not valid MCP: content: Input should be a valid list"
+    assert (
+        nonsense
+        == "nonsense failed: its response is not valid MCP: content: Input should be a valid list"
+    )
 
 
 def test_omitted_required_argument_with_a_default_gets_it(answering: Shared) -> None:
@@ -380,27 +431,35 @@ def test_omitted_required_argument_with_a_default_gets_it(answering: Shared) -> 
     assert parameters["properties"]["text"]["description"] == "(default: everything)"
     assert called(api, "listed", page=1)["result"] == "everything"
     assert called(api, "listed", page=1, text="one")["result"] == "one"
-    assert called(api, "listed")["error_message"] == "Wrong arguments for listed: 'page' is a required property"
+    assert (
+        called(api, "listed")["error_message"]
+        == "Wrong arguments for listed: 'page' is a required property"
+    )
 
 
 def test_references_to_environment_variables_are_replaced(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MCP_TEST_TOOL", "echo")
-    entry = by_hand(tmp_path, "${MCP_TEST_TOOL}", "${env:MCP_TEST_TOOL}_2", "${MCP_TEST_UNSET:-note}")
+    entry = by_hand(
+        tmp_path, "${MCP_TEST_TOOL}", "${env:MCP_TEST_TOOL}_2", "${MCP_TEST_UNSET:-note}"
+    )
     write_mcp(tmp_path, hand=entry, bad={"url": "http://127.0.0.1:9/${MCP_TEST_UNSET}"})
     with PatientServer(tmp_path, stub.url) as server:
         body = server.api().ok(server.api().http.get("/tools"))
     assert list(body["tools"]) == ["echo", "echo_2", "note"]
     assert [problem["message"] for problem in body["problems"]] == [
-        "bad: the environment variable MCP_TEST_UNSET is not set; set it, or write ${MCP_TEST_UNSET:-default}"
+        "bad: the environment variable MCP_TEST_UNSET is not set; set it, or write "
+        "${MCP_TEST_UNSET:-default}"
     ]
 
 
 def test_programs_of_the_virtual_environment_are_found_without_activation(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))  # a service of systemd has no virtual environment in its PATH
+    monkeypatch.setenv(
+        "PATH", str(tmp_path)
+    )  # a service of systemd has no virtual environment in its PATH
     write_mcp(tmp_path, hand={**by_hand(tmp_path, "echo"), "command": Path(sys.executable).name})
     with PatientServer(tmp_path, stub.url) as server:
         assert called(server.api(), "echo", text="found")["result"] == "found"
@@ -426,7 +485,9 @@ def test_call_timeout_cancels_the_call_at_the_server(stub: StubServer, tmp_path:
             == "hang failed: it took longer than 0.5 seconds (MOCHI_TOOL_TIMEOUT_SECONDS)"
         )
         until(lambda: "notifications/cancelled" in journal(tmp_path))
-        until(lambda: called(api, "echo", text="on")["result"] == "on")  # on a busy machine, it may also take too long
+        until(
+            lambda: called(api, "echo", text="on")["result"] == "on"
+        )  # on a busy machine, it may also take too long
     assert len(started(tmp_path)) == 1
 
 
@@ -443,7 +504,11 @@ def test_reload_reads_the_file_and_reconnects(api: Api, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_repeated_reloads_leave_no_process_behind(stub: StubServer, tmp_path: Path) -> None:
     """Processes that are still starting are ended, too, with their children."""
-    stubborn = {**by_hand(tmp_path), "command": "sh", "args": ["-c", "trap '' TERM; sleep 77 & wait"]}
+    stubborn = {
+        **by_hand(tmp_path),
+        "command": "sh",
+        "args": ["-c", "trap '' TERM; sleep 77 & wait"],
+    }
     write_mcp(tmp_path, hand=stubborn)
     limits = replace(AT_ONCE, exit_seconds=0.1)
     with PatientServer(tmp_path, stub.url, limits=limits) as server, ThreadPoolExecutor() as pool:
@@ -496,7 +561,10 @@ def test_mcp_secrets_are_neither_returned_nor_logged(
     write_mcp(
         tmp_path,
         hand=by_hand(tmp_path, "echo", SECRET="hunter2-env"),
-        down={"url": "http://me:hunter2-url@127.0.0.1:9/mcp?key=hunter2-query", "headers": {"X": "hunter2-head"}},
+        down={
+            "url": "http://me:hunter2-url@127.0.0.1:9/mcp?key=hunter2-query",
+            "headers": {"X": "hunter2-head"},
+        },
         bad={"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "hunter2\n-line"}},
         wrong={"command": "x", "env": {"KEY": ["hunter2-wrong"]}},
     )

@@ -42,7 +42,9 @@ class Mapper:
         return await map_tools(tools, self.checks)
 
     async def tool(self, **schema: Any) -> McpTool:
-        (usable,), problems = await self.tools([mcp_types.Tool(name="tool", input_schema={"type": "object", **schema})])
+        (usable,), problems = await self.tools(
+            [mcp_types.Tool(name="tool", input_schema={"type": "object", **schema})]
+        )
         assert problems == []
         return usable
 
@@ -75,16 +77,23 @@ async def mapper() -> AsyncIterator[Mapper]:
 )
 async def test_types_are_shown_as_python_writes_them(mapper: Mapper, node: Any, name: str) -> None:
     tool = await mapper.tool(
-        properties={"first": {"type": "string"}, "value": node}, **{"$defs": {"Place": {"type": "object"}}}
+        properties={"first": {"type": "string"}, "value": node},
+        **{"$defs": {"Place": {"type": "object"}}},
     )
     assert tool.schema.overview["value"] == {"type": name, "description": ""}
 
 
 async def test_models_get_a_schema_with_references_in_place(mapper: Mapper) -> None:
     tool = await mapper.tool(
-        properties={"at": {"$ref": "#/definitions/Place", "description": "Where"}, "up": {"$ref": "#/properties/at"}},
+        properties={
+            "at": {"$ref": "#/definitions/Place", "description": "Where"},
+            "up": {"$ref": "#/properties/at"},
+        },
         definitions={
-            "Place": {"type": "object", "properties": {"in": {"$ref": "#/definitions/Place"}, "x": {"type": "integer"}}}
+            "Place": {
+                "type": "object",
+                "properties": {"in": {"$ref": "#/definitions/Place"}, "x": {"type": "integer"}},
+            }
         },
         required=["at"],
     )
@@ -101,7 +110,9 @@ async def test_models_get_a_schema_with_references_in_place(mapper: Mapper) -> N
 
 
 async def test_arguments_are_checked_against_the_servers_schema(mapper: Mapper) -> None:
-    tool = await mapper.tool(properties={"day": {"enum": ["today"]}}, required=["day"], additionalProperties=False)
+    tool = await mapper.tool(
+        properties={"day": {"enum": ["today"]}}, required=["day"], additionalProperties=False
+    )
     assert (await tool.schema.bind({"day": "today"})).args == ({"day": "today"},)
     with pytest.raises(InvalidArguments, match="'day' is a required property"):
         await tool.schema.bind({})
@@ -123,13 +134,16 @@ async def test_patterns_and_references_cannot_stall_validation(mapper: Mapper) -
 @pytest.mark.parametrize("pattern", [r"^\p{L}+$", r"^(?<year>\d{4})$"])
 async def test_javascript_pattern_is_no_problem(mapper: Mapper, pattern: str) -> None:
     name = {"type": "string", "pattern": pattern}
-    tool = await mapper.tool(properties={"a": name, "b": {"type": "object", "patternProperties": {pattern: {}}}})
+    tool = await mapper.tool(
+        properties={"a": name, "b": {"type": "object", "patternProperties": {pattern: {}}}}
+    )
     assert (await tool.schema.bind({"a": "x", "b": {}})).args == ({"a": "x", "b": {}},)
 
 
 async def test_result_has_at_most_as_many_images_as_a_message() -> None:
     image, broken = (
-        mcp_types.ImageContent(type="image", data=data, mime_type="image/png") for data in (PNG, "no base64")
+        mcp_types.ImageContent(type="image", data=data, mime_type="image/png")
+        for data in (PNG, "no base64")
     )
     content = content_of(mcp_types.CallToolResult(content=[broken, *[image] * (MAX_IMAGES + 1)]))
     first, *others, last = content.text.splitlines()
@@ -141,7 +155,9 @@ async def test_result_has_at_most_as_many_images_as_a_message() -> None:
 
 async def test_defaults_of_required_arguments_are_sent(mapper: Mapper) -> None:
     tool = await mapper.tool(
-        properties={"n": {"type": "integer"}, "m": {"$ref": "#/$defs/M"}}, required=["n", "m"], **{"$defs": {"M": M}}
+        properties={"n": {"type": "integer"}, "m": {"$ref": "#/$defs/M"}},
+        required=["n", "m"],
+        **{"$defs": {"M": M}},
     )
     assert tool.schema.parameters["required"] == ["n"]
     assert (await tool.schema.bind({"n": 1})).args == ({"n": 1, "m": 5},)
@@ -150,8 +166,14 @@ async def test_defaults_of_required_arguments_are_sent(mapper: Mapper) -> None:
 
 
 async def test_schema_of_an_old_draft_is_usable(mapper: Mapper) -> None:
-    place = {"type": "object", "properties": {"x": {"type": "integer", "required": True}}, "required": True}
-    tool = await mapper.tool(properties={"place": place}, **{"$schema": "http://json-schema.org/draft-03/schema#"})
+    place = {
+        "type": "object",
+        "properties": {"x": {"type": "integer", "required": True}},
+        "required": True,
+    }
+    tool = await mapper.tool(
+        properties={"place": place}, **{"$schema": "http://json-schema.org/draft-03/schema#"}
+    )
     with pytest.raises(InvalidArguments):
         await tool.schema.bind({})
 
@@ -194,6 +216,13 @@ async def test_tool_is_read_only_if_its_hints_say_only_that(
 ) -> None:
     annotations = None if hints is None else mcp_types.ToolAnnotations(**hints)
     (tool,), _ = await mapper.tools(
-        [mcp_types.Tool(name="tool", title="A tool", input_schema={"type": "object"}, annotations=annotations)]
+        [
+            mcp_types.Tool(
+                name="tool",
+                title="A tool",
+                input_schema={"type": "object"},
+                annotations=annotations,
+            )
+        ]
     )
     assert (tool.read_only, tool.schema.description) == (read_only, "A tool")

@@ -19,7 +19,9 @@ from tests.support.process import Command
 from tests.support.waiting import until
 
 
-def test_http_server_is_listed_called_and_listed_after_changes(stub: StubServer, tmp_path: Path) -> None:
+def test_http_server_is_listed_called_and_listed_after_changes(
+    stub: StubServer, tmp_path: Path
+) -> None:
     with HttpMcp() as remote:
         write_mcp(tmp_path, hand=remote.entry)
         with PatientServer(tmp_path, stub.url) as server:
@@ -40,7 +42,10 @@ def test_too_large_message_over_http_fails_only_its_call(stub: StubServer, tmp_p
         write_mcp(tmp_path, hand=remote.entry)
         with PatientServer(tmp_path, stub.url, limits=limits) as server:
             api = server.api()
-            message = "it sent a message of more than 500,000 bytes, which is the limit. Request a smaller result."
+            message = (
+                "it sent a message of more than 500,000 bytes, which is the limit. Request a "
+                "smaller result."
+            )
             assert called(api, "much")["error_message"] == f"much failed: {message}"
             assert problems(api) == {}
             assert called(api, "shout", text="still")["result"] == "STILL"
@@ -73,7 +78,9 @@ def test_http_server_that_starts_later_is_connected(
     attempts = 0
 
     class Refusing(FailingMcp):
-        """MCP server that answers every request with an error, and counts the attempts to connect."""
+        """MCP server that answers every request with an error, and counts the attempts to
+        connect.
+        """
 
         def do_POST(self) -> None:
             nonlocal attempts
@@ -109,7 +116,9 @@ class FailingMcp(BaseHTTPRequestHandler):
             "serverInfo": {"name": "", "version": ""},
         }
         answer = (
-            {"result": result} if message["method"] == "initialize" else {"error": {"code": -32603, "message": "No."}}
+            {"result": result}
+            if message["method"] == "initialize"
+            else {"error": {"code": -32603, "message": "No."}}
         )
         self.send_response(200 if message["method"] in ("initialize", "tools/list") else 400)
         self.send_header("Content-Type", "application/json")
@@ -120,13 +129,17 @@ class FailingMcp(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def test_error_message_is_reported_despite_an_earlier_error_status(stub: StubServer, tmp_path: Path) -> None:
+def test_error_message_is_reported_despite_an_earlier_error_status(
+    stub: StubServer, tmp_path: Path
+) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), FailingMcp) as remote:
         threading.Thread(target=remote.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{remote.server_port}/mcp"
         write_mcp(tmp_path, hand={"url": url})
         with PatientServer(tmp_path, stub.url) as server:
-            assert problems(server.api()) == {"hand": f"MCP server {url}: the connection failed: No."}
+            assert problems(server.api()) == {
+                "hand": f"MCP server {url}: the connection failed: No."
+            }
         remote.shutdown()
 
 
@@ -147,7 +160,10 @@ def test_reference_server_is_listed_and_called(stub: StubServer, tmp_path: Path)
 
 @pytest.mark.slow
 def test_mcp_servers_end_when_the_process_is_killed(tmp_path: Path) -> None:
-    """This includes a server that ignores the end of its input, and child processes. None of them blocks the port."""
+    """This includes a server that ignores the end of its input, and child processes.
+
+    None of them blocks the port.
+    """
     write_mcp(tmp_path, hand=by_hand(tmp_path, "stubborn"))
     arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9"]
     with Command("mochi_server", *arguments, cwd=tmp_path) as command:

@@ -45,7 +45,9 @@ class Conversation:
     def send_messages(self, *message_of: Any, **asks: Any) -> ChatCompletion:
         """Send several more messages and return the answer."""
         self.messages.extend(message_of)
-        completion = self._complete({"model": "mochi", "messages": self.messages, **self.asks, **asks})
+        completion = self._complete(
+            {"model": "mochi", "messages": self.messages, **self.asks, **asks}
+        )
         self.messages.append(completion.choices[0].message.model_dump(exclude_none=True))
         return completion
 
@@ -53,7 +55,12 @@ class Conversation:
         """Return the error of a request, by default with the message "Hello!"."""
         import openai
 
-        request = {"model": "mochi", "messages": [{"role": "user", "content": "Hello!"}], **self.asks, **asks}
+        request = {
+            "model": "mochi",
+            "messages": [{"role": "user", "content": "Hello!"}],
+            **self.asks,
+            **asks,
+        }
         with pytest.raises(openai.APIStatusError) as caught:
             self._complete(request)
         body = caught.value.response.json()

@@ -31,7 +31,16 @@ MODEL = "mochi-demo"
 def test_mode() -> Iterator[str]:
     """Run the server and return the URL of its OpenAI routes."""
     port = free_port()
-    command = [sys.executable, "-m", "mochi_server", "--test-mode", "--stub-speed", "0", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "mochi_server",
+        "--test-mode",
+        "--stub-speed",
+        "0",
+        "--port",
+        str(port),
+    ]
     with TemporaryDirectory() as folder:
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
         try:
@@ -58,7 +67,9 @@ def agent_framework(url: str) -> str:
     from agent_framework.openai import OpenAIChatClient
 
     async def converse() -> str:
-        agent: Any = Agent(OpenAIChatClient(model=MODEL, base_url=url, api_key="any"), tools=[get_weather])
+        agent: Any = Agent(
+            OpenAIChatClient(model=MODEL, base_url=url, api_key="any"), tools=[get_weather]
+        )
         session = agent.create_session()
         first = await agent.run("Use get_weather.", session=session)
         second = await agent.run("And now?", session=session)
@@ -107,7 +118,9 @@ def dspy(url: str) -> str:
 
     model = package.LM(f"openai/{MODEL}", api_base=url, api_key="any", cache=False)
     with package.context(lm=model):
-        answer = package.Predict("question -> answer: str, score: int")(question="Why is the sky blue?")
+        answer = package.Predict("question -> answer: str, score: int")(
+            question="Why is the sky blue?"
+        )
     assert isinstance(answer.score, int)
     return repr(answer.toDict())
 

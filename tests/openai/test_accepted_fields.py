@@ -1,4 +1,6 @@
-"""Fields and values that Ollama's own `/v1` accepts, and fields that change the meaning of a request."""
+"""Fields and values that Ollama's own `/v1` accepts, and fields that change the meaning of a
+request.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ def tool(properties: Any) -> dict[str, Any]:
 @cases(("asks", "think"), THINKING.values(), ids=THINKING)
 def test_thinking_is_that_of_the_request(asks: dict[str, Any], think: Any) -> None:
     request = AnswerRequest(model="mochi", **asks)
-    assert request.turn(MochiHeaders.model_validate({}), ToolSelection(), limit=None).generation.think == think
+    assert (
+        request.turn(MochiHeaders.model_validate({}), ToolSelection(), limit=None).generation.think
+        == think
+    )
 
 
 def test_all_routes_set_thinking(client: openai.OpenAI, stub: StubServer) -> None:
@@ -101,7 +106,9 @@ def test_images_are_accepted_in_all_forms(conversation: Conversation, image: Any
 
 def test_refusals_of_earlier_answers_are_text(conversation: Conversation) -> None:
     refusal = {"type": "refusal", "refusal": "I cannot do that."}
-    conversation.messages = [{"role": "assistant", "content": [{"type": "text", "text": "Sorry."}, refusal]}]
+    conversation.messages = [
+        {"role": "assistant", "content": [{"type": "text", "text": "Sorry."}, refusal]}
+    ]
     conversation.send_message("Why?")
     assert conversation.sent[-1]["messages"][0]["content"] == "Sorry.\nI cannot do that."
 
@@ -138,7 +145,10 @@ def test_options_of_other_servers_are_sent_to_ollama(conversation: Conversation)
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"n": 2}, "n"),
-        ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages[0].function_call"),
+        (
+            {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]},
+            "messages[0].function_call",
+        ),
         ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
         ({"logit_bias": {"1": 2}}, "logit_bias"),
         ({"model": "agent:helper", "logprobs": True}, "logprobs"),
@@ -148,7 +158,9 @@ def test_options_of_other_servers_are_sent_to_ollama(conversation: Conversation)
     ],
     ids=str,
 )
-def test_unsupported_fields_are_refused_by_name(conversation: Conversation, asks: dict[str, Any], param: str) -> None:
+def test_unsupported_fields_are_refused_by_name(
+    conversation: Conversation, asks: dict[str, Any], param: str
+) -> None:
     model = asks.pop("model", "mochi")
     refusal = conversation.refused(model=model, extra_body=asks)
     assert (refusal.status_code, refusal.param) == (400, param)
@@ -161,22 +173,33 @@ def test_unsupported_fields_are_refused_by_name(conversation: Conversation, asks
         ({"repeat_penalty": "HUGE"}, "repeat_penalty"),
         ({"tools": [tool({"at": {"maximum": "HUGE"}})]}, "tools[0].function.parameters"),
         (
-            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"maximum": "HUGE"}}}},
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"schema": {"maximum": "HUGE"}},
+                }
+            },
             "response_format.json_schema.schema",
         ),
     ],
     ids=str,
 )
-def test_number_that_json_cannot_represent_is_refused(server: RunningServer, asks: dict[str, Any], param: str) -> None:
+def test_number_that_json_cannot_represent_is_refused(
+    server: RunningServer, asks: dict[str, Any], param: str
+) -> None:
     body = json.dumps({"model": "mochi", "messages": [{"role": "user", "content": "Hi"}], **asks})
     content = body.replace('"HUGE"', "1e400")
     headers = {"Content-Type": "application/json"}
-    response = httpx.post(f"{server.url}/v1/chat/completions", content=content, headers=headers, timeout=60)
+    response = httpx.post(
+        f"{server.url}/v1/chat/completions", content=content, headers=headers, timeout=60
+    )
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
 @pytest.mark.parametrize(("model", "tools"), [("agent:helper", ""), ("mochi-chat", "add")])
-def test_error_about_tools_of_the_server_names_the_header(conversation: Conversation, model: str, tools: str) -> None:
+def test_error_about_tools_of_the_server_names_the_header(
+    conversation: Conversation, model: str, tools: str
+) -> None:
     refusal = conversation.refused(model=model, extra_headers={"X-Mochi-Tools": tools})
     assert (refusal.status_code, refusal.param) == (400, "X-Mochi-Tools")
 
@@ -194,8 +217,13 @@ def test_several_answers_are_refused_with_the_reason(conversation: Conversation)
 
 @pytest.mark.parametrize("top", [None, 2])
 def test_log_probabilities_are_those_of_ollama(conversation: Conversation, top: int | None) -> None:
-    whole = conversation.send_message("Hello!", logprobs=True, **({} if top is None else {"top_logprobs": top}))
-    assert (conversation.sent[-1]["logprobs"], conversation.sent[-1]["top_logprobs"]) == (True, top or 0)
+    whole = conversation.send_message(
+        "Hello!", logprobs=True, **({} if top is None else {"top_logprobs": top})
+    )
+    assert (conversation.sent[-1]["logprobs"], conversation.sent[-1]["top_logprobs"]) == (
+        True,
+        top or 0,
+    )
     assert whole.choices[0].logprobs
     tokens = whole.choices[0].logprobs.content or []
     assert "".join(token.token for token in tokens) == message_of(whole).content
@@ -204,13 +232,18 @@ def test_log_probabilities_are_those_of_ollama(conversation: Conversation, top: 
 
 
 def test_streamed_log_probabilities_are_beside_their_text(client: openai.OpenAI) -> None:
-    request: Any = {"model": "mochi", "messages": [{"role": "user", "content": instruct(words(9), reasoning=3)}]}
+    request: Any = {
+        "model": "mochi",
+        "messages": [{"role": "user", "content": instruct(words(9), reasoning=3)}],
+    }
     chunks = list(client.chat.completions.create(stream=True, logprobs=True, **request))
     told = [chunk.choices[0] for chunk in chunks if chunk.choices[0].delta.content]
     assert len(told) > 1
     for choice in told:
         assert choice.logprobs
-        assert "".join(token.token for token in choice.logprobs.content or ()) == choice.delta.content
+        assert (
+            "".join(token.token for token in choice.logprobs.content or ()) == choice.delta.content
+        )
 
 
 def test_answers_have_no_log_probabilities_by_default(conversation: Conversation) -> None:
@@ -218,7 +251,9 @@ def test_answers_have_no_log_probabilities_by_default(conversation: Conversation
     assert "logprobs" not in conversation.sent[-1]
 
 
-def test_models_and_agents_have_a_creation_time(server: RunningServer, client: openai.OpenAI, data_dir: Path) -> None:
+def test_models_and_agents_have_a_creation_time(
+    server: RunningServer, client: openai.OpenAI, data_dir: Path
+) -> None:
     tags = httpx.get(f"{server.settings.ollama_host}/api/tags").json()["models"]
     created = {model.id: model.created for model in client.models.list()}
     assert all(0 < created[tag["name"]] <= time.time() for tag in tags if tag["name"] in created)
@@ -243,8 +278,13 @@ def test_tool_without_arguments_is_sent_with_properties(
 ) -> None:
     """The templates of models fail if `properties` is missing or null."""
     tools: Any = [{"type": "function", "function": function}]
-    client.chat.completions.create(model="mochi", messages=[{"role": "user", "content": "Hello!"}], tools=tools)
+    client.chat.completions.create(
+        model="mochi", messages=[{"role": "user", "content": "Hello!"}], tools=tools
+    )
     flat: Any = [{"type": "function", **function}]
     client.responses.create(model="mochi", input="Hello!", tools=flat)
     for chat in chats(stub)[-2:]:
-        assert chat.body["tools"][0]["function"]["parameters"] == {"type": "object", "properties": {}}
+        assert chat.body["tools"][0]["function"]["parameters"] == {
+            "type": "object",
+            "properties": {},
+        }

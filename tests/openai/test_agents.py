@@ -21,10 +21,15 @@ WORK = instruct(words(2), calls("look"), words(3), label="A")
 
 
 @STREAMED
-def test_agent_streams_plan_as_reasoning_and_answers(conversation: Conversation, data_dir: Path, stream: bool) -> None:
+def test_agent_streams_plan_as_reasoning_and_answers(
+    conversation: Conversation, data_dir: Path, stream: bool
+) -> None:
     before = stored(data_dir)
     conversation.stream = stream
-    conversation.messages = [{"role": "user", "content": "Earlier."}, {"role": "assistant", "content": "Indeed."}]
+    conversation.messages = [
+        {"role": "user", "content": "Earlier."},
+        {"role": "assistant", "content": "Indeed."},
+    ]
     answer = conversation.send_message(WORK, model="agent:helper")
     message: Any = message_of(answer)
     assert answer.model == "agent:helper"
@@ -39,31 +44,47 @@ def test_agent_streams_plan_as_reasoning_and_answers(conversation: Conversation,
 
 
 @STREAMED
-def test_plan_of_agent_is_separate_from_answer(conversation: Conversation, server: RunningServer, stream: bool) -> None:
+def test_plan_of_agent_is_separate_from_answer(
+    conversation: Conversation, server: RunningServer, stream: bool
+) -> None:
     api = server.client
-    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})[
+        "session_id"
+    ]
     api.send_message(session, instruct(delegate(), words(2)))
     chat = api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"]
     before = len(api.ok(api.http.get(f"/agents/chats/{chat}"))["messages"])
     conversation.stream = stream
-    answer = conversation.send_message("Announce it.", model="agent:helper", extra_headers={"X-Mochi-Session": chat})
-    _, plan, *acting = [m["content"] for m in api.ok(api.http.get(f"/agents/chats/{chat}"))["messages"][before:]]
+    answer = conversation.send_message(
+        "Announce it.", model="agent:helper", extra_headers={"X-Mochi-Session": chat}
+    )
+    _, plan, *acting = [
+        m["content"] for m in api.ok(api.http.get(f"/agents/chats/{chat}"))["messages"][before:]
+    ]
     message: Any = message_of(answer)
     assert (len(acting), message.content) == (2, "\n\n".join(acting))
     if not stream:
         assert message.reasoning == plan
 
 
-def test_text_of_agents_in_a_session_is_reasoning(conversation: Conversation, server: RunningServer) -> None:
+def test_text_of_agents_in_a_session_is_reasoning(
+    conversation: Conversation, server: RunningServer
+) -> None:
     api = server.client
-    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})[
+        "session_id"
+    ]
     does = (words(2), calls("look"), words(3))
     answer = conversation.send_message(
         nested(delegate(*does), words(4), label="M"), extra_headers={"X-Mochi-Session": session}
     )
     message: Any = message_of(answer)
     assert message.content == api.messages(session)[-1]["content"]
-    assert message.reasoning.split("\n\n") == ["A lorem ipsum A", "A lorem ipsum A", "A lorem ipsum dolor A"]
+    assert message.reasoning.split("\n\n") == [
+        "A lorem ipsum A",
+        "A lorem ipsum A",
+        "A lorem ipsum dolor A",
+    ]
 
 
 @pytest.mark.parametrize(("policy", "written"), [(None, []), ("never_confirm", ["x"])])
@@ -73,22 +94,33 @@ def test_write_tool_of_agent_needs_policy(
     headers = {"X-Mochi-Tool-Policy": policy} if policy else {}
     before = notes(data_dir)
     conversation.send_message(
-        instruct(words(1), calls("note", text="x"), words(1), label="A"), model="agent:helper", extra_headers=headers
+        instruct(words(1), calls("note", text="x"), words(1), label="A"),
+        model="agent:helper",
+        extra_headers=headers,
     )
     assert notes(data_dir) == before + written
 
 
-def test_conversation_with_an_agent_is_continued_by_its_id(conversation: Conversation, server: RunningServer) -> None:
+def test_conversation_with_an_agent_is_continued_by_its_id(
+    conversation: Conversation, server: RunningServer
+) -> None:
     api = server.client
-    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})[
+        "session_id"
+    ]
     api.send_message(session, instruct(delegate(), words(2)))
     chat = api.ok(api.http.get("/agents/chats"))["sessions"][0]
     before = len(api.ok(api.http.get(f"/agents/chats/{chat['session_id']}"))["messages"])
-    conversation.asks = {"model": "agent:helper", "extra_headers": {"X-Mochi-Session": chat["session_id"]}}
+    conversation.asks = {
+        "model": "agent:helper",
+        "extra_headers": {"X-Mochi-Session": chat["session_id"]},
+    }
     conversation.send_message(WORK)
     messages = api.ok(api.http.get(f"/agents/chats/{chat['session_id']}"))["messages"]
     assert messages[before]["content"] == WORK
-    assert conversation.refused(extra_headers={"X-Mochi-Session": session}).code == "session_not_found"
+    assert (
+        conversation.refused(extra_headers={"X-Mochi-Session": session}).code == "session_not_found"
+    )
 
 
 def test_error_for_unknown_agent_does_not_suggest_pull(
@@ -100,7 +132,11 @@ def test_error_for_unknown_agent_does_not_suggest_pull(
     with pytest.raises(openai.NotFoundError, match="There is no agent named 'nobody'"):
         client.models.retrieve("agent:nobody")
     write_agent(tmp_path)
-    with StubServer(models=[], speed=0) as empty, RunningServer(tmp_path, empty.url) as server, client_of(server) as to:
+    with (
+        StubServer(models=[], speed=0) as empty,
+        RunningServer(tmp_path, empty.url) as server,
+        client_of(server) as to,
+    ):
         no_model = Conversation(to, empty).refused(model="agent:helper")
     for refusal in (unknown, no_model):
         assert "pull agent:" not in refusal.message

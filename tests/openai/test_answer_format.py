@@ -1,4 +1,6 @@
-"""JSON schemas in `format`, `response_format` and `text.format`: answers are checked, repaired or refused."""
+"""JSON schemas in `format`, `response_format` and `text.format`: answers are checked, repaired or
+refused.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,12 @@ TEXT: Any = {"format": {"type": "json_schema", "name": "city", "schema": CITY, "
 
 
 class CarelessModel:
-    """A model whose first answer to each question does not fit. `repaired` is its answer to the correction.
+    """A model whose first answer to each question does not fit.
 
-    If `calls_tools` is true, it answers the correction with a tool call where the request offers a tool.
+    `repaired` is its answer to the correction.
+
+    If `calls_tools` is true, it answers the correction with a tool call where the request offers a
+    tool.
     """
 
     def __init__(self) -> None:
@@ -56,7 +61,11 @@ class CarelessModel:
     def resolve(self, prompt: Prompt) -> Reply:
         if not prompt.user_text.startswith("That does not fit"):
             return Reply.of(WRONG) if prompt.after_tools else self.first
-        return Reply([ToolCalls((ToolCall("look", {}),))]) if self.calls_tools and prompt.tools else self.repaired
+        return (
+            Reply([ToolCalls((ToolCall("look", {}),))])
+            if self.calls_tools and prompt.tools
+            else self.repaired
+        )
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +99,9 @@ def api(server: RunningServer, model: CarelessModel) -> Api:
 
 
 @pytest.fixture
-def conversation(server: RunningServer, stub: StubServer, model: CarelessModel) -> Iterator[Conversation]:
+def conversation(
+    server: RunningServer, stub: StubServer, model: CarelessModel
+) -> Iterator[Conversation]:
     del model  # reset
     stub.clear_exchanges()
     with client_of(server) as client:
@@ -207,7 +218,8 @@ def test_native_error_carries_the_text(api: Api, model: CarelessModel, text: str
 def test_failed_repair_carries_the_first_text(api: Api, model: CarelessModel) -> None:
     model.repaired = Reply([Failure("out of luck")])
     response = api.http.post(
-        f"/chat/{api.create_session('mochi')['session_id']}", json={"message": "A city?", "format": CITY}
+        f"/chat/{api.create_session('mochi')['session_id']}",
+        json={"message": "A city?", "format": CITY},
     )
     assert error_of(response) == (502, "FORMAT_NOT_MET")
     assert response.json()["error"]["details"]["text"] == WRONG
@@ -215,7 +227,10 @@ def test_failed_repair_carries_the_first_text(api: Api, model: CarelessModel) ->
 
 @pytest.mark.parametrize(
     "schema",
-    [{"$ref": "https://example.com/city.json"}, {"type": "object", "properties": {"name": {"pattern": r"\p{Lu}"}}}],
+    [
+        {"$ref": "https://example.com/city.json"},
+        {"type": "object", "properties": {"name": {"pattern": r"\p{Lu}"}}},
+    ],
     ids=["reference", "pattern"],
 )
 def test_schema_that_cannot_be_checked_passes_with_a_warning(api: Api, schema: Any) -> None:
@@ -237,7 +252,9 @@ def test_text_before_a_call_of_a_server_tool_is_reasoning(
     conversation: Conversation, model: CarelessModel, stream: bool
 ) -> None:
     model.first = Reply([Text("Let me look."), ToolCalls((ToolCall("look", {}),))])
-    conversation.client = conversation.client.with_options(default_headers={"X-Mochi-Tools": "look"})
+    conversation.client = conversation.client.with_options(
+        default_headers={"X-Mochi-Tools": "look"}
+    )
     conversation.stream = stream
     message: Any = message_of(conversation.send_message("A city?"))
     assert (message.content, message.reasoning_content) == (RIGHT, "Let me look.")
@@ -275,23 +292,35 @@ AI_SDK: Any = {
 }
 
 
-@pytest.mark.parametrize(("route", "body"), [("ag-ui", AG_UI), ("ai-sdk", AI_SDK)], ids=["ag-ui", "ai-sdk"])
+@pytest.mark.parametrize(
+    ("route", "body"), [("ag-ui", AG_UI), ("ai-sdk", AI_SDK)], ids=["ag-ui", "ai-sdk"]
+)
 def test_frontends_receive_only_text_that_fits(api: Api, route: str, body: Any) -> None:
     session_id = api.create_session("mochi")["session_id"]
     data = api.http.post(f"/chat/{session_id}/{route}", json=body).text
     events = [json.loads(line[6:]) for line in data.splitlines() if line.startswith("data: {")]
-    deltas = [event["delta"] for event in events if event["type"] in ("TEXT_MESSAGE_CONTENT", "text-delta")]
+    deltas = [
+        event["delta"]
+        for event in events
+        if event["type"] in ("TEXT_MESSAGE_CONTENT", "text-delta")
+    ]
     assert "".join(deltas) == RIGHT
 
 
-def test_held_text_is_bridged_by_pings(stub: StubServer, tmp_path: Path, model: CarelessModel) -> None:
+def test_held_text_is_bridged_by_pings(
+    stub: StubServer, tmp_path: Path, model: CarelessModel
+) -> None:
     with RunningServer(tmp_path, stub.url, Components(ping_seconds=0.05)) as server:
         check_pings(server, model)
 
 
 def check_pings(server: RunningServer, model: CarelessModel) -> None:
     api = server.client
-    asks = {"model": "mochi", "messages": [{"role": "user", "content": "A city?"}], "response_format": FORM}
+    asks = {
+        "model": "mochi",
+        "messages": [{"role": "user", "content": "A city?"}],
+        "response_format": FORM,
+    }
     session_id = api.create_session("mochi")["session_id"]
     requests: Any = [
         (f"{server.url}/v1/chat/completions", {**asks, "stream": True}),

@@ -46,17 +46,29 @@ def stub() -> Iterator[StubServer]:
 
 @pytest.fixture(scope="module")
 def server(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("data"), stub.url, summarization_enabled=False) as server:
+    with RunningServer(
+        tmp_path_factory.mktemp("data"), stub.url, summarization_enabled=False
+    ) as server:
         yield server
 
 
 @pytest.fixture
 def headers(server: RunningServer, in_session: bool) -> dict[str, str]:
-    return {"X-Mochi-Session": server.client.create_session("mochi")["session_id"]} if in_session else {}
+    return (
+        {"X-Mochi-Session": server.client.create_session("mochi")["session_id"]}
+        if in_session
+        else {}
+    )
 
 
 def start(client: openai.OpenAI, text: str, headers: dict[str, str], **request: Any) -> Response:
-    asked: Any = {"model": "mochi", "input": text, "background": True, "extra_headers": headers, **request}
+    asked: Any = {
+        "model": "mochi",
+        "input": text,
+        "background": True,
+        "extra_headers": headers,
+        **request,
+    }
     response: Response = client.responses.create(**asked)
     return response
 
@@ -67,18 +79,26 @@ def ended(client: openai.OpenAI, response_id: str) -> Response:
 
 
 @IN_SESSION
-def test_background_response_completes_without_a_client(client: openai.OpenAI, headers: dict[str, str]) -> None:
+def test_background_response_completes_without_a_client(
+    client: openai.OpenAI, headers: dict[str, str]
+) -> None:
     started = start(client, instruct(words(3), reasoning=2), headers, instructions="Be kind.")
     assert (started.status, started.background, started.output) == ("in_progress", True, [])
     response = ended(client, started.id)
-    assert (response.status, response.id, response.instructions) == ("completed", started.id, "Be kind.")
+    assert (response.status, response.id, response.instructions) == (
+        "completed",
+        started.id,
+        "Be kind.",
+    )
     assert response.output_text
     assert response.usage
     assert client.responses.cancel(started.id) == response
 
 
 @IN_SESSION
-def test_background_response_can_be_cancelled(client: openai.OpenAI, stub: StubServer, headers: dict[str, str]) -> None:
+def test_background_response_can_be_cancelled(
+    client: openai.OpenAI, stub: StubServer, headers: dict[str, str]
+) -> None:
     stub.clear_exchanges()
     started = start(client, "hold", headers)
     stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks for e in all_))
@@ -97,8 +117,16 @@ def test_background_response_can_fail(client: openai.OpenAI, headers: dict[str, 
 
 
 @IN_SESSION
-def test_background_response_can_be_streamed(client: openai.OpenAI, headers: dict[str, str]) -> None:
-    request: Any = {"model": "mochi", "input": "Hello!", "background": True, "extra_headers": headers, "stream": True}
+def test_background_response_can_be_streamed(
+    client: openai.OpenAI, headers: dict[str, str]
+) -> None:
+    request: Any = {
+        "model": "mochi",
+        "input": "Hello!",
+        "background": True,
+        "extra_headers": headers,
+        "stream": True,
+    }
     *_, last = client.responses.create(**request)
     assert last.type == "response.completed"
     response = ended(client, last.response.id)
@@ -113,7 +141,9 @@ def test_background_response_can_be_streamed(client: openai.OpenAI, headers: dic
 
 
 @IN_SESSION
-def test_other_responses_can_be_retrieved_but_not_cancelled(client: openai.OpenAI, headers: dict[str, str]) -> None:
+def test_other_responses_can_be_retrieved_but_not_cancelled(
+    client: openai.OpenAI, headers: dict[str, str]
+) -> None:
     import openai
 
     asked: Any = {"model": "mochi", "input": "Hello!", "extra_headers": headers}
@@ -128,14 +158,21 @@ def test_unknown_response_is_404(client: openai.OpenAI, server: RunningServer) -
 
     session_id = server.client.create_session("mochi")["session_id"]
     unstored = client.responses.create(model="mochi", input="Hello!", store=False)
-    for response_id in ("resp_unknown", "resp_0123456789_0_0123456789", f"resp_{session_id}_0_0123456789", unstored.id):
+    for response_id in (
+        "resp_unknown",
+        "resp_0123456789_0_0123456789",
+        f"resp_{session_id}_0_0123456789",
+        unstored.id,
+    ):
         for request in (client.responses.retrieve, client.responses.cancel):
             with pytest.raises(openai.NotFoundError) as caught:
                 request(response_id)
             assert caught.value.code == "response_not_found"
 
 
-def test_response_of_a_deleted_session_is_unknown(client: openai.OpenAI, server: RunningServer) -> None:
+def test_response_of_a_deleted_session_is_unknown(
+    client: openai.OpenAI, server: RunningServer
+) -> None:
     import openai
 
     session_id = server.client.create_session("mochi")["session_id"]
@@ -151,7 +188,9 @@ def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubSer
         headers = {"X-Mochi-Session": session_id}
         first = ended(client, start(client, instruct(words(3), reasoning=2), headers).id)
         called = ended(client, start(client, instruct(calls("look")), headers, tools=[LOOK]).id)
-        result: Any = [{"type": "function_call_output", "call_id": called.output[0].call_id, "output": "blue"}]
+        result: Any = [
+            {"type": "function_call_output", "call_id": called.output[0].call_id, "output": "blue"}
+        ]
         answered = ended(client, start(client, result, headers, tools=[LOOK]).id)
         stub.clear_exchanges()
         stopped = start(client, "hold", headers)
@@ -159,7 +198,11 @@ def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubSer
         client.responses.cancel(stopped.id)
     with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
         again = client.responses.retrieve(first.id)
-        assert (again.status, again.output_text, again.usage) == ("completed", first.output_text, first.usage)
+        assert (again.status, again.output_text, again.usage) == (
+            "completed",
+            first.output_text,
+            first.usage,
+        )
         assert [item.type for item in again.output] == ["reasoning", "message"]
         (call,) = client.responses.retrieve(called.id).output
         assert (call.type, call.call_id) == ("function_call", called.output[0].call_id)
@@ -175,16 +218,24 @@ def test_background_response_of_a_session_waits_for_approval(
     write_tools(tmp_path, TOOLS)
     with ExitStack() as stack:
         server = stack.enter_context(RunningServer(tmp_path, stub.url, park_seconds=0))
-        session = server.client.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+        session = server.client.create_session("mochi", tool_settings={"tools": ["look"]})[
+            "session_id"
+        ]
         client = stack.enter_context(client_of(server))
         response = start(client, instruct(calls("look"), words(2)), {"X-Mochi-Session": session})
-        until(lambda: server.client.ok(server.client.http.get(f"/chat/{session}/run"))["state"] == WAITING)
+        until(
+            lambda: (
+                server.client.ok(server.client.http.get(f"/chat/{session}/run"))["state"] == WAITING
+            )
+        )
         if is_restarted:
             server.stop()
             server = stack.enter_context(RunningServer(tmp_path, stub.url))
             client = stack.enter_context(client_of(server))
         assert client.responses.retrieve(response.id).status == "in_progress"
-        (waiting,) = server.client.ok(server.client.http.get(f"/chat/{session}/confirmations"))["confirmations"]
+        (waiting,) = server.client.ok(server.client.http.get(f"/chat/{session}/confirmations"))[
+            "confirmations"
+        ]
         decision = {"confirmation_id": waiting["confirmation_id"], "approved": True}
         server.client.ok(server.client.http.post(f"/chat/{session}/confirm-tool", json=decision))
         answered = ended(client, response.id)
@@ -194,14 +245,22 @@ def test_background_response_of_a_session_waits_for_approval(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_response_whose_turn_is_parked_can_be_cancelled(tmp_path: Path, stub: StubServer, is_restarted: bool) -> None:
+def test_response_whose_turn_is_parked_can_be_cancelled(
+    tmp_path: Path, stub: StubServer, is_restarted: bool
+) -> None:
     write_tools(tmp_path, TOOLS)
     with ExitStack() as stack:
         server = stack.enter_context(RunningServer(tmp_path, stub.url, park_seconds=0))
-        session = server.client.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+        session = server.client.create_session("mochi", tool_settings={"tools": ["look"]})[
+            "session_id"
+        ]
         body = {"message": instruct(calls("look")), "background": True}
         run = server.client.ok(server.client.http.post(f"/chat/{session}", json=body), 202)
-        until(lambda: server.client.ok(server.client.http.get(f"/chat/{session}/run"))["state"] == WAITING)
+        until(
+            lambda: (
+                server.client.ok(server.client.http.get(f"/chat/{session}/run"))["state"] == WAITING
+            )
+        )
         if is_restarted:
             server.stop()
             server = stack.enter_context(RunningServer(tmp_path, stub.url))
@@ -212,11 +271,15 @@ def test_response_whose_turn_is_parked_can_be_cancelled(tmp_path: Path, stub: St
         assert client.responses.retrieve(response_id).status == "cancelled"
         api = server.client
         assert api.ok(api.http.get(f"/chat/{session}/run"))["state"] == "stopped"
-        assert [message.get("error_code") for message in api.messages(session)][-1] == "TOOL_EXECUTION_DENIED"
+        assert [message.get("error_code") for message in api.messages(session)][
+            -1
+        ] == "TOOL_EXECUTION_DENIED"
 
 
 @pytest.mark.parametrize("end", ["stop", "deny", "cancel"])
-def test_parked_background_response_that_a_client_ends_is_cancelled(tmp_path: Path, stub: StubServer, end: str) -> None:
+def test_parked_background_response_that_a_client_ends_is_cancelled(
+    tmp_path: Path, stub: StubServer, end: str
+) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, park_seconds=0) as server, client_of(server) as client:
         api = server.client

@@ -30,7 +30,11 @@ CONVERSATIONS: dict[str, list[Any]] = {
     "/v1/chat/completions": [
         {"role": "user", "content": [{"type": "text", "text": "Look!"}, OPENAI_IMAGE]},
         {"role": "assistant", "content": None, "tool_calls": [OPENAI_CALL]},
-        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "Seen."}, OPENAI_IMAGE]},
+        {
+            "role": "tool",
+            "tool_call_id": "c1",
+            "content": [{"type": "text", "text": "Seen."}, OPENAI_IMAGE],
+        },
     ],
     "/v1/responses": [
         {"role": "user", "content": [{"type": "input_text", "text": "Look!"}, INPUT_IMAGE]},
@@ -43,11 +47,18 @@ CONVERSATIONS: dict[str, list[Any]] = {
     ],
     "/v1/messages": [
         {"role": "user", "content": [{"type": "text", "text": "Look!"}, BLOCK]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}],
+        },
         {
             "role": "user",
             "content": [
-                {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "Seen."}, BLOCK]}
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c1",
+                    "content": [{"type": "text", "text": "Seen."}, BLOCK],
+                }
             ],
         },
     ],
@@ -61,7 +72,10 @@ REFUSED = {
 }
 """Fields of the error if the newest message has an image, by route."""
 
-LATER: list[Any] = [{"role": "assistant", "content": "Seen."}, {"role": "user", "content": "And now?"}]
+LATER: list[Any] = [
+    {"role": "assistant", "content": "Seen."},
+    {"role": "user", "content": "And now?"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +90,9 @@ def stub() -> Iterator[StubServer]:
 
 @pytest.fixture(scope="module")
 def server(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("data"), stub.url, summarization_enabled=False) as server:
+    with RunningServer(
+        tmp_path_factory.mktemp("data"), stub.url, summarization_enabled=False
+    ) as server:
         yield server
 
 
@@ -103,7 +119,9 @@ def sent(stub: StubServer) -> list[dict[str, Any]]:
 
 @cases("later", [[], LATER], ids=["result is newest", "question is newest"])
 @cases("route", list(CONVERSATIONS))
-def test_earlier_images_become_notes_for_a_blind_model(api: Api, stub: StubServer, route: str, later: Any) -> None:
+def test_earlier_images_become_notes_for_a_blind_model(
+    api: Api, stub: StubServer, route: str, later: Any
+) -> None:
     response = post(api, route, CONVERSATIONS[route] + later, "blind")
     assert response.status_code == 200, response.text
     asked, _, result, *_ = sent(stub)
@@ -132,7 +150,9 @@ def test_seeing_model_gets_all_images(api: Api, stub: StubServer, route: str) ->
 
 
 @cases(("model", "images"), [("blind", None), ("seeing", [DATA])])
-def test_session_stores_the_image_of_a_result(api: Api, stub: StubServer, model: str, images: Any) -> None:
+def test_session_stores_the_image_of_a_result(
+    api: Api, stub: StubServer, model: str, images: Any
+) -> None:
     session = api.create_session(model)["session_id"]
     question = {"role": "user", "content": instruct(calls("look"), words(2))}
     body: dict[str, Any] = {"model": model, "messages": [question], "tools": [LOOK]}

@@ -49,7 +49,9 @@ def ollama() -> Iterator[RawOllama]:
 
 
 @pytest.fixture(scope="module")
-def raw_server(ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def raw_server(
+    ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     data_dir = tmp_path_factory.mktemp("early")
     with RunningServer(data_dir, ollama.url, summarization_enabled=False) as server:
         yield server
@@ -72,7 +74,11 @@ def post(server: RunningServer, **fields: Any) -> httpx.Response:
     ids=["500", "an error line", "503", "429"],
 )
 def test_error_before_the_first_token_has_a_status(
-    raw_server: RunningServer, ollama: RawOllama, answer: bytes, expected: tuple[int, str, str], stream: bool
+    raw_server: RunningServer,
+    ollama: RawOllama,
+    answer: bytes,
+    expected: tuple[int, str, str],
+    stream: bool,
 ) -> None:
     ollama.chat = sends(answer)
     response = post(raw_server, stream=stream)
@@ -105,7 +111,9 @@ def test_busy_ollama_is_503_on_the_own_api(raw_server: RunningServer, ollama: Ra
     assert (events[0].data["code"], events[0].data["retry_after"]) == ("OLLAMA_BUSY", 17)
 
 
-def test_official_client_repeats_a_failed_stream(raw_server: RunningServer, ollama: RawOllama) -> None:
+def test_official_client_repeats_a_failed_stream(
+    raw_server: RunningServer, ollama: RawOllama
+) -> None:
     import openai
 
     answers = [
@@ -142,10 +150,13 @@ def test_failing_model_has_a_status_on_each_route(tmp_path: Path) -> None:
         RunningServer(tmp_path, stub.url) as server,
     ):
         for route, request in requests.items():
-            response = httpx.post(f"{server.url}/v1/{route}", json={"model": "mochi", "stream": True, **request})
-            assert (response.status_code, response.json()["error"]["message"]) == (502, "Ollama failed (500): kaput"), (
-                route
+            response = httpx.post(
+                f"{server.url}/v1/{route}", json={"model": "mochi", "stream": True, **request}
             )
+            assert (response.status_code, response.json()["error"]["message"]) == (
+                502,
+                "Ollama failed (500): kaput",
+            ), route
 
 
 class Stream:
@@ -160,7 +171,9 @@ class Stream:
 
     async def respond(self) -> None:
         app = SimpleNamespace(state=SimpleNamespace(protocols=[PROTOCOL]))
-        await self.response({"type": "http", "path": "/v1/chat/completions", "app": app}, _never, self._send)
+        await self.response(
+            {"type": "http", "path": "/v1/chat/completions", "app": app}, _never, self._send
+        )
 
     def fail(self) -> None:
         self.run.result = replace(self.run.result, failure=OllamaError("kaput"))
@@ -178,8 +191,14 @@ async def _never() -> Message:
 
 
 def chunks(messages: list[Message]) -> list[Any]:
-    data = b"".join(message["body"] for message in messages if message["type"] == "http.response.body")
-    frames = [frame.removeprefix(b"data: ") for frame in data.split(b"\n\n") if frame and frame != b": ping"]
+    data = b"".join(
+        message["body"] for message in messages if message["type"] == "http.response.body"
+    )
+    frames = [
+        frame.removeprefix(b"data: ")
+        for frame in data.split(b"\n\n")
+        if frame and frame != b": ping"
+    ]
     return [frame.decode() if frame == b"[DONE]" else orjson.loads(frame) for frame in frames]
 
 
@@ -205,8 +224,14 @@ async def test_stream_starts_with_the_first_chunk() -> None:
     assert stream.sent == []
     stream.run.publish([ContentDelta("Hi")])
     await stream.has_started.wait()
-    assert [message["type"] for message in stream.sent] == ["http.response.start", "http.response.body"]
-    assert [chunk["choices"][0]["delta"].get("content") for chunk in chunks(stream.sent)] == ["", "Hi"]
+    assert [message["type"] for message in stream.sent] == [
+        "http.response.start",
+        "http.response.body",
+    ]
+    assert [chunk["choices"][0]["delta"].get("content") for chunk in chunks(stream.sent)] == [
+        "",
+        "Hi",
+    ]
     stream.fail()
     await responding
     assert json.dumps(chunks(stream.sent)[-2]).count("kaput") == 1

@@ -21,12 +21,16 @@ def embeds(stub: StubServer) -> list[Any]:
 
 
 @cases("encoding_format", [None, "float", "base64"])
-def test_vectors_are_those_of_ollama(client: openai.OpenAI, stub: StubServer, encoding_format: Any) -> None:
+def test_vectors_are_those_of_ollama(
+    client: openai.OpenAI, stub: StubServer, encoding_format: Any
+) -> None:
     """Without a format, the client requests base64 and decodes it."""
     texts = ["one", "two", "three"]
     asks = {"encoding_format": encoding_format} if encoding_format else {}
     answer = client.embeddings.create(model="mochi-embed", input=texts, **asks)
-    expected = httpx.post(f"{stub.url}/api/embed", json={"model": "mochi-embed", "input": texts}).json()
+    expected = httpx.post(
+        f"{stub.url}/api/embed", json={"model": "mochi-embed", "input": texts}
+    ).json()
     vectors: list[Any] = [item.embedding for item in answer.data]
     assert [item.index for item in answer.data] == [0, 1, 2]
     if encoding_format == "base64":
@@ -39,8 +43,14 @@ def test_vectors_are_those_of_ollama(client: openai.OpenAI, stub: StubServer, en
 
 def test_request_of_continue(server: RunningServer) -> None:
     """Continue posts a list of texts with these fields, and reads `data[].embedding`."""
-    body = {"input": ["def add(a, b):\n    return a + b"], "model": "mochi-embed", "encoding_format": "float"}
-    response = httpx.post(f"{server.url}/v1/embeddings", json=body, headers={"Authorization": "Bearer any"})
+    body = {
+        "input": ["def add(a, b):\n    return a + b"],
+        "model": "mochi-embed",
+        "encoding_format": "float",
+    }
+    response = httpx.post(
+        f"{server.url}/v1/embeddings", json=body, headers={"Authorization": "Bearer any"}
+    )
     assert [len(item["embedding"]) for item in response.json()["data"]] == [768]
 
 
@@ -62,12 +72,19 @@ def test_unknown_model_error_lists_embedding_models(client: openai.OpenAI) -> No
 def test_single_text_and_dimensions(client: openai.OpenAI, stub: StubServer) -> None:
     answer = client.embeddings.create(model="mochi-embed", input="one", dimensions=8, user="me")
     assert [len(item.embedding) for item in answer.data] == [8]
-    assert embeds(stub)[-1] == {"model": "mochi-embed", "input": ["one"], "dimensions": 8, "truncate": False}
+    assert embeds(stub)[-1] == {
+        "model": "mochi-embed",
+        "input": ["one"],
+        "dimensions": 8,
+        "truncate": False,
+    }
 
 
 def test_many_texts_are_sent_in_batches(client: openai.OpenAI, stub: StubServer) -> None:
     before = len(embeds(stub))
-    answer = client.embeddings.create(model="mochi-embed", input=[f"text {i}" for i in range(130)], dimensions=2)
+    answer = client.embeddings.create(
+        model="mochi-embed", input=[f"text {i}" for i in range(130)], dimensions=2
+    )
     assert [item.index for item in answer.data] == list(range(130))
     assert [len(body["input"]) for body in embeds(stub)[before:]] == [64, 64, 2]
 
@@ -98,7 +115,9 @@ def test_chat_model_keeps_its_context_window(client: openai.OpenAI, stub: StubSe
     ],
     ids=lambda asks: str(asks)[:40],
 )
-def test_invalid_requests_are_refused(client: openai.OpenAI, asks: Any, status: int, param: str) -> None:
+def test_invalid_requests_are_refused(
+    client: openai.OpenAI, asks: Any, status: int, param: str
+) -> None:
     import openai
 
     request: Any = {"model": "mochi-embed", "input": "one", "encoding_format": "float", **asks}

@@ -56,7 +56,9 @@ def requests(server: RunningServer) -> Requests:
 def test_repeated_request_gets_the_same_answer(requests: Requests) -> None:
     first = requests.send("Hello!").json()
     second = requests.send("Hello!").json()
-    assert [first[name] for name in ("id", "choices", "usage")] == [second[name] for name in ("id", "choices", "usage")]
+    assert [first[name] for name in ("id", "choices", "usage")] == [
+        second[name] for name in ("id", "choices", "usage")
+    ]
     assert len(requests.stored()) == 2
     streamed = requests.send("Hello!", stream=True).text
     assert first["id"] in streamed
@@ -91,7 +93,9 @@ def test_repeated_tool_result_of_the_responses_api_gets_the_same_id(requests: Re
     assert respond(input="And now?", previous_response_id=second["id"])["status"] == "completed"
 
 
-def test_repeated_request_after_a_restart_gets_the_stored_answer(tmp_path: Path, stub: StubServer) -> None:
+def test_repeated_request_after_a_restart_gets_the_stored_answer(
+    tmp_path: Path, stub: StubServer
+) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         requests = Requests(server)
         first = requests.send("Hello!").json()
@@ -102,11 +106,15 @@ def test_repeated_request_after_a_restart_gets_the_stored_answer(tmp_path: Path,
         assert len(requests.stored()) == 2
 
 
-def test_repeated_previous_response_after_a_restart_is_accepted(tmp_path: Path, stub: StubServer) -> None:
+def test_repeated_previous_response_after_a_restart_is_accepted(
+    tmp_path: Path, stub: StubServer
+) -> None:
     def respond(server: RunningServer, key: str, **fields: Any) -> Any:
         headers = {"X-Mochi-Session": session_id, "Idempotency-Key": key}
         body = {"model": "mochi", "input": key, **fields}
-        return server.client.http.post(f"{server.url}/v1/responses", json=body, headers=headers).json()
+        return server.client.http.post(
+            f"{server.url}/v1/responses", json=body, headers=headers
+        ).json()
 
     with RunningServer(tmp_path, stub.url) as server:
         session_id = server.client.create_session("mochi")["session_id"]
@@ -115,25 +123,36 @@ def test_repeated_previous_response_after_a_restart_is_accepted(tmp_path: Path, 
     with RunningServer(tmp_path, stub.url) as server:
         repeated = respond(server, "key-2", previous_response_id=first["id"])
         assert repeated["output"][0]["content"] == second["output"][0]["content"]
-        assert respond(server, "key-3", previous_response_id=first["id"])["error"]["param"] == "previous_response_id"
+        assert (
+            respond(server, "key-3", previous_response_id=first["id"])["error"]["param"]
+            == "previous_response_id"
+        )
 
 
 def test_key_with_another_message_is_refused(requests: Requests) -> None:
     requests.send("Hello!")
     response = requests.send("Goodbye!")
-    assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
+    assert (response.status_code, response.json()["error"]["code"]) == (
+        400,
+        "idempotency_key_reused",
+    )
     assert len(requests.stored()) == 2
 
 
 def test_key_with_another_model_is_refused(requests: Requests) -> None:
     requests.send("Hello!")
     response = requests.send("Hello!", model="mochi-chat")
-    assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
+    assert (response.status_code, response.json()["error"]["code"]) == (
+        400,
+        "idempotency_key_reused",
+    )
     assert requests.send("Hello!", model="mochi:latest").status_code == 200
     assert len(requests.stored()) == 2
 
 
-def test_repeated_request_whose_session_has_another_model_now_gets_the_same_answer(requests: Requests) -> None:
+def test_repeated_request_whose_session_has_another_model_now_gets_the_same_answer(
+    requests: Requests,
+) -> None:
     first = requests.send("Hello!", model="mochi-chat").json()
     requests.headers["Idempotency-Key"] = "key-2"
     assert requests.send("Goodbye!").status_code == 200
@@ -141,14 +160,19 @@ def test_repeated_request_whose_session_has_another_model_now_gets_the_same_answ
     assert requests.send("Hello!", model="mochi-chat").json()["choices"] == first["choices"]
 
 
-def test_key_with_another_model_after_a_restart_is_refused(tmp_path: Path, stub: StubServer) -> None:
+def test_key_with_another_model_after_a_restart_is_refused(
+    tmp_path: Path, stub: StubServer
+) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         requests = Requests(server)
         requests.send("Hello!")
     with RunningServer(tmp_path, stub.url) as server:
         requests.url, requests.api = f"{server.url}/v1/chat/completions", server.client
         response = requests.send("Hello!", model="mochi-chat")
-        assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
+        assert (response.status_code, response.json()["error"]["code"]) == (
+            400,
+            "idempotency_key_reused",
+        )
         assert requests.send("Hello!", model="mochi:latest").status_code == 200
         assert len(requests.stored()) == 2
 
@@ -163,7 +187,9 @@ def test_repeated_tool_result_gets_the_same_answer(requests: Requests) -> None:
     assert len(requests.stored()) == 4
 
 
-def test_repeated_tool_result_after_a_restart_gets_the_stored_answer(tmp_path: Path, stub: StubServer) -> None:
+def test_repeated_tool_result_after_a_restart_gets_the_stored_answer(
+    tmp_path: Path, stub: StubServer
+) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         requests = Requests(server)
         text = instruct(calls("look"), words(2))
@@ -176,13 +202,18 @@ def test_repeated_tool_result_after_a_restart_gets_the_stored_answer(tmp_path: P
         second = requests.send([result], tools=[LOOK]).json()
         assert [first["choices"], first["usage"]] == [second["choices"], second["usage"]]
         response = requests.send([{**result, "content": "other"}], tools=[LOOK])
-        assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
+        assert (response.status_code, response.json()["error"]["code"]) == (
+            400,
+            "idempotency_key_reused",
+        )
         requests.headers["Idempotency-Key"] = "key-3"
         assert requests.send([result], tools=[LOOK]).status_code == 400
         assert len(requests.stored()) == 4
 
 
-def test_repeated_request_after_a_restart_gets_the_tool_calls_of_its_answer(tmp_path: Path, stub: StubServer) -> None:
+def test_repeated_request_after_a_restart_gets_the_tool_calls_of_its_answer(
+    tmp_path: Path, stub: StubServer
+) -> None:
     text = instruct(calls("look"), calls("look", far=True), words(2))
     with RunningServer(tmp_path, stub.url) as server:
         requests = Requests(server)
@@ -202,10 +233,16 @@ def test_key_with_another_tool_result_is_refused(requests: Requests) -> None:
     text = instruct(calls("look"), words(2))
     call = requests.send(text, tools=[LOOK]).json()["choices"][0]["message"]["tool_calls"][0]
     requests.headers["Idempotency-Key"] = "key-2"
-    seen, other = ({"role": "tool", "tool_call_id": call["id"], "content": content} for content in ("seen", "other"))
+    seen, other = (
+        {"role": "tool", "tool_call_id": call["id"], "content": content}
+        for content in ("seen", "other")
+    )
     assert requests.send([seen], tools=[LOOK]).status_code == 200
     response = requests.send([other], tools=[LOOK])
-    assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
+    assert (response.status_code, response.json()["error"]["code"]) == (
+        400,
+        "idempotency_key_reused",
+    )
     assert len(requests.stored()) == 4
 
 
@@ -221,12 +258,15 @@ def test_without_a_session_the_key_has_no_effect(requests: Requests) -> None:
     assert requests.send("Hello!").json()["id"] != requests.send("Hello!").json()["id"]
 
 
-def test_repeated_request_during_the_turn_gets_its_answer(holding: GatedStub, tmp_path: Path) -> None:
+def test_repeated_request_during_the_turn_gets_its_answer(
+    holding: GatedStub, tmp_path: Path
+) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         requests = Requests(server)
         answers: list[Any] = []
         threads = [
-            threading.Thread(target=lambda: answers.append(requests.send("hold").json()["choices"])) for _ in range(3)
+            threading.Thread(target=lambda: answers.append(requests.send("hold").json()["choices"]))
+            for _ in range(3)
         ]
         for thread in threads:
             thread.start()
@@ -254,7 +294,9 @@ def failing() -> Iterator[tuple[FailingModel, StubServer]]:
         yield model, stub
 
 
-def test_failed_request_is_tried_again(failing: tuple[FailingModel, StubServer], tmp_path: Path) -> None:
+def test_failed_request_is_tried_again(
+    failing: tuple[FailingModel, StubServer], tmp_path: Path
+) -> None:
     model, stub = failing
     with RunningServer(tmp_path, stub.url) as server:
         requests = Requests(server)
@@ -270,17 +312,26 @@ class FailingAfterTools(FailingModel):
     def resolve(self, prompt: Prompt) -> Reply:
         if prompt.messages[-1].role != "tool":
             return Reply([ToolCalls([ToolCall("add", {"a": 1, "b": 2})])])
-        return Reply([Text(["It ", "is "]), Failure("kaput")]) if self.fails else Reply.of("It is 3.")
+        return (
+            Reply([Text(["It ", "is "]), Failure("kaput")]) if self.fails else Reply.of("It is 3.")
+        )
 
 
 @pytest.mark.parametrize("has_key", [True, False])
 def test_failed_request_does_not_repeat_tool_calls(tmp_path: Path, has_key: bool) -> None:
     model = FailingAfterTools()
     write_tools(tmp_path, TOOLS)
-    with StubServer(speed=0, resolve=model.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+    with (
+        StubServer(speed=0, resolve=model.resolve) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
         requests = Requests(server)
         settings = {"tools": ["add"], "execution_policy": "never_confirm"}
-        requests.api.ok(requests.api.http.patch(f"/sessions/{requests.session_id}", json={"tool_settings": settings}))
+        requests.api.ok(
+            requests.api.http.patch(
+                f"/sessions/{requests.session_id}", json={"tool_settings": settings}
+            )
+        )
         if not has_key:
             del requests.headers["Idempotency-Key"]
         assert requests.send("Hello!", tool_choice="required").status_code == 502

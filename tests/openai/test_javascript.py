@@ -14,7 +14,10 @@ FOLDER = Path(__file__).parent / "js"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (FOLDER / "node_modules").exists(), reason="`npm ci` has not been run in tests/openai/js"),
+    pytest.mark.skipif(
+        not (FOLDER / "node_modules").exists(),
+        reason="`npm ci` has not been run in tests/openai/js",
+    ),
 ]
 
 
@@ -27,13 +30,21 @@ def test_client(server: RunningServer, name: str) -> None:
     }
     command = ["node", "--test", "--test-reporter=spec", name]
     environment |= os.environ
-    run = subprocess.run(command, check=False, cwd=FOLDER, env=environment, capture_output=True, text=True)
+    run = subprocess.run(
+        command, check=False, cwd=FOLDER, env=environment, capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stdout + run.stderr
 
 
 def continue_config(url: str) -> str:
-    """Return the configuration of Continue in the documentation, with the address and the models of the test."""
-    (config,) = [b.text for b in blocks(ROOT / "docs" / "how-to" / "openai-clients.md") if b.language == "yaml"]
+    """Return the configuration of Continue in the documentation, with the address and the models of
+    the test.
+    """
+    (config,) = [
+        b.text
+        for b in blocks(ROOT / "docs" / "how-to" / "openai-clients.md")
+        if b.language == "yaml"
+    ]
     for documented, ours in (
         ("http://127.0.0.1:8000", url),
         ("qwen3:8b", "mochi"),

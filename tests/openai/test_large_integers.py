@@ -16,7 +16,10 @@ SCHEMA: Any = {"type": "object", "properties": {"n": {"type": "integer", "maximu
 HELLO: Any = {"model": "mochi", "messages": [{"role": "user", "content": "Hello!"}]}
 CALLED: Any = [
     *HELLO["messages"],
-    {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {"n": LARGE}}]},
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {"n": LARGE}}],
+    },
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "blue"}]},
 ]
 
@@ -30,7 +33,8 @@ def post(server: RunningServer, path: str, body: Any) -> httpx.Response:
     [
         (
             "/v1/chat/completions",
-            HELLO | {"tools": [{"type": "function", "function": {"name": "x", "parameters": SCHEMA}}]},
+            HELLO
+            | {"tools": [{"type": "function", "function": {"name": "x", "parameters": SCHEMA}}]},
         ),
         (
             "/v1/chat/completions",
@@ -38,12 +42,21 @@ def post(server: RunningServer, path: str, body: Any) -> httpx.Response:
         ),
         (
             "/v1/responses",
-            {"model": "mochi", "input": "Hello!", "tools": [{"type": "function", "name": "x", "parameters": SCHEMA}]},
+            {
+                "model": "mochi",
+                "input": "Hello!",
+                "tools": [{"type": "function", "name": "x", "parameters": SCHEMA}],
+            },
         ),
-        ("/v1/messages", HELLO | {"max_tokens": 9, "tools": [{"name": "x", "input_schema": SCHEMA}]}),
+        (
+            "/v1/messages",
+            HELLO | {"max_tokens": 9, "tools": [{"name": "x", "input_schema": SCHEMA}]},
+        ),
     ],
 )
-def test_schema_reaches_the_model(server: RunningServer, stub: StubServer, path: str, body: Any) -> None:
+def test_schema_reaches_the_model(
+    server: RunningServer, stub: StubServer, path: str, body: Any
+) -> None:
     answer = post(server, path, body)
     assert answer.status_code == 200, answer.text
     sent = chats(stub)[-1].body

@@ -1,7 +1,7 @@
 """The backend of Open WebUI with this server as its only source of models.
 
-Open WebUI has 7 GB of dependencies, so it is not installed with the other tools of the tests. Install it in an
-environment of its own, and set `OPEN_WEBUI` to the path of its command.
+Open WebUI has 7 GB of dependencies, so it is not installed with the other tools of the tests.
+Install it in an environment of its own, and set `OPEN_WEBUI` to the path of its command.
 """
 
 import json
@@ -26,7 +26,9 @@ CITY = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not COMMAND, reason="OPEN_WEBUI is not set: the installation takes minutes and 7 GB"),
+    pytest.mark.skipif(
+        not COMMAND, reason="OPEN_WEBUI is not set: the installation takes minutes and 7 GB"
+    ),
 ]
 
 
@@ -51,14 +53,18 @@ def webui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         command = [COMMAND, "serve", "--host", "127.0.0.1", "--port", str(port)]
         with (
             (data / "log").open("wb") as log,
-            subprocess.Popen(command, env=environment, cwd=data, stdout=log, stderr=subprocess.STDOUT) as process,
+            subprocess.Popen(
+                command, env=environment, cwd=data, stdout=log, stderr=subprocess.STDOUT
+            ) as process,
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
         ):
             try:
                 until(lambda: process.poll() is not None or _is_ready(client), _START_SECONDS)
                 signed_in = client.post("/api/v1/auths/signin", json={"email": "", "password": ""})
                 client.headers["Authorization"] = f"Bearer {signed_in.json()['token']}"
-                client.get("/api/models").raise_for_status()  # it only accepts models that it has listed
+                client.get(
+                    "/api/models"
+                ).raise_for_status()  # it only accepts models that it has listed
                 yield client
             finally:
                 process.terminate()
@@ -71,8 +77,12 @@ def _is_ready(client: httpx.Client) -> bool:
         return False
 
 
-def ask(webui: httpx.Client, *messages: dict[str, Any], model: str = "mochi:latest", **fields: Any) -> httpx.Response:
-    return webui.post("/api/chat/completions", json={"model": model, "messages": list(messages), **fields})
+def ask(
+    webui: httpx.Client, *messages: dict[str, Any], model: str = "mochi:latest", **fields: Any
+) -> httpx.Response:
+    return webui.post(
+        "/api/chat/completions", json={"model": model, "messages": list(messages), **fields}
+    )
 
 
 def user(text: str) -> dict[str, Any]:
@@ -92,7 +102,11 @@ def test_streamed_answer(webui: httpx.Client) -> None:
     lines = ask(webui, user(instruct(words(5))), stream=True).text.split("\n\n")
     events = [line.removeprefix("data: ") for line in lines if line]
     assert events.pop() == "[DONE]"
-    deltas = [choice["delta"].get("content") or "" for event in events for choice in json.loads(event)["choices"]]
+    deltas = [
+        choice["delta"].get("content") or ""
+        for event in events
+        for choice in json.loads(event)["choices"]
+    ]
     assert len(deltas) > 1
     whole = ask(webui, user(instruct(words(5)))).json()["choices"][0]["message"]["content"]
     assert "".join(deltas) == whole
@@ -112,19 +126,26 @@ def test_round_trip_of_a_tool_call(webui: httpx.Client) -> None:
 
 def test_structured_output(webui: httpx.Client) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}
-    answer = ask(webui, user("Name a city."), response_format=form).json()["choices"][0]["message"]["content"]
+    answer = ask(webui, user("Name a city."), response_format=form).json()["choices"][0]["message"][
+        "content"
+    ]
     assert json.loads(answer).keys() == {"name"}
 
 
 def test_embeddings(webui: httpx.Client) -> None:
-    sent = webui.post("/api/embeddings", json={"model": "mochi-embed:latest", "input": ["one", "two"]}).json()
+    sent = webui.post(
+        "/api/embeddings", json={"model": "mochi-embed:latest", "input": ["one", "two"]}
+    ).json()
     assert [entry["index"] for entry in sent["data"]] == [0, 1]
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    ("model", "status", "code"), [("rate-limited", 429, "ollama_busy"), ("failing", 502, "ollama_error")]
+    ("model", "status", "code"),
+    [("rate-limited", 429, "ollama_busy"), ("failing", 502, "ollama_error")],
 )
-def test_error_keeps_its_status(webui: httpx.Client, model: str, status: int, code: str, stream: bool) -> None:
+def test_error_keeps_its_status(
+    webui: httpx.Client, model: str, status: int, code: str, stream: bool
+) -> None:
     refused = ask(webui, user("Hello!"), model=f"{model}:latest", stream=stream)
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)

@@ -23,7 +23,11 @@ STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "strea
 def resolve(prompt: Prompt) -> Reply:
     """Call the tool, then report its result."""
     last = prompt.messages[-1]
-    return Reply.of(f"I have {last.content}.") if last.role == "tool" else Reply.of(tool_calls=[ToolCall("look", {})])
+    return (
+        Reply.of(f"I have {last.content}.")
+        if last.role == "tool"
+        else Reply.of(tool_calls=[ToolCall("look", {})])
+    )
 
 
 @pytest.fixture
@@ -39,7 +43,9 @@ async def test_three_turns_with_tools(server: RunningServer, api: str, stream: b
     history: list[Any] = []
     async with agent_of(server, api) as agent:
         for turn in range(3):
-            result = await run(agent, [*history, {"role": "user", "content": str(turn)}], stream=stream)
+            result = await run(
+                agent, [*history, {"role": "user", "content": str(turn)}], stream=stream
+            )
             assert result.final_output == "I have seen."
             assert result.context_wrapper.usage.total_tokens > 0
             history = result.to_input_list()
@@ -52,15 +58,26 @@ async def test_session_with_previous_response(server: RunningServer, stream: boo
     previous = None
     async with agent_of(server, "responses", session) as agent:
         for turn in range(3):
-            asks = {"previous_response_id": previous} if previous else {"auto_previous_response_id": True}
+            asks = (
+                {"previous_response_id": previous}
+                if previous
+                else {"auto_previous_response_id": True}
+            )
             result = await run(agent, str(turn), stream=stream, **asks)
             assert result.final_output == "I have seen."
             previous = result.last_response_id
-    assert [m["role"] for m in server.api().messages(session)] == ["user", "assistant", "tool", "assistant"] * 3
+    assert [m["role"] for m in server.api().messages(session)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ] * 3
 
 
 @asynccontextmanager
-async def agent_of(server: RunningServer, api: str, session: str | None = None) -> AsyncIterator[Agent[Any]]:
+async def agent_of(
+    server: RunningServer, api: str, session: str | None = None
+) -> AsyncIterator[Agent[Any]]:
     from agents import Agent, ModelSettings, function_tool, set_tracing_disabled
     from agents.models.openai_provider import OpenAIProvider
     from openai import AsyncOpenAI
@@ -74,10 +91,14 @@ async def agent_of(server: RunningServer, api: str, session: str | None = None) 
 
     headers = {"X-Mochi-Session": session} if session else {}
     url = f"{server.url}/v1"
-    async with AsyncOpenAI(base_url=url, api_key="any", max_retries=0, default_headers=headers) as client:
+    async with AsyncOpenAI(
+        base_url=url, api_key="any", max_retries=0, default_headers=headers
+    ) as client:
         provider = OpenAIProvider(openai_client=client, use_responses=api == "responses")
         model, settings = provider.get_model("mochi"), ModelSettings(include_usage=True)
-        yield Agent("helper", instructions="Be brief.", model=model, model_settings=settings, tools=[look])
+        yield Agent(
+            "helper", instructions="Be brief.", model=model, model_settings=settings, tools=[look]
+        )
 
 
 async def run(agent: Agent[Any], text: Any, *, stream: bool, **asks: Any) -> Any:

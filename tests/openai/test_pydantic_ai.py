@@ -36,13 +36,21 @@ async def test_five_streamed_turns_with_tools(tmp_path: Path, api: str) -> None:
         mochi = server.api()
         session = mochi.create_session("mochi")["session_id"]
         client = AsyncOpenAI(
-            base_url=f"{server.url}/v1", api_key="any", max_retries=0, default_headers={"X-Mochi-Session": session}
+            base_url=f"{server.url}/v1",
+            api_key="any",
+            max_retries=0,
+            default_headers={"X-Mochi-Session": session},
         )
         async with client:
             outputs = await five_turns(client, api)
         messages = mochi.messages(session)
     assert outputs == [f"I have seen {turn}." for turn in range(5)]
-    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"] * 5
+    assert [message["role"] for message in messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ] * 5
     assert [message["content"] for message in messages[3::4]] == outputs
 
 
@@ -52,7 +60,9 @@ async def five_turns(client: AsyncOpenAI, api: str) -> list[str]:
     from pydantic_ai.providers.openai import OpenAIProvider
 
     model = OpenAIChatModel if api == "chat" else OpenAIResponsesModel
-    agent = Agent(model("mochi", provider=OpenAIProvider(openai_client=client)), instructions="Be brief.")
+    agent = Agent(
+        model("mochi", provider=OpenAIProvider(openai_client=client)), instructions="Be brief."
+    )
 
     @agent.tool_plain
     def look(at: int) -> str:

@@ -27,7 +27,10 @@ LOOK: Any = {"type": "function", "name": "look", "parameters": {"type": "object"
 
 
 def respond(client: openai.OpenAI, stream: bool = False, **request: Any) -> Response:
-    """Return the response to a request. A streamed response is what the client builds from the events."""
+    """Return the response to a request.
+
+    A streamed response is what the client builds from the events.
+    """
     request = {"model": "mochi", **request}
     if not stream:
         response: Response = client.responses.create(**request)
@@ -54,12 +57,18 @@ def contents(api: Api, session: str) -> list[tuple[str, str]]:
 
 
 @STREAMED
-def test_response_has_text_and_token_counts(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
+def test_response_has_text_and_token_counts(
+    client: openai.OpenAI, stub: StubServer, stream: bool
+) -> None:
     response = respond(client, stream, input="Hello!", instructions="Be kind.", metadata={"a": "b"})
     assert response.status == "completed"
     assert response.output_text.endswith("Hello!")
     assert [item.type for item in response.output] == ["message"]
-    assert (response.model, response.instructions, response.metadata) == ("mochi", "Be kind.", {"a": "b"})
+    assert (response.model, response.instructions, response.metadata) == (
+        "mochi",
+        "Be kind.",
+        {"a": "b"},
+    )
     assert response.store is False
     assert response.usage
     assert response.usage.input_tokens > 0
@@ -72,7 +81,11 @@ def test_response_has_text_and_token_counts(client: openai.OpenAI, stub: StubSer
 def test_response_has_all_required_fields(server: RunningServer) -> None:
     from openai.types.responses import Response
 
-    body = {"model": "mochi", "input": instruct(words(2), calls("look", at="sky"), reasoning=2), "tools": [LOOK]}
+    body = {
+        "model": "mochi",
+        "input": instruct(words(2), calls("look", at="sky"), reasoning=2),
+        "tools": [LOOK],
+    }
     answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=60)
     response = Response.model_validate_json(answer.content)
     assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
@@ -80,12 +93,22 @@ def test_response_has_all_required_fields(server: RunningServer) -> None:
 
 def test_stream_has_all_events_in_order(server: RunningServer) -> None:
     text = instruct(words(2), calls("look", at="sky"), reasoning=2)
-    body = {"model": "mochi", "input": text, "tools": [LOOK], "stream": True, "reasoning": {"effort": "low"}}
+    body = {
+        "model": "mochi",
+        "input": text,
+        "tools": [LOOK],
+        "stream": True,
+        "reasoning": {"effort": "low"},
+    }
     with httpx.stream("POST", f"{server.url}/v1/responses", json=body, timeout=60) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
-        frames = [frame.split("\n") for frame in "".join(response.iter_text()).split("\n\n") if frame]
+        frames = [
+            frame.split("\n") for frame in "".join(response.iter_text()).split("\n\n") if frame
+        ]
     events = [json.loads(data.removeprefix("data: ")) for _, data in frames]
-    assert [name.removeprefix("event: ") for name, _ in frames] == [event["type"] for event in events]
+    assert [name.removeprefix("event: ") for name, _ in frames] == [
+        event["type"] for event in events
+    ]
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     types = [event["type"].removeprefix("response.") for event in events]
     assert list(dict.fromkeys(types)) == [
@@ -112,11 +135,22 @@ def test_tool_round_trip(client: openai.OpenAI, stub: StubServer, stream: bool) 
     assert call.type == "function_call"
     assert (call.name, json.loads(call.arguments)) == ("look", {"at": "sky"})
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
-    second = respond(client, stream, input=[question, call.model_dump(exclude_none=True), output], tools=[LOOK])
+    second = respond(
+        client, stream, input=[question, call.model_dump(exclude_none=True), output], tools=[LOOK]
+    )
     assert (second.status, [item.type for item in second.output]) == ("completed", ["message"])
     _, asked, result = sent(stub)["messages"]
-    assert asked["tool_calls"][0]["function"] == {"index": 0, "name": "look", "arguments": {"at": "sky"}}
-    assert result == {"role": "tool", "content": "blue", "tool_name": "look", "tool_call_id": call.call_id}
+    assert asked["tool_calls"][0]["function"] == {
+        "index": 0,
+        "name": "look",
+        "arguments": {"at": "sky"},
+    }
+    assert result == {
+        "role": "tool",
+        "content": "blue",
+        "tool_name": "look",
+        "tool_call_id": call.call_id,
+    }
 
 
 def test_items_of_a_stream_can_be_sent_by_id(client: openai.OpenAI, stub: StubServer) -> None:
@@ -144,12 +178,23 @@ def test_conversation_is_converted_to_messages(client: openai.OpenAI, stub: Stub
     items: Any = [
         {"role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi."}]},
-        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "A greeting."}]},
-        {"role": "assistant", "content": [{"type": "output_text", "text": "Hello.", "annotations": []}]},
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "A greeting."}],
+        },
+        {
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Hello.", "annotations": []}],
+        },
         {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
         {"type": "function_call", "call_id": "call_2", "name": "look", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "call_1", "output": "blue"},
-        {"type": "function_call_output", "call_id": "call_2", "output": [{"type": "input_text", "text": "red"}]},
+        {
+            "type": "function_call_output",
+            "call_id": "call_2",
+            "output": [{"type": "input_text", "text": "red"}],
+        },
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
         {"role": "assistant", "content": "Yes."},
         {"type": None, "role": "user", "content": "Bye."},
@@ -157,8 +202,19 @@ def test_conversation_is_converted_to_messages(client: openai.OpenAI, stub: Stub
     respond(client, input=items, instructions="Be kind.")
     messages = sent(stub)["messages"]
     assert [(message["role"], message["content"]) for message in messages] == [
-        *(("system", "Be kind."), ("system", "Be brief."), ("user", "Hi."), ("assistant", "Hello.")),
-        *(("tool", "blue"), ("tool", "red"), ("assistant", "No."), ("assistant", "Yes."), ("user", "Bye.")),
+        *(
+            ("system", "Be kind."),
+            ("system", "Be brief."),
+            ("user", "Hi."),
+            ("assistant", "Hello."),
+        ),
+        *(
+            ("tool", "blue"),
+            ("tool", "red"),
+            ("assistant", "No."),
+            ("assistant", "Yes."),
+            ("user", "Bye."),
+        ),
     ]
     assert [call["id"] for call in messages[3]["tool_calls"]] == ["call_1", "call_2"]
 
@@ -172,7 +228,10 @@ def test_options_are_sent_to_ollama(client: openai.OpenAI, stub: StubServer) -> 
         top_p=0.9,
         max_output_tokens=20,
         reasoning={"effort": "high", "summary": "auto"},
-        text={"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}, "verbosity": "low"},
+        text={
+            "format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True},
+            "verbosity": "low",
+        },
         include=["reasoning.encrypted_content"],
         parallel_tool_calls=False,
         truncation="auto",
@@ -205,13 +264,22 @@ def test_session_continues_with_previous_response(
     api = server.client
     session = str(api.create_session("mochi")["session_id"])
     headers = {"X-Mochi-Session": session}
-    first = respond(client, True, input=instruct(calls("look"), words(2)), tools=[LOOK], extra_headers=headers)
+    first = respond(
+        client, True, input=instruct(calls("look"), words(2)), tools=[LOOK], extra_headers=headers
+    )
     (call,) = first.output
     assert call.type == "function_call"
     output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "blue"}]
     asks: Any = {"tools": [LOOK], "extra_headers": headers}
     second = respond(client, input=output, previous_response_id=first.id, **asks)
-    third = respond(client, True, input="Hello!", previous_response_id=second.id, instructions="Be kind.", **asks)
+    third = respond(
+        client,
+        True,
+        input="Hello!",
+        previous_response_id=second.id,
+        instructions="Be kind.",
+        **asks,
+    )
     assert third.previous_response_id == second.id
     assert [role for role, _ in contents(api, session)] == [
         "user",
@@ -233,14 +301,18 @@ def test_previous_response_must_be_stored(client: openai.OpenAI, server: Running
     session = str(api.create_session("mochi")["session_id"])
     headers = {"X-Mochi-Session": session}
     first = respond(client, input="Hello!", extra_headers=headers)
-    removed = respond(client, input="And now?", previous_response_id=first.id, extra_headers=headers)
+    removed = respond(
+        client, input="And now?", previous_response_id=first.id, extra_headers=headers
+    )
     api.ok(api.http.put(f"/sessions/{session}/messages/0", json={"content": "Good morning!"}))
     for previous in (removed.id, f"resp_{session}_{'9' * 5000}"):
         refusal = refused(client, previous_response_id=previous, extra_headers=headers)
         assert (refusal.status_code, refusal.param) == (400, "previous_response_id")
 
 
-def test_session_continues_after_a_repeated_request(client: openai.OpenAI, server: RunningServer) -> None:
+def test_session_continues_after_a_repeated_request(
+    client: openai.OpenAI, server: RunningServer
+) -> None:
     api = server.client
     call = {"id": "call_1", "function": {"name": "look", "arguments": {}}}
     messages = [
@@ -249,16 +321,30 @@ def test_session_continues_after_a_repeated_request(client: openai.OpenAI, serve
         {"role": "tool", "content": "blue", "tool_call_id": "call_1"},
         {"role": "assistant", "content": "It is", "interrupted": True},
     ]
-    imported = api.http.post("/sessions/import", json={"metadata": {"model": "mochi"}, "messages": messages})
+    imported = api.http.post(
+        "/sessions/import", json={"metadata": {"model": "mochi"}, "messages": messages}
+    )
     session = str(imported.json()["sessions"][0]["session_id"])
     headers = {"X-Mochi-Session": session}
     first = respond(client, input="Hello!", extra_headers=headers)
-    assert [role for role, _ in contents(api, session)] == ["user", "assistant", "tool", "assistant"]
-    assert respond(client, input="And now?", previous_response_id=first.id, extra_headers=headers).output_text
-    assert refused(client, previous_response_id=first.id, extra_headers=headers).param == "previous_response_id"
+    assert [role for role, _ in contents(api, session)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert respond(
+        client, input="And now?", previous_response_id=first.id, extra_headers=headers
+    ).output_text
+    assert (
+        refused(client, previous_response_id=first.id, extra_headers=headers).param
+        == "previous_response_id"
+    )
 
 
-def test_failed_request_with_a_previous_response_is_repeated(client: openai.OpenAI, server: RunningServer) -> None:
+def test_failed_request_with_a_previous_response_is_repeated(
+    client: openai.OpenAI, server: RunningServer
+) -> None:
     api = server.client
     session = str(api.create_session("mochi")["session_id"])
     asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session}}
@@ -276,9 +362,14 @@ def test_failed_request_with_a_previous_response_is_repeated(client: openai.Open
     assert refused(client, **asks).param == "previous_response_id"
 
 
-def test_session_continues_after_tools_of_server_and_client(client: openai.OpenAI, server: RunningServer) -> None:
+def test_session_continues_after_tools_of_server_and_client(
+    client: openai.OpenAI, server: RunningServer
+) -> None:
     session = str(server.client.create_session("mochi")["session_id"])
-    asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session, "X-Mochi-Tools": "add"}}
+    asks: Any = {
+        "tools": [LOOK],
+        "extra_headers": {"X-Mochi-Session": session, "X-Mochi-Tools": "add"},
+    }
     first = respond(client, input=instruct(calls("look", "add", a=1, b=2), words(2)), **asks)
     call: Any = first.output[-1]
     output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "blue"}]
@@ -298,11 +389,18 @@ def test_references_to_items_of_a_session_need_no_memory(
     reference: Any = {"type": "item_reference", "id": call.id}
     output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
     respond(client, input=[question, reference, output], **asks)
-    assert [role for role, _ in contents(api, session)] == ["user", "assistant", "tool", "assistant"]
+    assert [role for role, _ in contents(api, session)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
 
 
 @STREAMED
-def test_previous_response_without_session_is_continued(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
+def test_previous_response_without_session_is_continued(
+    client: openai.OpenAI, stub: StubServer, stream: bool
+) -> None:
     text = instruct(calls("look", at="sky"), words(3))
     first = respond(client, stream, input=text, tools=[LOOK], instructions="Be kind.")
     call: Any = first.output[-1]
@@ -311,16 +409,28 @@ def test_previous_response_without_session_is_continued(client: openai.OpenAI, s
     assert second.previous_response_id == first.id
     asked, answer, result = sent(stub)["messages"]
     assert (asked["content"], answer["tool_calls"][0]["id"]) == (text, call.call_id)
-    assert result == {"role": "tool", "content": "blue", "tool_name": "look", "tool_call_id": call.call_id}
+    assert result == {
+        "role": "tool",
+        "content": "blue",
+        "tool_name": "look",
+        "tool_call_id": call.call_id,
+    }
     for question in ("And now?", "Or now?"):  # both continue the same response
-        respond(client, stream, input=[{"role": "user", "content": question}], previous_response_id=second.id)
+        respond(
+            client,
+            stream,
+            input=[{"role": "user", "content": question}],
+            previous_response_id=second.id,
+        )
         roles = [message["role"] for message in sent(stub)["messages"]]
         assert roles == ["user", "assistant", "tool", "assistant", "user"]
         assert sent(stub)["messages"][-2]["content"] == second.output_text
         assert sent(stub)["messages"][-1]["content"] == question
 
 
-def test_unknown_previous_response_names_the_session_header(client: openai.OpenAI, server: RunningServer) -> None:
+def test_unknown_previous_response_names_the_session_header(
+    client: openai.OpenAI, server: RunningServer
+) -> None:
     session = str(server.client.create_session("mochi")["session_id"])
     unstored = respond(client, input="Hello!", store=False)
     in_session = respond(client, input="Hello!", extra_headers={"X-Mochi-Session": session})
@@ -330,15 +440,28 @@ def test_unknown_previous_response_names_the_session_header(client: openai.OpenA
         assert "X-Mochi-Session" in refusal.message
 
 
-def test_previous_response_can_contain_an_image_and_references(client: openai.OpenAI, stub: StubServer) -> None:
+def test_previous_response_can_contain_an_image_and_references(
+    client: openai.OpenAI, stub: StubServer
+) -> None:
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}
-    question: Any = {"role": "user", "content": [{"type": "input_text", "text": "What is it?"}, image]}
+    question: Any = {
+        "role": "user",
+        "content": [{"type": "input_text", "text": "What is it?"}, image],
+    }
     first = respond(client, input=[question], model="echo")
     reference: Any = {"type": "item_reference", "id": first.output[0].id}
-    second = respond(client, input=[question, reference, {"role": "user", "content": "Sure?"}], model="echo")
+    second = respond(
+        client, input=[question, reference, {"role": "user", "content": "Sure?"}], model="echo"
+    )
     respond(client, model="echo", input="Really?", previous_response_id=second.id)
     messages = sent(stub)["messages"]
-    assert [message["role"] for message in messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert [message["role"] for message in messages] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert [len(message.get("images") or ()) for message in messages] == [1, 0, 0, 0, 0]
     assert messages[1]["content"] == first.output_text
 
@@ -352,14 +475,18 @@ def test_agent_continues_a_previous_response(client: openai.OpenAI, stub: StubSe
 
 @STREAMED
 def test_agent_answers(client: openai.OpenAI, server: RunningServer, stream: bool) -> None:
-    response = respond(client, stream, model="agent:helper", input=instruct(words(2), words(3), label="A"))
+    response = respond(
+        client, stream, model="agent:helper", input=instruct(words(2), words(3), label="A")
+    )
     assert [item.type for item in response.output] == ["reasoning", "message"]
     assert response.output_text
 
 
 def test_conversation_with_an_agent_continues(client: openai.OpenAI, server: RunningServer) -> None:
     api = server.client
-    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})[
+        "session_id"
+    ]
     api.send_message(session, instruct(delegate(), words(2)))
     chat = str(api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"])
     asks: Any = {"model": "agent:helper", "extra_headers": {"X-Mochi-Session": chat}}
@@ -396,7 +523,11 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
         ({"max_output_tokens": 0}, 400, "max_output_tokens"),
         ({"reasoning": {"effort": "much"}}, 400, "reasoning.effort"),
         ({"tools": [{"type": "custom", "name": "apply_patch"}]}, 400, "tools[0]"),
-        ({"tools": [{"type": "namespace", "name": "x", "tools": [{"type": "custom"}]}]}, 400, "tools[0].tools[0]"),
+        (
+            {"tools": [{"type": "namespace", "name": "x", "tools": [{"type": "custom"}]}]},
+            400,
+            "tools[0].tools[0]",
+        ),
         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, 400, "tool_choice"),
         ({"tools": [{"name": "look"}]}, 400, "tools[0]"),
         ({"tools": ["look"]}, 400, "tools[0]"),
@@ -416,9 +547,21 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
             400,
             "input[0].content[0].image_url",
         ),
-        ({"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "["}]}, 400, "input"),
         (
-            {"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_file"}]}]},
+            {"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "["}]},
+            400,
+            "input",
+        ),
+        (
+            {
+                "input": [
+                    {
+                        "type": "function_call_output",
+                        "call_id": "a",
+                        "output": [{"type": "input_file"}],
+                    }
+                ]
+            },
             400,
             "input[0].output[0]",
         ),
@@ -427,7 +570,9 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
     ],
     ids=str,
 )
-def test_unsupported_requests_are_refused(client: openai.OpenAI, asks: Any, status: int, param: str | None) -> None:
+def test_unsupported_requests_are_refused(
+    client: openai.OpenAI, asks: Any, status: int, param: str | None
+) -> None:
     refusal = refused(client, **asks)
     assert (refusal.status_code, refusal.param) == (status, param)
     assert set(refusal.response.json()["error"]) == {"message", "type", "param", "code"}
@@ -492,27 +637,46 @@ def test_new_value_replaces_the_earlier_one() -> None:
 
 
 def test_tools_of_openai_are_left_out(client: openai.OpenAI, stub: StubServer) -> None:
-    hosted: Any = [{"type": "web_search", "external_web_access": False}, {"type": "mcp", "server_label": "x"}]
+    hosted: Any = [
+        {"type": "web_search", "external_web_access": False},
+        {"type": "mcp", "server_label": "x"},
+    ]
     response: Any = respond(client, True, input="Hello!", tools=[*hosted, LOOK])
     assert [tool["function"]["name"] for tool in sent(stub)["tools"]] == ["look"]
     notices = [notice for notice in response.mochi["notices"] if notice["code"] == "TOOL_LEFT_OUT"]
-    assert [name in notice["message"] for name, notice in zip(("web_search", "mcp"), notices, strict=True)] == [
-        True
-    ] * 2
+    assert [
+        name in notice["message"]
+        for name, notice in zip(("web_search", "mcp"), notices, strict=True)
+    ] == [True] * 2
 
 
 @STREAMED
 def test_namespaces_are_flattened(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
     tools: Any = [
-        {"type": "namespace", "name": "crm", "description": "Customers", "tools": [LOOK, LOOK | {"name": "find"}]},
+        {
+            "type": "namespace",
+            "name": "crm",
+            "description": "Customers",
+            "tools": [LOOK, LOOK | {"name": "find"}],
+        },
         LOOK,
     ]
     question: Any = {"role": "user", "content": instruct(calls("find", "crm__look"), words(2))}
     first = respond(client, stream, input=[question], tools=tools)
-    assert [tool["function"]["name"] for tool in sent(stub)["tools"]] == ["look", "crm__look", "find"]
+    assert [tool["function"]["name"] for tool in sent(stub)["tools"]] == [
+        "look",
+        "crm__look",
+        "find",
+    ]
     called = [item.model_dump(exclude_none=True) for item in first.output]
-    assert [(item["name"], item["namespace"]) for item in called] == [("find", "crm"), ("look", "crm")]
-    outputs = [{"type": "function_call_output", "call_id": item["call_id"], "output": "blue"} for item in called]
+    assert [(item["name"], item["namespace"]) for item in called] == [
+        ("find", "crm"),
+        ("look", "crm"),
+    ]
+    outputs = [
+        {"type": "function_call_output", "call_id": item["call_id"], "output": "blue"}
+        for item in called
+    ]
     assert respond(client, stream, input=[question, *called, *outputs], tools=tools).output_text
     _, answer, *results = sent(stub)["messages"]
     assert [call["function"]["name"] for call in answer["tool_calls"]] == ["find", "crm__look"]
@@ -533,8 +697,17 @@ def test_refusal_names_the_tool(client: openai.OpenAI, tool: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "required"])
 def test_only_allowed_tools_are_offered(client: openai.OpenAI, stub: StubServer, mode: str) -> None:
-    choice: Any = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "look"}]}
-    respond(client, input=instruct(calls("look")), tools=[LOOK, LOOK | {"name": "find"}], tool_choice=choice)
+    choice: Any = {
+        "type": "allowed_tools",
+        "mode": mode,
+        "tools": [{"type": "function", "name": "look"}],
+    }
+    respond(
+        client,
+        input=instruct(calls("look")),
+        tools=[LOOK, LOOK | {"name": "find"}],
+        tool_choice=choice,
+    )
     assert [tool["function"]["name"] for tool in sent(stub)["tools"]] == ["look"]
 
 
@@ -543,9 +716,9 @@ def test_failure_before_the_first_token_has_a_status(client: openai.OpenAI, stre
     import openai
 
     with pytest.raises(openai.InternalServerError) as caught:
-        list(client.responses.create(model="failing", input="Hello!", stream=True)) if stream else respond(
-            client, model="failing", input="Hello!"
-        )
+        list(
+            client.responses.create(model="failing", input="Hello!", stream=True)
+        ) if stream else respond(client, model="failing", input="Hello!")
     assert caught.value.code == "ollama_error"
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def test_prompt_is_completed(client: openai.OpenAI, stub: StubServer) -> None:
-    answer = client.completions.create(model="mochi", prompt="Hello!", max_tokens=2000, temperature=0.5, stop=["END"])
+    answer = client.completions.create(
+        model="mochi", prompt="Hello!", max_tokens=2000, temperature=0.5, stop=["END"]
+    )
     (choice,) = answer.choices
     assert choice.text.endswith("Hello!")
     assert (answer.object, choice.finish_reason) == ("text_completion", "stop")
@@ -33,11 +35,15 @@ def test_prompt_is_completed(client: openai.OpenAI, stub: StubServer) -> None:
 def test_stream_has_text_then_usage(client: openai.OpenAI) -> None:
     whole = client.completions.create(model="mochi", prompt="Hello!")
     chunks = list(
-        client.completions.create(model="mochi", prompt=["Hello!"], stream=True, stream_options={"include_usage": True})
+        client.completions.create(
+            model="mochi", prompt=["Hello!"], stream=True, stream_options={"include_usage": True}
+        )
     )
     *texts, last = chunks
     assert "".join(chunk.choices[0].text for chunk in texts) == whole.choices[0].text
-    assert [chunk.choices[0].finish_reason for chunk in texts] == [None] * (len(texts) - 1) + ["stop"]
+    assert [chunk.choices[0].finish_reason for chunk in texts] == [None] * (len(texts) - 1) + [
+        "stop"
+    ]
     assert (last.choices, last.usage) == ([], whole.usage)
     assert {chunk.object for chunk in chunks} == {"text_completion"}
 
@@ -54,7 +60,9 @@ def test_reasoning_is_left_out(client: openai.OpenAI) -> None:
 def test_session_stores_the_prompt(client: openai.OpenAI, server: RunningServer) -> None:
     api = server.client
     session = str(api.create_session("mochi")["session_id"])
-    client.completions.create(model="mochi", prompt="Hello!", extra_headers={"X-Mochi-Session": session})
+    client.completions.create(
+        model="mochi", prompt="Hello!", extra_headers={"X-Mochi-Session": session}
+    )
     assert [message["role"] for message in api.messages(session)] == ["user", "assistant"]
 
 
@@ -77,11 +85,15 @@ def test_session_stores_the_prompt(client: openai.OpenAI, server: RunningServer)
     ],
     ids=str,
 )
-def test_unsupported_requests_are_refused(client: openai.OpenAI, server: RunningServer, asks: Any, param: str) -> None:
+def test_unsupported_requests_are_refused(
+    client: openai.OpenAI, server: RunningServer, asks: Any, param: str
+) -> None:
     import openai
 
     if "extra_headers" in asks:
-        asks["extra_headers"]["X-Mochi-Session"] = server.client.create_session("mochi")["session_id"]
+        asks["extra_headers"]["X-Mochi-Session"] = server.client.create_session("mochi")[
+            "session_id"
+        ]
     request: Any = {"model": "mochi", "prompt": "Hello!", **asks}
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(**request)

@@ -40,7 +40,9 @@ class StubbornModel:
         self.reset()
 
     def reset(self) -> None:
-        self.first: Callable[[Prompt], Reply] = lambda _: Reply([Reasoning("Hm. "), Text("I would rather talk.")])
+        self.first: Callable[[Prompt], Reply] = lambda _: Reply(
+            [Reasoning("Hm. "), Text("I would rather talk.")]
+        )
         self.answer = "{}"
 
     def resolve(self, prompt: Prompt) -> Reply:
@@ -65,24 +67,34 @@ def stubborn_stub(stubborn_model: StubbornModel) -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def stubborn_server(stubborn_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def stubborn_server(
+    stubborn_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     data_dir = tmp_path_factory.mktemp("stubborn")
     with RunningServer(data_dir, stubborn_stub.url, summarization_enabled=False) as server:
         yield server
 
 
 @pytest.fixture
-def stubborn(model: StubbornModel, stubborn_stub: StubServer, stubborn_server: RunningServer) -> Iterator[Conversation]:
+def stubborn(
+    model: StubbornModel, stubborn_stub: StubServer, stubborn_server: RunningServer
+) -> Iterator[Conversation]:
     """A conversation with a model that does not call tools."""
     del model  # reset
     with client_of(stubborn_server) as client:
-        yield Conversation(client, stubborn_stub, asks={"tools": [LOOK, WALK], "tool_choice": "required"})
+        yield Conversation(
+            client, stubborn_stub, asks={"tools": [LOOK, WALK], "tool_choice": "required"}
+        )
 
 
 @STREAMED
-def test_call_of_the_first_answer_needs_no_second_request(conversation: Conversation, stream: bool) -> None:
+def test_call_of_the_first_answer_needs_no_second_request(
+    conversation: Conversation, stream: bool
+) -> None:
     conversation.stream = stream
-    answer = conversation.send_message(instruct(calls("look"), words(2)), tools=[LOOK], tool_choice="required")
+    answer = conversation.send_message(
+        instruct(calls("look"), words(2)), tools=[LOOK], tool_choice="required"
+    )
     assert call_of(answer).function.name == "look"
     assert [sent.get("format") for sent in conversation.sent] == [None]
 
@@ -92,25 +104,36 @@ def test_call_of_the_first_answer_needs_no_second_request(conversation: Conversa
     [("required", {"look", "walk"}, False), (NAMED, {"walk"}, True)],
     ids=["any", "named and streamed"],
 )
-def test_model_is_forced_to_call(conversation: Conversation, choice: Any, names: set[str], stream: bool) -> None:
+def test_model_is_forced_to_call(
+    conversation: Conversation, choice: Any, names: set[str], stream: bool
+) -> None:
     """The default model answers with text, and its second answer matches the format."""
     conversation.stream = stream
     answer = conversation.send_message("Hello!", tools=[LOOK, WALK], tool_choice=choice)
     call = call_of(answer)
     assert call.function.name in names
-    assert call.function.name != "walk" or isinstance(json.loads(call.function.arguments)["steps"], int)
+    assert call.function.name != "walk" or isinstance(
+        json.loads(call.function.arguments)["steps"], int
+    )
     assert not message_of(answer).content
     first, second = conversation.sent
-    assert ({tool["function"]["name"] for tool in first["tools"]}, first.get("format")) == (names, None)
+    assert ({tool["function"]["name"] for tool in first["tools"]}, first.get("format")) == (
+        names,
+        None,
+    )
     assert "tools" not in second
     assert second["messages"][-1]["content"].startswith("Call one of these functions")
     assert all(name in second["messages"][-1]["content"] for name in names)
 
 
 @pytest.mark.parametrize(("mode", "stream"), [("auto", True), ("required", False)])
-def test_only_allowed_tools_are_offered(conversation: Conversation, mode: str, stream: bool) -> None:
+def test_only_allowed_tools_are_offered(
+    conversation: Conversation, mode: str, stream: bool
+) -> None:
     conversation.stream = stream
-    answer = conversation.send_message("Hello!", tools=[LOOK, WALK], tool_choice=allowed(mode, "walk"))
+    answer = conversation.send_message(
+        "Hello!", tools=[LOOK, WALK], tool_choice=allowed(mode, "walk")
+    )
     assert [tool["function"]["name"] for tool in conversation.sent[0]["tools"]] == ["walk"]
     calls_made: Any = message_of(answer).tool_calls or ()
     names = [call.function.name for call in calls_made]
@@ -131,8 +154,12 @@ def test_allowed_tools_must_exist(conversation: Conversation) -> None:
         ({"mode": "auto", "tools": ["look"]}, "tool_choice.allowed_tools.tools[0]"),
     ],
 )
-def test_invalid_allowed_tools_are_refused(conversation: Conversation, fields: Any, param: str) -> None:
-    refusal = conversation.refused(tools=[LOOK], tool_choice={"type": "allowed_tools", "allowed_tools": fields})
+def test_invalid_allowed_tools_are_refused(
+    conversation: Conversation, fields: Any, param: str
+) -> None:
+    refusal = conversation.refused(
+        tools=[LOOK], tool_choice={"type": "allowed_tools", "allowed_tools": fields}
+    )
     assert (refusal.status_code, refusal.param) == (400, param)
 
 
@@ -142,12 +169,16 @@ def allowed(mode: str, *names: str) -> Any:
 
 
 @STREAMED
-def test_text_before_the_forced_call_is_dropped(stubborn: Conversation, model: StubbornModel, stream: bool) -> None:
+def test_text_before_the_forced_call_is_dropped(
+    stubborn: Conversation, model: StubbornModel, stream: bool
+) -> None:
     stubborn.stream, model.answer = stream, '{"name": "walk", "arguments": {"steps": 3}}'
     answer = stubborn.send_message("Hello!")
     assert json.loads(call_of(answer).function.arguments) == {"steps": 3}
     assert not message_of(answer).content
-    stubborn.send_messages({"role": "tool", "tool_call_id": call_of(answer).id, "content": "done"}, tool_choice="auto")
+    stubborn.send_messages(
+        {"role": "tool", "tool_call_id": call_of(answer).id, "content": "done"}, tool_choice="auto"
+    )
     assert message_of_last(stubborn) == "I would rather talk."
 
 
@@ -189,14 +220,20 @@ def test_server_tool_is_forced_once(conversation: Conversation) -> None:
     assert [bool(sent.get("format")) for sent in conversation.sent] == [False, True, False]
 
 
-def test_answer_with_an_unknown_call_is_not_accepted(stubborn: Conversation, model: StubbornModel) -> None:
+def test_answer_with_an_unknown_call_is_not_accepted(
+    stubborn: Conversation, model: StubbornModel
+) -> None:
     model.first = lambda _: Reply([ToolCalls([ToolCall("fly")])])
     model.answer = '{"name": "look", "arguments": {}}'
     assert call_of(stubborn.send_message("Hello!")).function.name == "look"
 
 
-def test_call_that_was_not_offered_is_not_returned_to_the_client(conversation: Conversation) -> None:
-    answer = conversation.send_message(instruct(calls("walk", "look"), words(2)), tools=[LOOK, WALK], tool_choice=NAMED)
+def test_call_that_was_not_offered_is_not_returned_to_the_client(
+    conversation: Conversation,
+) -> None:
+    answer = conversation.send_message(
+        instruct(calls("walk", "look"), words(2)), tools=[LOOK, WALK], tool_choice=NAMED
+    )
     assert call_of(answer).function.name == "walk"
 
 
@@ -224,7 +261,9 @@ def test_required_call_needs_a_tool(conversation: Conversation, asks: Any) -> No
 
 
 def test_definitions_of_tools_do_not_collide() -> None:
-    other = {"function": {"name": "run", "parameters": {"$ref": "#/$defs/Steps", "$defs": {"Steps": {}}}}}
+    other = {
+        "function": {"name": "run", "parameters": {"$ref": "#/$defs/Steps", "$defs": {"Steps": {}}}}
+    }
     schema = call_format([WALK, other])
     walk, run = schema["anyOf"]
     assert walk["properties"]["arguments"]["properties"]["steps"] == {"$ref": "#/$defs/0.Steps"}

@@ -34,7 +34,12 @@ def test_session_is_the_same_on_every_server(a: Api, b: Api) -> None:
     b.send_message(session_id, "Hello")
     a.send_message(session_id, "Again")
     assert a.session(session_id) == b.session(session_id)
-    assert [message["content"] for message in b.messages(session_id)] == ["Hello", "Fine.", "Again", "Fine."]
+    assert [message["content"] for message in b.messages(session_id)] == [
+        "Hello",
+        "Fine.",
+        "Again",
+        "Fine.",
+    ]
 
 
 def test_running_turn_is_resumed_at_another_server(a: Api, b: Api, holding: GatedStub) -> None:
@@ -45,7 +50,11 @@ def test_running_turn_is_resumed_at_another_server(a: Api, b: Api, holding: Gate
             open_subscription(b, session_id) as whole,
             open_subscription(b, session_id, **{"Last-Event-ID": first[0].id}) as rest,
         ):
-            assert [next(whole).id, next(whole).id, next(rest).id] == [first[0].id, first[1].id, first[1].id]
+            assert [next(whole).id, next(whole).id, next(rest).id] == [
+                first[0].id,
+                first[1].id,
+                first[1].id,
+            ]
             holding.gate.open()
             first += events
             assert [*first[2:]] == list(whole) == list(rest)
@@ -66,10 +75,16 @@ def test_turn_is_stopped_by_another_server(a: Api, b: Api) -> None:
     assert b.messages(session_id)[-1]["interrupted"]
 
 
-def test_manual_window_is_set_and_removed_at_another_server(a: Api, b: Api, holding: GatedStub) -> None:
+def test_manual_window_is_set_and_removed_at_another_server(
+    a: Api, b: Api, holding: GatedStub
+) -> None:
     session_id = a.create_session("mochi")["session_id"]
     for api, size in ((a, 4096), (b, None), (a, 16384)):
-        api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": {"current_window": size}}))
+        api.ok(
+            api.http.patch(
+                f"/sessions/{session_id}", json={"context_window": {"current_window": size}}
+            )
+        )
         for server in (b, a):
             status = server.ok(server.http.get(f"/sessions/{session_id}/status"))["context_window"]
             assert status["manual_override_session_id"] == (size and session_id)
@@ -92,7 +107,9 @@ def test_only_the_server_of_the_latest_turn_writes_a_summary(start: Start) -> No
 def test_server_whose_turn_failed_writes_no_summary(start: Start) -> None:
     replies = iter([Reply((Failure("broken"),))])
     with StubServer(speed=0, resolve=lambda _: next(replies, None)) as stub:
-        failing, answering = (start(stub.url, summarization_interval_seconds=seconds) for seconds in (0.5, 1.5))
+        failing, answering = (
+            start(stub.url, summarization_interval_seconds=seconds) for seconds in (0.5, 1.5)
+        )
         with Api(failing.url) as a, Api(answering.url) as b:
             session_id = a.create_session("mochi")["session_id"]
             assert a.http.post(f"/chat/{session_id}", json={"message": "Hello!"}).status_code == 502
@@ -104,7 +121,10 @@ def test_server_whose_turn_failed_writes_no_summary(start: Start) -> None:
 def test_message_waits_for_the_turn_of_another_server(a: Api, b: Api, holding: GatedStub) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with ThreadPoolExecutor(1) as pool:
-        with a.open_stream(session_id, "hold") as events, open_subscription(b, session_id) as others:
+        with (
+            a.open_stream(session_id, "hold") as events,
+            open_subscription(b, session_id) as others,
+        ):
             assert [next(events).id] == [next(others).id]
             waiting = pool.submit(b.send_message, session_id, "Next", if_busy="wait")
             assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
@@ -131,7 +151,9 @@ def test_session_running_on_another_server_is_busy(a: Api, b: Api, holding: Gate
     assert [message["role"] for message in a.messages(session_id)] == ["user", "assistant"] * 2
 
 
-def test_session_is_deleted_by_another_server_during_a_turn(a: Api, b: Api, holding: GatedStub) -> None:
+def test_session_is_deleted_by_another_server_during_a_turn(
+    a: Api, b: Api, holding: GatedStub
+) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as events:
         next(events)
@@ -147,8 +169,13 @@ def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: 
     session_id = a.create_session("mochi")["session_id"]
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     with ThreadPoolExecutor(2) as pool:
-        answers = [pool.submit(api.http.post, f"/chat/{session_id}", json=body, headers=key) for api in (a, b)]
-        assert holding.stub.wait_for(lambda exchanges: any(e.path == "/api/chat" for e in exchanges))
+        answers = [
+            pool.submit(api.http.post, f"/chat/{session_id}", json=body, headers=key)
+            for api in (a, b)
+        ]
+        assert holding.stub.wait_for(
+            lambda exchanges: any(e.path == "/api/chat" for e in exchanges)
+        )
         holding.gate.open()
         first, second = (answer.result().json() for answer in answers)
     assert first == second
@@ -165,7 +192,9 @@ REQUESTS: dict[str, dict[str, object]] = {
 }
 
 
-def open_completion(member: Member, session_id: str, route: str) -> AbstractContextManager[httpx.Response]:
+def open_completion(
+    member: Member, session_id: str, route: str
+) -> AbstractContextManager[httpx.Response]:
     """Send a streamed request under `/v1` with an idempotency key."""
     headers = {"X-Mochi-Session": session_id, "Idempotency-Key": "k1"}
     body = {"model": "mochi", "stream": True, **REQUESTS[route]}
@@ -183,24 +212,37 @@ def test_repeated_openai_request_joins_turn_of_another_server(
     ):
         assert (first.status_code, second.status_code) == (200, 200)
         request_ids = second.headers.get_list("request-id")
-        assert request_ids == (second.headers.get_list("x-request-id") if route == "messages" else [])
+        assert request_ids == (
+            second.headers.get_list("x-request-id") if route == "messages" else []
+        )
         holding.gate.open()
         assert all("four" in response.read().decode() for response in (first, second))
-    assert [message["content"] for message in a.messages(session_id)] == ["hold", "one two three four"]
+    assert [message["content"] for message in a.messages(session_id)] == [
+        "hold",
+        "one two three four",
+    ]
 
 
-def test_repeated_whole_completion_is_answered_once(a: Api, servers: tuple[Member, Member], holding: GatedStub) -> None:
+def test_repeated_whole_completion_is_answered_once(
+    a: Api, servers: tuple[Member, Member], holding: GatedStub
+) -> None:
     session_id = a.create_session("mochi")["session_id"]
     headers = {"X-Mochi-Session": session_id, "Idempotency-Key": "k1"}
     body = {"model": "mochi", **REQUESTS["chat/completions"]}
     urls = [f"{member.url}/v1/chat/completions" for member in servers]
     with ThreadPoolExecutor(2) as pool:
-        answers = [pool.submit(httpx.post, url, json=body, headers=headers, timeout=60) for url in urls]
-        assert holding.stub.wait_for(lambda exchanges: any(e.path == "/api/chat" for e in exchanges))
+        answers = [
+            pool.submit(httpx.post, url, json=body, headers=headers, timeout=60) for url in urls
+        ]
+        assert holding.stub.wait_for(
+            lambda exchanges: any(e.path == "/api/chat" for e in exchanges)
+        )
         holding.gate.open()
         first, second = (answer.result().json() for answer in answers)
     assert (first["id"], first["choices"]) == (second["id"], second["choices"])
-    other = httpx.post(urls[1], json={**body, "messages": [{"role": "user", "content": "Other"}]}, headers=headers)
+    other = httpx.post(
+        urls[1], json={**body, "messages": [{"role": "user", "content": "Other"}]}, headers=headers
+    )
     assert (other.status_code, other.json()["error"]["code"]) == (400, "idempotency_key_reused")
 
 
@@ -211,7 +253,10 @@ def test_forwarded_openai_stream_ends_with_an_error(start: Start, ended: int) ->
     with Api(servers[0].url) as a:
         session_id = a.create_session("mochi")["session_id"]
     route = "chat/completions"
-    with open_completion(servers[0], session_id, route), open_completion(servers[1], session_id, route) as response:
+    with (
+        open_completion(servers[0], session_id, route),
+        open_completion(servers[1], session_id, route) as response,
+    ):
         assert response.status_code == 200
         end = servers[ended].kill if ended == 0 else servers[ended].stop
         end()
@@ -221,7 +266,9 @@ def test_forwarded_openai_stream_ends_with_an_error(start: Start, ended: int) ->
     assert (done, rest) == ("data: [DONE]", "")
 
 
-def test_turn_ends_with_its_last_subscriber_on_any_server(a: Api, b: Api, holding: GatedStub) -> None:
+def test_turn_ends_with_its_last_subscriber_on_any_server(
+    a: Api, b: Api, holding: GatedStub
+) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with open_remote_subscription(a, b, session_id) as events:
         next(events)
@@ -244,7 +291,9 @@ def open_remote_subscription(a: Api, b: Api, session_id: str) -> Iterator[Iterat
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_ended_server_unlocks_its_sessions_at_once(a: Api, b: Api, servers: tuple[Member, Member], how: str) -> None:
+def test_ended_server_unlocks_its_sessions_at_once(
+    a: Api, b: Api, servers: tuple[Member, Member], how: str
+) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with ThreadPoolExecutor(1) as pool, a.open_stream(session_id, "hold") as events:
         next(events)
@@ -254,7 +303,9 @@ def test_ended_server_unlocks_its_sessions_at_once(a: Api, b: Api, servers: tupl
     assert b.http.get(f"/chat/{session_id}/run").status_code == 200
 
 
-def test_subscriber_gets_server_lost_when_the_server_is_killed(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
+def test_subscriber_gets_server_lost_when_the_server_is_killed(
+    a: Api, b: Api, servers: tuple[Member, Member]
+) -> None:
     session_id = a.create_session("mochi")["session_id"]
     b.send_message(session_id, "Before")
     with a.open_stream(session_id, "hold") as mine, open_subscription(b, session_id) as events:
@@ -264,7 +315,10 @@ def test_subscriber_gets_server_lost_when_the_server_is_killed(a: Api, b: Api, s
         seen += events
     run_id = seen[0].id.partition(":")[0]
     assert [event.id for event in seen] == [f"{run_id}:{number}" for number in range(1, 6)]
-    assert [(event.type, event.data.get("code")) for event in seen[-2:]] == [("error", "SERVER_LOST"), ("done", None)]
+    assert [(event.type, event.data.get("code")) for event in seen[-2:]] == [
+        ("error", "SERVER_LOST"),
+        ("done", None),
+    ]
     rest = b.http.get(f"/chat/{session_id}/stream")
     assert (rest.status_code, rest.content) == (204, b""), "what the turn before it said"
     with open_subscription(b, session_id, **{"Last-Event-ID": seen[0].id}) as events:
@@ -273,7 +327,9 @@ def test_subscriber_gets_server_lost_when_the_server_is_killed(a: Api, b: Api, s
         assert b.ok(status) == {"run_id": run_id, "state": "failed", "answer_id": None}
 
 
-def test_stream_of_a_stopped_server_resumes_at_another(start: Start, a: Api, holding: GatedStub) -> None:
+def test_stream_of_a_stopped_server_resumes_at_another(
+    start: Start, a: Api, holding: GatedStub
+) -> None:
     stopped = start(shutdown_grace_seconds=0)
     session_id = a.create_session("mochi")["session_id"]
     with (
@@ -284,32 +340,53 @@ def test_stream_of_a_stopped_server_resumes_at_another(start: Start, a: Api, hol
         seen = [next(events) for _ in range(3)]
         stopped.stop()
         assert list(events) == []
-        with Api(start().url) as c, open_subscription(c, session_id, **{"Last-Event-ID": seen[-1].id}) as rest:
+        with (
+            Api(start().url) as c,
+            open_subscription(c, session_id, **{"Last-Event-ID": seen[-1].id}) as rest,
+        ):
             holding.gate.open()
             assert seen + list(rest) == list(mine)
 
 
-def test_killed_server_leaves_one_turn_for_one_idempotency_key(start: Start, holding: GatedStub) -> None:
+def test_killed_server_leaves_one_turn_for_one_idempotency_key(
+    start: Start, holding: GatedStub
+) -> None:
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     killed, other = start(), start()
-    with ThreadPoolExecutor(2) as pool, Api(killed.url) as a, Api(other.url) as b, Api(start().url) as c:
+    with (
+        ThreadPoolExecutor(2) as pool,
+        Api(killed.url) as a,
+        Api(other.url) as b,
+        Api(start().url) as c,
+    ):
         session_id = a.create_session("mochi")["session_id"]
-        with a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:
+        with a.http.stream(
+            "POST", f"/chat/{session_id}/stream", json=body, headers=key
+        ) as response:
             events = read_events(response)
             next(events)
-            answers = [pool.submit(api.http.post, f"/chat/{session_id}", json=body, headers=key) for api in (b, c)]
+            answers = [
+                pool.submit(api.http.post, f"/chat/{session_id}", json=body, headers=key)
+                for api in (b, c)
+            ]
             until(lambda: "mochi_open_streams 3.0" in httpx.get(f"{killed.url}/metrics").text)
             killed.kill()
             holding.gate.open()
         first, second = (answer.result() for answer in answers)
         assert (first.status_code, first.json()) == (200, second.json())
-        assert [message["content"] for message in b.messages(session_id)] == ["hold", "one two three four"]
+        assert [message["content"] for message in b.messages(session_id)] == [
+            "hold",
+            "one two three four",
+        ]
 
 
 def test_invalid_idempotency_key_is_refused(a: Api) -> None:
     session_id = a.create_session("mochi")["session_id"]
     body, key = {"message": "Hello"}, {"Idempotency-Key": secrets.token_urlsafe(6000)}
-    assert error_of(a.http.post(f"/chat/{session_id}", json=body, headers=key)) == (422, "VALIDATION_ERROR")
+    assert error_of(a.http.post(f"/chat/{session_id}", json=body, headers=key)) == (
+        422,
+        "VALIDATION_ERROR",
+    )
 
 
 def test_tools_are_reloaded_on_every_server(a: Api, b: Api, tmp_path_factory: object) -> None:
@@ -318,7 +395,9 @@ def test_tools_are_reloaded_on_every_server(a: Api, b: Api, tmp_path_factory: ob
     assert b.ok(b.http.get("/tools"))["tools"] == {}
 
 
-def test_new_server_continues_session_of_killed_servers(start: Start, a: Api, servers: tuple[Member, Member]) -> None:
+def test_new_server_continues_session_of_killed_servers(
+    start: Start, a: Api, servers: tuple[Member, Member]
+) -> None:
     session_id = a.create_session("mochi")["session_id"]
     a.send_message(session_id, "Hello")
     for member in servers:

@@ -35,9 +35,16 @@ def stub() -> StubServer:
     return StubServer(speed=0)
 
 
-def test_tool_calls_are_approved_at_another_server(start: Start, stub: StubServer, tmp_path: Path) -> None:
+def test_tool_calls_are_approved_at_another_server(
+    start: Start, stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, TOOLS)
-    with stub, Api(start(stub.url).url) as a, Api(start(stub.url).url) as b, ThreadPoolExecutor(4) as pool:
+    with (
+        stub,
+        Api(start(stub.url).url) as a,
+        Api(start(stub.url).url) as b,
+        ThreadPoolExecutor(4) as pool,
+    ):
         expected = list(pool.map(lambda turn: approve_at_other_server(a, b, turn), range(TURNS)))
     noted = (tmp_path / "tools" / "notes.txt").read_text().split()
     assert len(noted) == TURNS * CALLS
@@ -45,10 +52,12 @@ def test_tool_calls_are_approved_at_another_server(start: Start, stub: StubServe
 
 
 def approve_at_other_server(a: Api, b: Api, turn: int) -> list[str]:
-    """Approve the calls of a turn at A through B, decide once more at A, and return the notes of the calls."""
-    session_id = a.create_session("mochi", tool_settings={"tools": ["note"], "execution_policy": "always_confirm"})[
-        "session_id"
-    ]
+    """Approve the calls of a turn at A through B, decide once more at A, and return the notes of
+    the calls.
+    """
+    session_id = a.create_session(
+        "mochi", tool_settings={"tools": ["note"], "execution_policy": "always_confirm"}
+    )["session_id"]
     texts = [f"{turn}-{number}" for number in range(CALLS)]
     plan = [call for text in texts for call in calls("note", text=text)["tool_call"]]
     confirmations = 0
@@ -57,14 +66,18 @@ def approve_at_other_server(a: Api, b: Api, turn: int) -> list[str]:
             if event.type == "tool_call_confirmation_required":
                 body = {"confirmation_id": event.data["confirmation_id"], "approved": True}
                 b.ok(b.http.post(f"/chat/{session_id}/confirm-tool", json=body))
-                again = (a if confirmations % 2 else b).http.post(f"/chat/{session_id}/confirm-tool", json=body)
+                again = (a if confirmations % 2 else b).http.post(
+                    f"/chat/{session_id}/confirm-tool", json=body
+                )
                 assert error_of(again) == (409, "CONFIRMATION_RESOLVED")
                 confirmations += 1
     assert confirmations == CALLS
     return texts
 
 
-def test_late_decision_is_refused_on_every_server(start: Start, stub: StubServer, tmp_path: Path) -> None:
+def test_late_decision_is_refused_on_every_server(
+    start: Start, stub: StubServer, tmp_path: Path
+) -> None:
     write_tools(tmp_path, TOOLS)
     with stub, Api(start(stub.url).url) as a, Api(start(stub.url).url) as b:
         decide_late(a, b)
@@ -74,7 +87,9 @@ def decide_late(a: Api, b: Api) -> None:
     """Decide about a call at A, run a turn at B, and decide again at both."""
     session_id = a.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
     with a.open_stream(session_id, instruct(calls("note", text="late"))) as events:
-        confirmations = next(event for event in events if event.type == "tool_call_confirmation_required")
+        confirmations = next(
+            event for event in events if event.type == "tool_call_confirmation_required"
+        )
         body = {"confirmation_id": confirmations.data["confirmation_id"], "approved": False}
         a.ok(a.http.post(f"/chat/{session_id}/confirm-tool", json=body))
         list(events)
@@ -82,5 +97,7 @@ def decide_late(a: Api, b: Api) -> None:
     for api in (a, b):
         late = api.http.post(f"/chat/{session_id}/confirm-tool", json=body)
         assert error_of(late) == (409, "CONFIRMATION_RESOLVED")
-        unknown = api.http.post(f"/chat/{session_id}/confirm-tool", json={**body, "confirmation_id": "conf_0"})
+        unknown = api.http.post(
+            f"/chat/{session_id}/confirm-tool", json={**body, "confirmation_id": "conf_0"}
+        )
         assert error_of(unknown) == (404, "CONFIRMATION_NOT_FOUND")

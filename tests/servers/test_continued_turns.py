@@ -14,7 +14,10 @@ pytestmark = pytest.mark.slow
 
 
 def follow(url: str, session_id: str, last_id: str) -> str:
-    """Follow the stream of a turn, at each end again, until it is complete. Return the type of the last event."""
+    """Follow the stream of a turn, at each end again, until it is complete.
+
+    Return the type of the last event.
+    """
     with Api(url) as api:
         while True:
             headers = {"Last-Event-ID": last_id}
@@ -28,15 +31,23 @@ def follow(url: str, session_id: str, last_id: str) -> str:
                         return "done"
 
 
-def test_clients_of_all_servers_follow_a_turn_that_one_of_them_continues(start: Start, holding: GatedStub) -> None:
+def test_clients_of_all_servers_follow_a_turn_that_one_of_them_continues(
+    start: Start, holding: GatedStub
+) -> None:
     first, *others = (start() for _ in range(3))
     with Api(first.url) as api:
         session_id = api.create_session("mochi")["session_id"]
-        run = api.ok(api.http.post(f"/chat/{session_id}", json={"message": "hold", "background": True}), 202)
-        holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
+        run = api.ok(
+            api.http.post(f"/chat/{session_id}", json={"message": "hold", "background": True}), 202
+        )
+        holding.stub.wait_for(
+            lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_)
+        )
         first.kill()
     with ThreadPoolExecutor(2) as pool:
-        following = [pool.submit(follow, other.url, session_id, f"{run['run_id']}:1") for other in others]
+        following = [
+            pool.submit(follow, other.url, session_id, f"{run['run_id']}:1") for other in others
+        ]
         with Api(others[0].url) as api:
             path = f"/chat/{session_id}/run"
             until(lambda: api.ok(api.http.get(path)).get("continues") == run["run_id"])
@@ -44,4 +55,7 @@ def test_clients_of_all_servers_follow_a_turn_that_one_of_them_continues(start: 
             until(lambda: api.ok(api.http.get(path))["state"] == "completed")
         assert [each.result(60) for each in following] == ["done", "done"]
         with Api(others[1].url) as api:
-            assert [message["content"] for message in api.messages(session_id)] == ["hold", "one two three four"]
+            assert [message["content"] for message in api.messages(session_id)] == [
+                "hold",
+                "one two three four",
+            ]

@@ -64,7 +64,11 @@ def test_answer_survives_a_database_restart(
         assert text_of(received) == WHOLE
         assert endings(received) == [("message_complete", None), ("done", None)]
         said, answer = api.messages(session_id)
-        assert (said["content"], answer["content"], answer.get("interrupted")) == ("hold", WHOLE, None)
+        assert (said["content"], answer["content"], answer.get("interrupted")) == (
+            "hold",
+            WHOLE,
+            None,
+        )
         assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
 
 
@@ -77,13 +81,19 @@ def test_turn_that_is_compacted_during_an_outage_continues(start: Start, cluster
 
     with (
         StubServer(speed=0, resolve=resolve) as stub,
-        Api(start(stub.url, store_url=cluster.url(), summarization_enabled=False).url, timeout=60) as api,
+        Api(
+            start(stub.url, store_url=cluster.url(), summarization_enabled=False).url, timeout=60
+        ) as api,
     ):
         session_id = api.create_session("mochi-chat")["session_id"]
         for _ in range(4):
             api.send_message(session_id, "x" * 1400)
         with api.open_stream(session_id, "x" * 1400) as events:
-            stub.wait_for(lambda exchanges: exchanges[-1].path == "/api/chat" and exchanges[-1].outcome == "running")
+            stub.wait_for(
+                lambda exchanges: (
+                    exchanges[-1].path == "/api/chat" and exchanges[-1].outcome == "running"
+                )
+            )
             cluster.stop()
             until(lambda: api.http.get("/health/ready").status_code == 503)
             gate.open()
@@ -100,17 +110,24 @@ def test_call_that_is_approved_during_an_outage_runs(
     start: Start, cluster: Postgres, tmp_path: Path, remember: str
 ) -> None:
     write_tools(tmp_path, NOTE)
-    with StubServer(speed=0) as stub, Api(start(stub.url, store_url=cluster.url()).url, timeout=60) as api:
+    with (
+        StubServer(speed=0) as stub,
+        Api(start(stub.url, store_url=cluster.url()).url, timeout=60) as api,
+    ):
         session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
         with api.open_stream(session_id, instruct(calls("note"))) as events:
-            received = [next(event for event in events if event.type == "tool_call_confirmation_required")]
+            received = [
+                next(event for event in events if event.type == "tool_call_confirmation_required")
+            ]
             cluster.stop()
             until(lambda: api.http.get("/health/ready").status_code == 503)
             confirmation_id = received[0].data["confirmation_id"]
             decision = {"confirmation_id": confirmation_id, "approved": True, "remember": remember}
             starting = threading.Timer(2, cluster.start)
             starting.start()
-            api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))  # responds when it is stored
+            api.ok(
+                api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)
+            )  # responds when it is stored
             received += events
             starting.join()
         (result,) = (event for event in received if event.type == "tool_result")
@@ -135,7 +152,9 @@ def test_answer_survives_locked_tables(start: Start, holding: GatedStub, databas
         assert [message["content"] for message in api.messages(session_id)] == ["hold", WHOLE]
 
 
-def test_client_gets_an_error_for_an_unstored_answer(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_client_gets_an_error_for_an_unstored_answer(
+    start: Start, holding: GatedStub, cluster: Postgres
+) -> None:
     with Api(start(store_url=cluster.url(), store_retry_seconds=1).url, timeout=60) as api:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
@@ -146,7 +165,9 @@ def test_client_gets_an_error_for_an_unstored_answer(start: Start, holding: Gate
         assert endings(received) == [("error", "STORAGE_FAILED"), ("done", None)]
 
 
-def test_stopped_turn_reports_that_its_text_is_not_stored(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_stopped_turn_reports_that_its_text_is_not_stored(
+    start: Start, holding: GatedStub, cluster: Postgres
+) -> None:
     with Api(start(store_url=cluster.url(), store_retry_seconds=1).url, timeout=60) as api:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events, ThreadPoolExecutor(1) as pool:
@@ -159,7 +180,9 @@ def test_stopped_turn_reports_that_its_text_is_not_stored(start: Start, holding:
         assert len(holding.chats("cancelled")) == 1
 
 
-def test_shutdown_stores_answers_within_its_grace_period(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_shutdown_stores_answers_within_its_grace_period(
+    start: Start, holding: GatedStub, cluster: Postgres
+) -> None:
     server = start(store_url=cluster.url(), shutdown_grace_seconds=10)
     with Api(server.url, timeout=60) as api, ThreadPoolExecutor(1) as pool:
         session_id = api.create_session("mochi")["session_id"]
@@ -210,7 +233,11 @@ def test_frozen_database_delays_requests_for_a_limited_time(
                 reading = pool.submit(api.http.get, f"/sessions/{idle}")
                 sending = pool.submit(api.http.post, f"/chat/{idle}", json={"message": "Hi"})
                 probing = pool.submit(api.http.get, "/health/ready")
-                assert error_of(reading.result()) == error_of(sending.result()) == (500, "STORAGE_FAILED")
+                assert (
+                    error_of(reading.result())
+                    == error_of(sending.result())
+                    == (500, "STORAGE_FAILED")
+                )
                 assert error_of(probing.result()) == (503, "NOT_READY")
                 received += events
                 assert time.monotonic() - began < 3 * RESPONSE_SECONDS

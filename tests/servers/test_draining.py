@@ -1,4 +1,6 @@
-"""A server that shuts down refuses new sessions and turns, and still serves requests about turns of other servers."""
+"""A server that shuts down refuses new sessions and turns, and still serves requests about turns of
+other servers.
+"""
 
 import signal
 import time
@@ -28,7 +30,8 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 GRACE_SECONDS = 120
-"""Grace period that no test waits for: a server must end before, as soon as its turns have ended."""
+"""Grace period that no test waits for: a server must end before, as soon as its turns have ended.
+"""
 HI = [{"role": "user", "content": "Hi"}]
 USER = {"id": "m", "role": "user", "content": "Hi"}
 UI_USER = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
@@ -48,14 +51,19 @@ NEW_TURNS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat-stream": ("/v1/chat/completions", {"model": "mochi", "messages": HI, "stream": True}),
     "text": ("/v1/completions", {"model": "mochi", "prompt": "Hi"}),
     "response": ("/v1/responses", {"model": "mochi", "input": "Hi"}),
-    "background-response": ("/v1/responses", {"model": "mochi", "input": "Hi", "background": True, "store": True}),
+    "background-response": (
+        "/v1/responses",
+        {"model": "mochi", "input": "Hi", "background": True, "store": True},
+    ),
     "message": ("/v1/messages", {"model": "mochi", "max_tokens": 9, "messages": HI}),
     "agent": ("/v1/chat/completions", {"model": "agent:helper", "messages": HI}),
 }
 
 
 class GatedTexts:
-    """Resolver of a stub: each text in ``gates`` is answered when its gate opens, and any other text at once."""
+    """Resolver of a stub: each text in ``gates`` is answered when its gate opens, and any other
+    text at once.
+    """
 
     def __init__(self, *texts: str) -> None:
         self.gates = {text: Gate() for text in texts}
@@ -98,10 +106,15 @@ def serving(ollama: StubServer, database: str, directory: Path) -> Iterator[Serv
 
 @contextmanager
 def draining(holding: GatedStub, database: str, directory: Path) -> Iterator[Server]:
-    """A draining server with a running turn. At the end of the block, the turn ends, and then the server must end."""
+    """A draining server with a running turn.
+
+    At the end of the block, the turn ends, and then the server must end.
+    """
     with serving(holding.stub, database, directory) as server, ExitStack() as stack:
         own = server.command.api()
-        events = stack.enter_context(own.open_stream(own.create_session("mochi")["session_id"], "hold"))
+        events = stack.enter_context(
+            own.open_stream(own.create_session("mochi")["session_id"], "hold")
+        )
         next(events)
         server.begin_draining()
         yield server
@@ -128,7 +141,9 @@ def test_draining_server_refuses_new_sessions_and_turns(
                 _check_refusal(name, httpx.post(url, json=body, headers=headers))
         assert b.ok(b.http.get("/sessions"))["sessions"] == before
         assert b.messages(session_id) == messages
-        chats = [each.body["messages"] for each in holding.stub.exchanges() if each.path == "/api/chat"]
+        chats = [
+            each.body["messages"] for each in holding.stub.exchanges() if each.path == "/api/chat"
+        ]
         assert not [sent for sent in chats if sent[-1]["content"] == "Hi"]
         with psycopg.connect(database) as connection:
             assert connection.execute("SELECT key FROM idempotency_keys").fetchall() == []
@@ -151,14 +166,21 @@ def test_all_servers_are_draining(holding: GatedStub, database: str, tmp_path: P
     directories = tmp_path / "first", tmp_path / "second"
     for directory in directories:
         directory.mkdir()
-    with draining(holding, database, directories[0]) as first, draining(holding, database, directories[1]) as second:
+    with (
+        draining(holding, database, directories[0]) as first,
+        draining(holding, database, directories[1]) as second,
+    ):
         for server in (first, second):
             refused = server.api.http.post("/sessions", json={"model": "mochi"})
             assert error_of(refused) == (503, "SHUTTING_DOWN")
 
 
-def test_draining_server_forwards_requests_about_turns(start: Start, database: str, tmp_path: Path) -> None:
-    """After the end of its own turns, it completes the streams that it forwards, and accepts no further ones."""
+def test_draining_server_forwards_requests_about_turns(
+    start: Start, database: str, tmp_path: Path
+) -> None:
+    """After the end of its own turns, it completes the streams that it forwards, and accepts no
+    further ones.
+    """
     write_tools(tmp_path, TOOLS)
     texts = GatedTexts("own", "other", "stopped")
     ask = instruct(calls("note", text="x"), words(2))
@@ -170,9 +192,14 @@ def test_draining_server_forwards_requests_about_turns(start: Start, database: s
         key, body = {"Idempotency-Key": "k"}, {"message": "other"}
         opened = b.http.stream("POST", f"/chat/{other}/stream", json=body, headers=key)
         direct = read_events(stack.enter_context(opened))
-        before = stack.enter_context(a.http.stream("POST", f"/chat/{other}/stream", json=body, headers=key))
+        before = stack.enter_context(
+            a.http.stream("POST", f"/chat/{other}/stream", json=body, headers=key)
+        )
         for session_id, message in ((stopped, "stopped"), (decided, ask)):
-            b.ok(b.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
+            b.ok(
+                b.http.post(f"/chat/{session_id}", json={"message": message, "background": True}),
+                202,
+            )
         until(lambda: b.ok(b.http.get(f"/chat/{decided}/confirmations"))["confirmations"])
         (asked,) = b.ok(b.http.get(f"/chat/{decided}/confirmations"))["confirmations"]
 
@@ -180,7 +207,9 @@ def test_draining_server_forwards_requests_about_turns(start: Start, database: s
         next(running)
         server.begin_draining()
         attached = stack.enter_context(a.http.stream("GET", f"/chat/{other}/stream"))
-        repeated = stack.enter_context(a.http.stream("POST", f"/chat/{other}/stream", json=body, headers=key))
+        repeated = stack.enter_context(
+            a.http.stream("POST", f"/chat/{other}/stream", json=body, headers=key)
+        )
         assert a.ok(a.http.get(f"/chat/{other}/run"))["state"] == "running"
         assert a.ok(a.http.post(f"/chat/{stopped}/stop"))["state"] == "stopped"
         decision = {"confirmation_id": asked["confirmation_id"], "approved": True}
@@ -215,7 +244,9 @@ def test_peer_starts_no_turn_for_a_draining_server(
             busy = b.http.post(f"/chat/{session_id}", json=body, headers=key)
             assert error_of(busy) == (409, "SESSION_BUSY")
             for extra in ({}, {"if_busy": "wait"}):
-                refused = server.api.http.post(f"/chat/{session_id}/stream", json=body | extra, headers=key)
+                refused = server.api.http.post(
+                    f"/chat/{session_id}/stream", json=body | extra, headers=key
+                )
                 assert error_of(refused) == (503, "SHUTTING_DOWN")
             b.ok(b.http.post(f"/chat/{session_id}/stop"))
         sent = b.ok(b.http.post(f"/chat/{session_id}", json=body, headers=key))
@@ -227,7 +258,11 @@ def test_refused_message_denies_no_waiting_call(
 ) -> None:
     write_tools(tmp_path, TOOLS)
     ask = instruct(calls("note", text="x"), words(2))
-    with StubServer(speed=0) as stub, draining(holding, database, tmp_path) as server, Api(start(stub.url).url) as b:
+    with (
+        StubServer(speed=0) as stub,
+        draining(holding, database, tmp_path) as server,
+        Api(start(stub.url).url) as b,
+    ):
         session_id = b.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
         b.ok(b.http.post(f"/chat/{session_id}", json={"message": ask, "background": True}), 202)
         until(lambda: b.ok(b.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
@@ -240,18 +275,29 @@ def test_refused_message_denies_no_waiting_call(
 def test_waiting_messages_are_refused_when_draining_begins(
     start: Start, holding: GatedStub, database: str, tmp_path: Path
 ) -> None:
-    """They wait for turns of the draining server and of the other one, and the other server then takes them."""
-    with serving(holding.stub, database, tmp_path) as server, ExitStack() as stack, Api(start().url) as b:
+    """They wait for turns of the draining server and of the other one, and the other server then
+    takes them.
+    """
+    with (
+        serving(holding.stub, database, tmp_path) as server,
+        ExitStack() as stack,
+        Api(start().url) as b,
+    ):
         a, pool = server.api, stack.enter_context(ThreadPoolExecutor(4))
         sessions = [a.create_session("mochi")["session_id"] for _ in range(4)]
         streams = []
         for session_id, api in zip(sessions, (a, a, b, b), strict=True):
             streams.append(stack.enter_context(api.open_stream(session_id, "hold")))
             next(streams[-1])
-        paths = [f"/chat/{session_id}{path}" for session_id, path in zip(sessions, ("", "/stream") * 2, strict=True)]
+        paths = [
+            f"/chat/{session_id}{path}"
+            for session_id, path in zip(sessions, ("", "/stream") * 2, strict=True)
+        ]
 
         def send(api: Api, path: str) -> httpx.Response:
-            return api.http.post(path, json={"message": "Hi", "if_busy": "wait"}, headers={"Idempotency-Key": "k"})
+            return api.http.post(
+                path, json={"message": "Hi", "if_busy": "wait"}, headers={"Idempotency-Key": "k"}
+            )
 
         waiting = [pool.submit(send, a, path) for path in paths]
         with psycopg.connect(database, autocommit=True) as connection:
@@ -275,7 +321,11 @@ def test_repeated_request_gets_the_turn_of_a_draining_server(
     start: Start, holding: GatedStub, database: str, tmp_path: Path
 ) -> None:
     key, body = {"Idempotency-Key": "k"}, {"message": "hold"}
-    with serving(holding.stub, database, tmp_path) as server, ExitStack() as stack, Api(start().url) as b:
+    with (
+        serving(holding.stub, database, tmp_path) as server,
+        ExitStack() as stack,
+        Api(start().url) as b,
+    ):
         a = server.api
         session_id = a.create_session("mochi")["session_id"]
         path = f"/chat/{session_id}/stream"
@@ -286,7 +336,8 @@ def test_repeated_request_gets_the_turn_of_a_draining_server(
         bodies = (body, body | {"if_busy": "wait"})
         requests = [(api, each) for api in (a, b) for each in bodies]
         repeated = [
-            stack.enter_context(api.http.stream("POST", path, json=each, headers=key)) for api, each in requests
+            stack.enter_context(api.http.stream("POST", path, json=each, headers=key))
+            for api, each in requests
         ]
         assert [response.status_code for response in repeated] == [200] * 4
         holding.gate.open()

@@ -27,7 +27,9 @@ $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; EN
 CREATE TRIGGER full_sessions BEFORE INSERT ON sessions EXECUTE FUNCTION is_full();
 CREATE TRIGGER full_messages BEFORE INSERT ON messages EXECUTE FUNCTION is_full();
 """
-"""Triggers that raise PostgreSQL's error for a full disk, because not every machine can provide a small disk."""
+"""Triggers that raise PostgreSQL's error for a full disk, because not every machine can provide a
+small disk.
+"""
 
 
 @pytest.fixture
@@ -51,7 +53,10 @@ def test_turn_continues_when_the_database_is_lost(
             holding.gate.open()
             seen += events
         assert types_of(seen[-2:]) == ["message_complete", "done"]
-        assert [message["content"] for message in api.messages(session_id)] == ["hold", text_of(seen)]
+        assert [message["content"] for message in api.messages(session_id)] == [
+            "hold",
+            text_of(seen),
+        ]
         assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
 
 
@@ -66,7 +71,10 @@ def test_server_without_the_lock_does_not_write_the_session(
             next(events)
             relay.set_target("http://127.0.0.1:9")
             relay.cut()
-            assert other.send_message(session_id, "Mine now", if_busy="wait")["message"]["content"] == "Fine."
+            assert (
+                other.send_message(session_id, "Mine now", if_busy="wait")["message"]["content"]
+                == "Fine."
+            )
             before = other.messages(session_id)
             relay.set_target(f"http://127.0.0.1:{postgres.shared_instance().port}")
             *_, error, done = events
@@ -76,7 +84,9 @@ def test_server_without_the_lock_does_not_write_the_session(
 
 
 @pytest.mark.slow
-def test_server_without_database_is_not_ready(start: Start, relay_to: tuple[CuttingRelay, str]) -> None:
+def test_server_without_database_is_not_ready(
+    start: Start, relay_to: tuple[CuttingRelay, str]
+) -> None:
     relay, url = relay_to
     with relay, Api(start(store_url=url).url, timeout=60) as api:
         wait_until_ready(api)
@@ -89,7 +99,9 @@ def test_server_without_database_is_not_ready(start: Start, relay_to: tuple[Cutt
             creating = pool.submit(api.http.post, "/sessions", json={"model": "mochi"})
             decision = {"confirmation_id": "conf_0123456789", "approved": True}
             deciding = pool.submit(api.http.post, "/chat/0123456789/confirm-tool", json=decision)
-            assert {error_of(waiting.result()) for waiting in (creating, deciding)} == {(500, "STORAGE_FAILED")}
+            assert {error_of(waiting.result()) for waiting in (creating, deciding)} == {
+                (500, "STORAGE_FAILED")
+            }
 
 
 def wait_until_ready(api: Api) -> None:
@@ -109,7 +121,9 @@ def test_full_database_refuses_changes_and_keeps_stored_state(start: Start, data
         error, done = list(api.stream_message(session_id, "There is no room for this"))
         assert (error.type, error.data["code"], done.type) == ("error", "STORAGE_FAILED", "done")
         assert api.messages(session_id) == before
-        connection.execute("DROP TRIGGER full_sessions ON sessions; DROP TRIGGER full_messages ON messages")
+        connection.execute(
+            "DROP TRIGGER full_sessions ON sessions; DROP TRIGGER full_messages ON messages"
+        )
         assert api.send_message(session_id, "Now there is")["message"]["content"] == "Fine."
 
 
@@ -140,7 +154,9 @@ def test_blocked_table_fails_only_requests_that_need_it(start: Start, database: 
         (("127.0.0.1:", "127.0.0.1:x"), "its URL is not a valid PostgreSQL URL"),
     ],
 )
-async def test_invalid_database_url_is_reported(database: str, change: tuple[str, str], reason: str) -> None:
+async def test_invalid_database_url_is_reported(
+    database: str, change: tuple[str, str], reason: str
+) -> None:
     with pytest.raises(StorageFailed, match=reason):
         await Database(database.replace(*change, 1)).open(wait_seconds=0)
 
@@ -169,7 +185,8 @@ def test_unreachable_database_ends_server_with_one_line(tmp_path: Path, command:
     code, said = run("mochi_server", *command, cwd=tmp_path, MOCHI_STORE_URL=url)
     assert (code, said) == (
         1,
-        "mochi-server: Cannot use the database postgresql://***@127.0.0.1:9/x: the database cannot be reached.\n",
+        "mochi-server: Cannot use the database postgresql://***@127.0.0.1:9/x: the database "
+        "cannot be reached.\n",
     )
 
 
@@ -187,16 +204,25 @@ def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database:
     said = run("mochi_server", "migrate", cwd=tmp_path, MOCHI_STORE_URL=database)
     assert said == (0, "mochi-server: the database schema is up to date (version 10)\n")
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("DROP TABLE processes, runs, idempotency_keys, peer_secret, images, named_images, webhooks")
+        connection.execute(
+            "DROP TABLE processes, runs, idempotency_keys, peer_secret, images, named_images, "
+            "webhooks"
+        )
         connection.execute("DROP INDEX sessions_due; ALTER TABLE sessions DROP COLUMN owner")
-        connection.execute("CREATE TABLE requests (); CREATE TABLE parts ()")  # of versions before 5
+        connection.execute(
+            "CREATE TABLE requests (); CREATE TABLE parts ()"
+        )  # of versions before 5
         connection.execute("DELETE FROM mochi_schema WHERE version > 1")
         assert run("mochi_server", "migrate", cwd=tmp_path, MOCHI_STORE_URL=database) == said
-        assert connection.execute("SELECT to_regclass('requests'), to_regclass('parts')").fetchone() == (None, None)
+        assert connection.execute(
+            "SELECT to_regclass('requests'), to_regclass('parts')"
+        ).fetchone() == (None, None)
         connection.execute("INSERT INTO mochi_schema VALUES (1000, now())")
     code, refused = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=database)
     assert (code, refused.count("\n")) == (1, 1)
-    assert "schema has version 1000, but this mochi-server supports only versions up to 10" in refused
+    assert (
+        "schema has version 1000, but this mochi-server supports only versions up to 10" in refused
+    )
 
 
 @pytest.mark.slow
@@ -211,7 +237,10 @@ def test_reconnecting_server_answers_requests_about_its_turn(
     a: Api, b: Api, servers: tuple[Member, Member], database: str
 ) -> None:
     session_id = a.create_session("mochi")["session_id"]
-    with a.open_stream(session_id, "hold") as events, psycopg.connect(database, autocommit=True) as connection:
+    with (
+        a.open_stream(session_id, "hold") as events,
+        psycopg.connect(database, autocommit=True) as connection,
+    ):
         received = [next(events)]
         disconnect(connection, servers[0])
         assert b.ok(b.http.get(f"/chat/{session_id}/run"))["state"] == "running"

@@ -33,7 +33,9 @@ def pair(start: Start, tmp_path: Path) -> Iterator[tuple[Frontend, Frontend]]:
         yield Frontend(a, session), Frontend(b, session)
 
 
-def test_ai_sdk_turn_is_resumed_and_approved_at_another_server(pair: tuple[Frontend, Frontend]) -> None:
+def test_ai_sdk_turn_is_resumed_and_approved_at_another_server(
+    pair: tuple[Frontend, Frontend],
+) -> None:
     a, b = pair
     first = a.ai_sdk(user(NOTE))
     assert read_chunks(b.api.http.get(f"/chat/{b.session}/ai-sdk/any/stream").content) == first
@@ -46,7 +48,9 @@ def test_ai_sdk_turn_is_resumed_and_approved_at_another_server(pair: tuple[Front
 def test_ag_ui_interrupt_is_answered_at_another_server(pair: tuple[Frontend, Frontend]) -> None:
     a, b = pair
     (interrupt,) = a.ag_ui(message(NOTE))[-1]["outcome"]["interrupts"]
-    second = b.ag_ui(resume=[{"interruptId": interrupt["id"], "status": "resolved", "payload": True}])
+    second = b.ag_ui(
+        resume=[{"interruptId": interrupt["id"], "status": "resolved", "payload": True}]
+    )
     assert of_type(second, "TOOL_CALL_RESULT")["content"] == "Noted."
     assert second[-1]["outcome"] == {"type": "success"}
 

@@ -1,4 +1,7 @@
-"""A server that is frozen (SIGSTOP) keeps its connections and locks. Other servers report it instead of waiting."""
+"""A server that is frozen (SIGSTOP) keeps its connections and locks.
+
+Other servers report it instead of waiting.
+"""
 
 import os
 import signal
@@ -26,12 +29,15 @@ REQUESTS: dict[str, Callable[[Api, str], httpx.Response]] = {
     "confirmations": lambda api, session_id: api.http.get(f"/chat/{session_id}/confirmations"),
     "stream": lambda api, session_id: api.http.get(f"/chat/{session_id}/stream"),
     "confirm-tool": lambda api, session_id: api.http.post(
-        f"/chat/{session_id}/confirm-tool", json={"confirmation_id": "conf_0123456789", "approved": True}
+        f"/chat/{session_id}/confirm-tool",
+        json={"confirmation_id": "conf_0123456789", "approved": True},
     ),
     "repeated": lambda api, session_id: api.http.post(
         f"/chat/{session_id}", json={"message": "hold"}, headers={"Idempotency-Key": "k1"}
     ),
-    "waiting": lambda api, session_id: api.http.post(f"/chat/{session_id}", json={"message": "Hi", "if_busy": "wait"}),
+    "waiting": lambda api, session_id: api.http.post(
+        f"/chat/{session_id}", json={"message": "Hi", "if_busy": "wait"}
+    ),
 }
 
 
@@ -49,7 +55,10 @@ def frozen(member: Member) -> Iterator[None]:
 
 @contextmanager
 def frozen_in_turn(a: Api, member: Member) -> Iterator[str]:
-    """Yield a session with a turn at a frozen server. The turn was begun with an idempotency key."""
+    """Yield a session with a turn at a frozen server.
+
+    The turn was begun with an idempotency key.
+    """
     session_id: str = a.create_session("mochi")["session_id"]
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     with a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:
@@ -68,7 +77,9 @@ def test_requests_to_a_frozen_server_end_in_server_lost(
         assert time.monotonic() - began < FIRST_REPORT_SECONDS
 
 
-def test_later_requests_to_a_frozen_server_fail_at_once(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
+def test_later_requests_to_a_frozen_server_fail_at_once(
+    a: Api, b: Api, servers: tuple[Member, Member]
+) -> None:
     with frozen_in_turn(a, servers[0]) as session_id:
         assert error_of(REQUESTS["run"](b, session_id)) == LOST
         for name, request in REQUESTS.items():
@@ -77,12 +88,19 @@ def test_later_requests_to_a_frozen_server_fail_at_once(a: Api, b: Api, servers:
             assert time.monotonic() - began < LATER_REPORT_SECONDS, name
         assert b.http.get(f"/sessions/{session_id}").status_code == 200
         assert b.http.post("/tools/reload").status_code == 200
-        assert error_of(b.http.post(f"/chat/{session_id}", json={"message": "Hi"})) == (409, "SESSION_BUSY")
+        assert error_of(b.http.post(f"/chat/{session_id}", json={"message": "Hi"})) == (
+            409,
+            "SESSION_BUSY",
+        )
     until(lambda: REQUESTS["run"](b, session_id).is_success)  # from its next heartbeat on
-    assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] in ("stopped", "cancelled"), "it answers again"
+    assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] in ("stopped", "cancelled"), (
+        "it answers again"
+    )
 
 
-def test_frontends_need_no_server_of_an_ended_turn(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
+def test_frontends_need_no_server_of_an_ended_turn(
+    a: Api, b: Api, servers: tuple[Member, Member]
+) -> None:
     ai_sdk, ag_ui = (Frontend(b, a.create_session("mochi")["session_id"]) for _ in range(2))
     for frontend in (ai_sdk, ag_ui):
         a.send_message(frontend.session, "Hello")
@@ -94,7 +112,9 @@ def test_frontends_need_no_server_of_an_ended_turn(a: Api, b: Api, servers: tupl
             assert frontend.roles() == ["user", "assistant"] * 2
 
 
-def test_stream_ends_with_an_error_when_its_server_freezes(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
+def test_stream_ends_with_an_error_when_its_server_freezes(
+    a: Api, b: Api, servers: tuple[Member, Member]
+) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as mine:
         next(mine)
@@ -106,7 +126,9 @@ def test_stream_ends_with_an_error_when_its_server_freezes(a: Api, b: Api, serve
     assert (error.type, error.data["code"], done.type) == ("error", "SERVER_LOST", "done")
 
 
-def test_session_of_a_frozen_server_can_be_deleted(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
+def test_session_of_a_frozen_server_can_be_deleted(
+    a: Api, b: Api, servers: tuple[Member, Member]
+) -> None:
     with frozen_in_turn(a, servers[0]) as session_id:
         assert b.http.delete(f"/sessions/{session_id}").status_code == 204
         assert error_of(b.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")

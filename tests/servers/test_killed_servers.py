@@ -1,4 +1,6 @@
-"""Servers are killed during streams. The other servers continue the sessions, and no stored message is lost.
+"""Servers are killed during streams.
+
+The other servers continue the sessions, and no stored message is lost.
 
 MOCHI_FAULT_ROUNDS sets the number of kills.
 """
@@ -35,7 +37,9 @@ def stub() -> Iterator[StubServer]:
 
 
 class Conversation:
-    """A client that sends messages to one session through the balancer, also while servers are killed."""
+    """A client that sends messages to one session through the balancer, also while servers are
+    killed.
+    """
 
     def __init__(self, url: str) -> None:
         self.api = Api(url, limits=httpx.Limits(max_keepalive_connections=0))
@@ -59,7 +63,9 @@ class Conversation:
         asked = time.monotonic()
         while True:
             body = {"message": instruct(words(150))}
-            with self.api.http.stream("POST", f"/chat/{self.session_id}/stream", json=body) as response:
+            with self.api.http.stream(
+                "POST", f"/chat/{self.session_id}/stream", json=body
+            ) as response:
                 if response.status_code == 409:
                     response.read()
                     assert error_of(response)[1] == "SESSION_BUSY"
@@ -78,10 +84,15 @@ class Conversation:
                 self.acknowledged[event.data["message_id"]] = text
 
 
-def test_killed_servers_lose_nothing_and_lock_no_session(start: Start, stub: StubServer, database: str) -> None:
+def test_killed_servers_lose_nothing_and_lock_no_session(
+    start: Start, stub: StubServer, database: str
+) -> None:
     kills, number = share(2), 100 if share(2) > 2 else 12
     members = [start(stub.url) for _ in range(SERVERS)]
-    with Balancer([member.port for member in members]) as balancer, ThreadPoolExecutor(number) as pool:
+    with (
+        Balancer([member.port for member in members]) as balancer,
+        ThreadPoolExecutor(number) as pool,
+    ):
         over = threading.Event()
         conversations = list(pool.map(Conversation, [balancer.url] * number))
         running = [pool.submit(conversation.run_until, over) for conversation in conversations]
@@ -98,8 +109,12 @@ def test_killed_servers_lose_nothing_and_lock_no_session(start: Start, stub: Stu
     assert sum(len(each.acknowledged) for each in conversations) > number / 2
     assert max(each.locked for each in conversations) < LOCKED_SECONDS
     for each in conversations:
-        stored = {message["message_id"]: message["content"] for message in histories[each.session_id]}
-        assert {message_id: stored.get(message_id) for message_id in each.acknowledged} == each.acknowledged
+        stored = {
+            message["message_id"]: message["content"] for message in histories[each.session_id]
+        }
+        assert {
+            message_id: stored.get(message_id) for message_id in each.acknowledged
+        } == each.acknowledged
 
 
 def _was_interrupted(conversation: Conversation) -> bool:

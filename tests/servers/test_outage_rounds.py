@@ -1,4 +1,5 @@
-"""PostgreSQL stops in mid-turn repeatedly: received text is stored, or the client receives an error.
+"""PostgreSQL stops in mid-turn repeatedly: received text is stored, or the client receives an
+error.
 
 A test run has one round for each length of an outage; MOCHI_FAULT_ROUNDS=400 makes it twenty.
 """
@@ -55,12 +56,17 @@ def cluster() -> Iterator[Postgres]:
         yield cluster
 
 
-@pytest.mark.parametrize("seconds", [1, 3, *(pytest.param(long, marks=pytest.mark.nightly) for long in (8, 20))])
+@pytest.mark.parametrize(
+    "seconds", [1, 3, *(pytest.param(long, marks=pytest.mark.nightly) for long in (8, 20))]
+)
 def test_received_text_is_stored_or_reported_as_lost(
     start: Start, stub: StubServer, cluster: Postgres, seconds: float
 ) -> None:
     counts: Counter[str] = Counter()
-    with Api(start(stub.url, store_url=cluster.url()).url, timeout=120) as api, ThreadPoolExecutor(CLIENTS) as pool:
+    with (
+        Api(start(stub.url, store_url=cluster.url()).url, timeout=120) as api,
+        ThreadPoolExecutor(CLIENTS) as pool,
+    ):
         for number in range(share(1)):
             until(lambda: api.http.get("/health/ready").status_code == 200)
             over = threading.Event()
@@ -108,7 +114,9 @@ def outcome(api: Api, received: Received) -> str:
     stored = ""
     for _ in range(20):
         try:
-            stored = "".join(m["content"] for m in api.messages(received.session_id) if m["role"] == "assistant")
+            stored = "".join(
+                m["content"] for m in api.messages(received.session_id) if m["role"] == "assistant"
+            )
             break
         except (AssertionError, httpx.HTTPError):  # the database has just restarted
             time.sleep(0.5)

@@ -27,19 +27,36 @@ def test_forwarded_requests_carry_the_owner(start: Start, tmp_path: Path) -> Non
     with ann, elsewhere, bob, user, ann.open_stream(session_id, "hold") as events:
         run_id = next(events).id.partition(":")[0]
         for api in (bob, user):
-            for method, path in (("GET", "run"), ("POST", "stop"), ("GET", "stream"), ("GET", "confirmations")):
+            for method, path in (
+                ("GET", "run"),
+                ("POST", "stop"),
+                ("GET", "stream"),
+                ("GET", "confirmations"),
+            ):
                 response = api.http.request(method, f"/chat/{session_id}/{path}")
                 assert error_of(response) == (404, "SESSION_NOT_FOUND"), path
             for sent in ({}, {"Idempotency-Key": "a-key"}):
-                response = api.http.post(f"/chat/{session_id}", json={"message": "Hello"}, headers=sent)
+                response = api.http.post(
+                    f"/chat/{session_id}", json={"message": "Hello"}, headers=sent
+                )
                 assert error_of(response) == (404, "SESSION_NOT_FOUND")
             decision = {"confirmation_id": "conf_0", "approved": True}
-            assert api.http.post(f"/chat/{session_id}/confirm-tool", json=decision).status_code == 404
-            assert error_of(api.http.delete(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
+            assert (
+                api.http.post(f"/chat/{session_id}/confirm-tool", json=decision).status_code == 404
+            )
+            assert error_of(api.http.delete(f"/sessions/{session_id}")) == (
+                404,
+                "SESSION_NOT_FOUND",
+            )
             assert api.ok(api.http.get("/sessions")) == {"sessions": []}
             session = {**dict(api.http.headers), "X-Mochi-Session": session_id}
             body = {"model": "mochi", "messages": [{"role": "user", "content": "Hello"}]}
-            assert api.http.post(f"{second.url}/v1/chat/completions", json=body, headers=session).status_code == 404
+            assert (
+                api.http.post(
+                    f"{second.url}/v1/chat/completions", json=body, headers=session
+                ).status_code
+                == 404
+            )
         assert elsewhere.ok(elsewhere.http.get(f"/chat/{session_id}/run")) == {
             "run_id": run_id,
             "state": "running",

@@ -1,4 +1,6 @@
-"""Turns that are parked at one server, and are decided or expire at another server of the same database."""
+"""Turns that are parked at one server, and are decided or expire at another server of the same
+database.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,7 +35,9 @@ def test_stream_at_one_server_follows_a_decision_at_another(start: Start, tmp_pa
         with Api(first.url) as a, Api(second.url) as b, Api(first.url) as other:
             session_id = a.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
             with a.open_stream(session_id, PLAN) as events:
-                asked = next(event for event in events if event.type == "tool_call_confirmation_required")
+                asked = next(
+                    event for event in events if event.type == "tool_call_confirmation_required"
+                )
                 statuses = pool.map(lambda api: confirm(api, session_id, asked.data), (b, other))
                 assert sorted(statuses) == [200, 409]
                 types = [event.type for event in events]
@@ -52,22 +56,36 @@ def test_message_at_one_server_denies_what_waits_at_another(
         first, second = (start(stub.url, park_seconds=park_seconds) for _ in range(2))
         with Api(first.url) as a, Api(second.url) as b:
             session_id = a.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-            a.ok(a.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202)
+            a.ok(
+                a.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202
+            )
             until(lambda: a.ok(a.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
-            sent = b.http.post(f"/chat/{session_id}{path}", json={"message": "Hello", "if_waiting": "deny"})
+            sent = b.http.post(
+                f"/chat/{session_id}{path}", json={"message": "Hello", "if_waiting": "deny"}
+            )
             assert sent.status_code == 200, sent.text
             stored = b.messages(session_id)
-    assert [message["role"] for message in stored] == ["user", "assistant", "tool", "user", "assistant"]
+    assert [message["role"] for message in stored] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+    ]
     assert stored[2]["error_code"] == "TOOL_EXECUTION_DENIED"
 
 
 def test_approval_expires_after_its_server_was_killed(start: Start, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub:
-        killed, left = (start(stub.url, park_seconds=0, tool_confirmation_timeout_seconds=3) for _ in range(2))
+        killed, left = (
+            start(stub.url, park_seconds=0, tool_confirmation_timeout_seconds=3) for _ in range(2)
+        )
         with Api(killed.url) as a, Api(left.url) as b:
             session_id = a.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-            a.ok(a.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202)
+            a.ok(
+                a.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202
+            )
             until(lambda: a.ok(a.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
             killed.kill()
             until(lambda: len(b.messages(session_id)) == 4)
@@ -81,7 +99,9 @@ async def test_search_for_parked_turns_uses_its_index(database: str) -> None:
     try:
         async with opened.transaction("explain the search") as connection:
             await connection.execute("SET LOCAL enable_seqscan = off")
-            rows: list[Any] = await (await connection.execute("EXPLAIN " + _DUE_TURNS, (0.0, "chats"))).fetchall()
+            rows: list[Any] = await (
+                await connection.execute("EXPLAIN " + _DUE_TURNS, (0.0, "chats"))
+            ).fetchall()
     finally:
         await opened.aclose()
     assert any("sessions_due" in str(row[0]) for row in rows), rows

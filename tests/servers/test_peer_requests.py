@@ -30,7 +30,9 @@ SLACK_SECONDS = 2.0
 def token_for(database: str, member: Member) -> str:
     """Return the token of a server as another server of the database creates it."""
     with psycopg.connect(database) as connection:
-        process = connection.execute("SELECT name FROM processes WHERE url = %s", [member.url]).fetchone()
+        process = connection.execute(
+            "SELECT name FROM processes WHERE url = %s", [member.url]
+        ).fetchone()
         secret = connection.execute("SELECT secret FROM peer_secret").fetchone()
     assert process is not None
     assert secret is not None
@@ -60,10 +62,17 @@ def test_peer_requests_need_no_key_of_the_other_server(start: Start, holding: Ga
         with a.open_stream(session_id, "hold") as events:
             next(events)
             headers = {"Origin": "http://localhost:3000"}
-            response = b.http.get(f"/chat/{session_id}/run", headers={**headers, "X-Request-ID": "mine"})
+            response = b.http.get(
+                f"/chat/{session_id}/run", headers={**headers, "X-Request-ID": "mine"}
+            )
         assert b.ok(response)["state"] == "running"
-        for name, value in {"Access-Control-Allow-Origin": headers["Origin"], "X-Request-ID": "mine"}.items():
-            assert response.headers.get_list(name) == [value], "of the server that was asked, and not of both"
+        for name, value in {
+            "Access-Control-Allow-Origin": headers["Origin"],
+            "X-Request-ID": "mine",
+        }.items():
+            assert response.headers.get_list(name) == [value], (
+                "of the server that was asked, and not of both"
+            )
         assert "X-Mochi-Peer" not in response.headers
 
 
@@ -112,7 +121,10 @@ def test_server_without_an_address_is_reported(
 def test_address_that_leads_to_another_server_is_reported(
     start: Start, receiver: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For example the address of a load balancer. The request is neither handled there nor forwarded again."""
+    """For example the address of a load balancer.
+
+    The request is neither handled there nor forwarded again.
+    """
     with Api(start(advertise_url=str(receiver.http.base_url.copy_with(path="/"))).url) as a:
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
@@ -141,12 +153,16 @@ def test_requests_take_the_advertised_address(start: Start, holding: GatedStub) 
     assert [int(event.id.partition(":")[2]) for event in seen] == [1, 2, 3, 4, 5]
 
 
-def test_stopped_server_refuses_the_requests_that_it_forwards(start: Start, holding: GatedStub) -> None:
+def test_stopped_server_refuses_the_requests_that_it_forwards(
+    start: Start, holding: GatedStub
+) -> None:
     running, stopped = start(), start(shutdown_grace_seconds=0)
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     with ThreadPoolExecutor(1) as pool, Api(running.url) as a, Api(stopped.url) as b:
         session_id = a.create_session("mochi")["session_id"]
-        with a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:
+        with a.http.stream(
+            "POST", f"/chat/{session_id}/stream", json=body, headers=key
+        ) as response:
             events = read_events(response)
             next(events)
             forwarded = pool.submit(b.http.post, f"/chat/{session_id}", json=body, headers=key)
@@ -157,7 +173,9 @@ def test_stopped_server_refuses_the_requests_that_it_forwards(start: Start, hold
             assert list(events)[-1].type == "done"
 
 
-def test_each_worker_is_reached_at_the_advertised_host(holding: GatedStub, database: str, tmp_path: Path) -> None:
+def test_each_worker_is_reached_at_the_advertised_host(
+    holding: GatedStub, database: str, tmp_path: Path
+) -> None:
     arguments = ("--port", "0", "--workers", "2", "--ollama-host", holding.stub.url)
     environment = {"MOCHI_STORE_URL": database, "MOCHI_ADVERTISE_URL": "http://localhost"}
     with Command("mochi_server", *arguments, cwd=tmp_path, **environment) as command:

@@ -31,7 +31,8 @@ pytestmark = pytest.mark.slow
 
 CONFIGURATION = ROOT / "docs" / "examples" / "deploy" / "nginx.conf"
 GRACE_SECONDS = 60
-"""Grace period that no test waits for: a server must end before, as soon as its turns have ended."""
+"""Grace period that no test waits for: a server must end before, as soon as its turns have ended.
+"""
 MESSAGE = instruct(words(20))
 
 
@@ -54,11 +55,20 @@ class Site:
         with ExitStack() as stack:
             self._stack = stack
             self.servers = [self.start(port) for port in self.ports]
-            yield stack.enter_context(proxies.nginx(block, self.directory, f"127.0.0.1:{self.ports[1]}"))
+            yield stack.enter_context(
+                proxies.nginx(block, self.directory, f"127.0.0.1:{self.ports[1]}")
+            )
 
     def start(self, port: int) -> Command:
         # The test reads no more output, and a full pipe would stop the server.
-        arguments = ("--port", str(port), "--ollama-host", self.ollama.url, "--log-level", "WARNING")
+        arguments = (
+            "--port",
+            str(port),
+            "--ollama-host",
+            self.ollama.url,
+            "--log-level",
+            "WARNING",
+        )
         settings = {
             "MOCHI_STORE_URL": self.database,
             "MOCHI_ALLOWED_ORIGINS": f"https://{SITE}",
@@ -73,16 +83,23 @@ class Site:
         trusted = ssl.create_default_context(cafile=self.directory / "site.crt")
         trusted.check_hostname = False
         url = f"https://127.0.0.1:{proxy.port}"
-        return httpx.Client(base_url=url, headers={"Host": SITE}, verify=trusted, timeout=120, trust_env=False)
+        return httpx.Client(
+            base_url=url, headers={"Host": SITE}, verify=trusted, timeout=120, trust_env=False
+        )
 
 
 class Client:
-    """Client that sends one message after another. Each method sends one and checks that its answer is complete."""
+    """Client that sends one message after another.
+
+    Each method sends one and checks that its answer is complete.
+    """
 
     def __init__(self, http: httpx.Client) -> None:
         self.http = http
         self.turns = 0
-        self.session_id: str = self._ok(http.post("/api/v1/sessions", json={"model": "mochi"}), 201)["session_id"]
+        self.session_id: str = self._ok(
+            http.post("/api/v1/sessions", json={"model": "mochi"}), 201
+        )["session_id"]
 
     def collect(self) -> None:
         self._ok(self.http.post(f"/api/v1/chat/{self.session_id}", json={"message": MESSAGE}))
@@ -103,7 +120,9 @@ class Client:
         with self.http.stream("GET", path, headers={"Last-Event-ID": first.id}) as response:
             rest = list(read_events(self._opened(response)))
         run_id, _, number = first.id.partition(":")
-        expected = [f"{run_id}:{number}" for number in range(int(number) + 1, int(number) + 1 + len(rest))]
+        expected = [
+            f"{run_id}:{number}" for number in range(int(number) + 1, int(number) + 1 + len(rest))
+        ]
         assert [event.id for event in rest] == expected
         assert [event.type for event in rest[-2:]] == ["message_complete", "done"]
 
@@ -115,9 +134,17 @@ class Client:
         self._complete({})
 
     def _complete(self, headers: dict[str, str]) -> None:
-        body: dict[str, Any] = {"model": "mochi", "messages": [{"role": "user", "content": MESSAGE}], "stream": True}
-        with self.http.stream("POST", "/v1/chat/completions", json=body, headers=headers) as response:
-            *chunks, last = [line.removeprefix("data: ") for line in self._opened(response).iter_lines() if line]
+        body: dict[str, Any] = {
+            "model": "mochi",
+            "messages": [{"role": "user", "content": MESSAGE}],
+            "stream": True,
+        }
+        with self.http.stream(
+            "POST", "/v1/chat/completions", json=body, headers=headers
+        ) as response:
+            *chunks, last = [
+                line.removeprefix("data: ") for line in self._opened(response).iter_lines() if line
+            ]
         assert last == "[DONE]"
         assert json.loads(chunks[-1])["choices"][0]["finish_reason"] == "stop"
 
@@ -145,13 +172,20 @@ KINDS: list[Callable[[Client], None]] = [
 
 
 @pytest.mark.parametrize("of_each_kind", [1, pytest.param(4, marks=pytest.mark.nightly)])
-def test_rolling_restart_fails_no_message_and_cuts_no_stream(tmp_path: Path, database: str, of_each_kind: int) -> None:
-    """Clients send messages during the restarts. Each server ends as soon as its last turn has ended."""
+def test_rolling_restart_fails_no_message_and_cuts_no_stream(
+    tmp_path: Path, database: str, of_each_kind: int
+) -> None:
+    """Clients send messages during the restarts.
+
+    Each server ends as soon as its last turn has ended.
+    """
     kinds = KINDS * of_each_kind
     stopped = Event()
     running: list[Client] = []
 
-    def talk(http: httpx.Client, send: Callable[[Client], None]) -> tuple[int, list[dict[str, Any]]]:
+    def talk(
+        http: httpx.Client, send: Callable[[Client], None]
+    ) -> tuple[int, list[dict[str, Any]]]:
         client = Client(http)
         running.append(client)
         while not stopped.is_set():
@@ -187,8 +221,13 @@ def test_rolling_restart_fails_no_message_and_cuts_no_stream(tmp_path: Path, dat
             assert not any(each.get("interrupted") for each in messages)
 
 
-def test_message_of_an_ended_turn_is_sent_on_and_stored_once(holding: GatedStub, tmp_path: Path, database: str) -> None:
-    """The server has stored the message and a partial answer, and responds with 503. The client sends no key."""
+def test_message_of_an_ended_turn_is_sent_on_and_stored_once(
+    holding: GatedStub, tmp_path: Path, database: str
+) -> None:
+    """The server has stored the message and a partial answer, and responds with 503.
+
+    The client sends no key.
+    """
     site = Site(tmp_path, holding.stub, database, grace_seconds=0)
     with site.running() as proxy, site.client(proxy) as http, ThreadPoolExecutor(1) as pool:
         session_id = Client(http).session_id

@@ -26,14 +26,18 @@ ENDS = {"continue_background_turns": False}
 """Settings of servers that end the background turns of a killed one."""
 
 
-def test_each_webhook_is_sent_by_one_server(start: Start, receiver: Receiver, database: str) -> None:
+def test_each_webhook_is_sent_by_one_server(
+    start: Start, receiver: Receiver, database: str
+) -> None:
     servers = [start(**receiver.settings) for _ in range(2)]
     with Api(servers[0].url) as a, Api(servers[1].url) as b:
         ids = [a.create_session("mochi")["session_id"] for _ in range(10)]
         for index, session_id in enumerate(ids):
             (a, b)[index % 2].send_message(session_id, "Hi")
         events = receiver.wait(10)
-        with psycopg.connect(database, autocommit=True) as connection:  # until the servers have the responses
+        with psycopg.connect(
+            database, autocommit=True
+        ) as connection:  # until the servers have the responses
             until(lambda: connection.execute("SELECT count(*) FROM webhooks").fetchone() == (0,))
         servers[0].stop()
         servers[1].stop()
@@ -49,28 +53,38 @@ def test_other_server_sends_the_webhooks_of_a_killed_one(start: Start, receiver:
         api.send_message(session_id, "Hi")
         (unaccepted,) = receiver.wait(1)
         held = api.create_session("mochi")["session_id"]
-        run = api.ok(api.http.post(f"/chat/{held}", json={"message": "hold", "background": True}), 202)
+        run = api.ok(
+            api.http.post(f"/chat/{held}", json={"message": "hold", "background": True}), 202
+        )
         until(lambda: len(api.messages(held)) > 0)
         first.kill()
     start(**receiver.settings, **ENDS)
     sent = receiver.wait(3, seconds=45)  # the killed server may have claimed the webhook for 30 s
     assert unaccepted in sent[1:]
-    assert [each["data"]["run_id"] for each in sent if each["type"] == "run.failed"] == [run["run_id"]]
+    assert [each["data"]["run_id"] for each in sent if each["type"] == "run.failed"] == [
+        run["run_id"]
+    ]
 
 
 def test_run_of_a_killed_server_has_failed_at_another_one(start: Start, holding: GatedStub) -> None:
     first, second = start(**ENDS), start(**ENDS)
     with Api(first.url) as a, Api(second.url) as b:
         session_id = a.create_session("mochi")["session_id"]
-        run = a.ok(a.http.post(f"/chat/{session_id}", json={"message": "hold", "background": True}), 202)
+        run = a.ok(
+            a.http.post(f"/chat/{session_id}", json={"message": "hold", "background": True}), 202
+        )
         assert b.ok(b.http.get(f"/chat/{session_id}/run")) == run
-        holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
+        holding.stub.wait_for(
+            lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_)
+        )
         first.kill()
         expected = {"run_id": run["run_id"], "state": "failed", "answer_id": None}
         until(lambda: b.http.get(f"/chat/{session_id}/run").json() == expected)
 
 
-def test_background_response_is_controlled_from_another_server(start: Start, holding: GatedStub) -> None:
+def test_background_response_is_controlled_from_another_server(
+    start: Start, holding: GatedStub
+) -> None:
     first, second = start(**ENDS), start(**ENDS)
     with Api(first.url) as a:
         session_id = a.create_session("mochi")["session_id"]
@@ -86,9 +100,14 @@ def test_background_response_is_controlled_from_another_server(start: Start, hol
     assert httpx.get(url).json()["status"] == "in_progress"
     with Api(second.url) as b, b.http.stream("GET", f"/chat/{session_id}/stream") as response:
         events = read_events(response)
-        assert [next(events).type for _ in range(3)] == ["content_delta"] * 3  # the server has the text
+        assert [next(events).type for _ in range(3)] == [
+            "content_delta"
+        ] * 3  # the server has the text
     cancelled = httpx.post(f"{url}/cancel", json={}).json()
-    assert (cancelled["status"], cancelled["output"][0]["content"][0]["text"]) == ("cancelled", "one two three ")
+    assert (cancelled["status"], cancelled["output"][0]["content"][0]["text"]) == (
+        "cancelled",
+        "one two three ",
+    )
     url = begin()
     first.kill()
     until(lambda: httpx.get(url).json()["status"] == "failed")

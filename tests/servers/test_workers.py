@@ -33,7 +33,9 @@ def is_worker(process: str) -> bool:
         return False
 
 
-def test_workers_share_turns_and_a_dead_worker_is_replaced(holding: GatedStub, database: str, tmp_path: Path) -> None:
+def test_workers_share_turns_and_a_dead_worker_is_replaced(
+    holding: GatedStub, database: str, tmp_path: Path
+) -> None:
     arguments = ("--port", "0", "--workers", "2", "--ollama-host", holding.stub.url)
     with Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_STORE_URL=database) as command:
         api = command.api(limits=httpx.Limits(max_keepalive_connections=0))
@@ -44,7 +46,9 @@ def test_workers_share_turns_and_a_dead_worker_is_replaced(holding: GatedStub, d
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
             next(events)
-            states = [api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] for _ in range(_REQUESTS)]
+            states = [
+                api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] for _ in range(_REQUESTS)
+            ]
             assert states == ["running"] * _REQUESTS
             assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
 

@@ -54,12 +54,18 @@ STORES = ["files", "memory", pytest.param("postgres", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[SessionStore, None]:
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncGenerator[SessionStore, None]:
     """One of the stores. A test with this fixture is part of the contract of all stores."""
     if request.param == "memory":
         yield MemorySessionStore()
         return
-    opening = file_store(tmp_path) if request.param == "files" else postgres_store(request.getfixturevalue("database"))
+    opening = (
+        file_store(tmp_path)
+        if request.param == "files"
+        else postgres_store(request.getfixturevalue("database"))
+    )
     async with opening as opened:
         yield opened
 
@@ -77,7 +83,10 @@ def manager(sessions_dir: Path) -> Generator[SessionManager, None, None]:
 
 @pytest.fixture
 def locked_directory(sessions_dir: Path) -> Generator[SessionDirectory, None, None]:
-    """The directory of `sessions_dir`, as a server opens it. Managers and stores of this process share it."""
+    """The directory of `sessions_dir`, as a server opens it.
+
+    Managers and stores of this process share it.
+    """
     use = DirectoryUse(sessions_dir)
     use.directory.open()
     yield use.directory
@@ -87,7 +96,9 @@ def locked_directory(sessions_dir: Path) -> Generator[SessionDirectory, None, No
 @pytest.fixture
 def ids(manager: SessionManager) -> list[str]:
     """The ids of three indexed sessions, newest first."""
-    created = [manager.create_session(SessionCreationOptions(model="m")).session_id for _ in range(3)]
+    created = [
+        manager.create_session(SessionCreationOptions(model="m")).session_id for _ in range(3)
+    ]
     manager.list_sessions()
     return created[::-1]
 

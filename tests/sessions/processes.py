@@ -60,7 +60,9 @@ class Child:
 
 @contextmanager
 def child(work: Callable[..., None], *arguments: object) -> Iterator[Child]:
-    """Run `work(connection, *arguments)` in another process, which has ended when the context ends."""
+    """Run `work(connection, *arguments)` in another process, which has ended when the
+    context ends.
+    """
     ours, theirs = _context.Pipe(duplex=False)
     process = _context.Process(target=work, args=(theirs, *arguments), daemon=True)
     process.start()
@@ -115,7 +117,9 @@ def copy(connection: Connection, source: Path, target: Path) -> None:
     from mochi_server.cli import store_copy
 
     try:
-        connection.send(asyncio.run(store_copy.copy(str(source), str(target), lambda *_: None)).copied)
+        connection.send(
+            asyncio.run(store_copy.copy(str(source), str(target), lambda *_: None)).copied
+        )
     except DirectoryInUse as error:
         connection.send(error.code)
 
@@ -125,11 +129,16 @@ def limit_files(size: int) -> None:
     if sys.platform != "win32":
         import resource
 
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        )
 
 
 def exceed_disk(connection: Connection, directory: Path, session_id: str, limit: int) -> None:
-    """Write more than fits, outside a turn and in one. Send the failures and the remaining state."""
+    """Write more than fits, outside a turn and in one.
+
+    Send the failures and the remaining state.
+    """
 
     async def outgrow() -> None:
         store = FileSessionStore(directory)
@@ -142,7 +151,9 @@ def exceed_disk(connection: Connection, directory: Path, session_id: str, limit:
             await store.write(session_id, Change([user("fits")]))
             await store.write(session_id, Change([user("fits, too")]))
             connection.send(await failure(store.write(session_id, Change([user("x" * limit)]))))
-            connection.send(await failure(store.write(session_id, Change(partial=assistant("x" * limit)))))
+            connection.send(
+                await failure(store.write(session_id, Change(partial=assistant("x" * limit))))
+            )
             await store.write(session_id, Change([user("fits at last")]))
         connection.send([message["content"] for message in (await store.load(session_id)).messages])
         await store.aclose()
@@ -157,7 +168,9 @@ def exceed_disk(connection: Connection, directory: Path, session_id: str, limit:
     asyncio.run(outgrow())
 
 
-def end_turn_on_full_disk(connection: Connection, directory: Path, session_id: str, limit: int) -> None:
+def end_turn_on_full_disk(
+    connection: Connection, directory: Path, session_id: str, limit: int
+) -> None:
     """Run a turn whose log fits on the disk, while the whole file at its end does not."""
 
     async def turn() -> None:

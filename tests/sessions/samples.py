@@ -22,7 +22,13 @@ def user(content: str) -> Message:
 
 
 def assistant(content: str) -> Message:
-    return {"role": "assistant", "content": content, "model": "m", "message_id": new_id(), "timestamp": now()}
+    return {
+        "role": "assistant",
+        "content": content,
+        "model": "m",
+        "message_id": new_id(),
+        "timestamp": now(),
+    }
 
 
 def contents(session: ChatSession) -> list[str]:
@@ -35,7 +41,9 @@ async def stored_session(store: SessionStore, *messages: Message) -> ChatSession
     return await appended(store, session.session_id, messages) if messages else session
 
 
-async def appended(store: SessionStore, session_id: str, messages: Sequence[Message], **options: Any) -> ChatSession:
+async def appended(
+    store: SessionStore, session_id: str, messages: Sequence[Message], **options: Any
+) -> ChatSession:
     """Append messages to a session and return the changed session."""
     await store.write(session_id, Change(messages, **options))
     return await store.load(session_id)

@@ -1,4 +1,6 @@
-"""Damaged rows of the database: each affects only its own session, which can be deleted or replaced."""
+"""Damaged rows of the database: each affects only its own session, which can be deleted or
+replaced.
+"""
 
 import logging
 from collections.abc import AsyncIterator
@@ -19,7 +21,17 @@ from tests.support.server import RunningServer
 
 pytestmark = pytest.mark.slow
 
-METADATA = ["", "{", "[]", "null", "5", '"text"', "{}", '{"session_id": 5, "model": null}', "[" * 100_000]
+METADATA = [
+    "",
+    "{",
+    "[]",
+    "null",
+    "5",
+    '"text"',
+    "{}",
+    '{"session_id": 5, "model": null}',
+    "[" * 100_000,
+]
 
 _SET = {
     "metadata": "UPDATE sessions SET metadata = %s WHERE session_id = %s",
@@ -33,13 +45,18 @@ _ROWS = {
     "messages": "SELECT 1 FROM messages",
     "partials": "SELECT 1 FROM partials",
 }
-_PARTIAL = "INSERT INTO partials (session, body, position) SELECT key, %s, 2 FROM sessions WHERE session_id = %s"
+_PARTIAL = (
+    "INSERT INTO partials (session, body, position) SELECT key, %s, 2 FROM sessions WHERE "
+    "session_id = %s"
+)
 
 
 class Damage:
     """Stores of a database with a sound session and one that a test damages."""
 
-    def __init__(self, stores: PostgresStores, database: Database, sound: str, damaged: str) -> None:
+    def __init__(
+        self, stores: PostgresStores, database: Database, sound: str, damaged: str
+    ) -> None:
         self.chats = stores.chats
         self.stores = stores
         self.sound, self.damaged = sound, damaged
@@ -55,14 +72,19 @@ class Damage:
     async def set_message(self, body: str) -> None:
         """Damage the second message, so that it is read again although the session is cached."""
         await self.write(_SET["body"], body, self.damaged)
-        await self.write("UPDATE sessions SET change = change + 1 WHERE session_id = %s", self.damaged)
+        await self.write(
+            "UPDATE sessions SET change = change + 1 WHERE session_id = %s", self.damaged
+        )
 
     async def rows(self, table: str) -> int:
         async with self._database.connection("count rows") as connection:
             return len(await fetch_all(connection, _ROWS[table]))
 
     async def listed(self, text: str | None = None) -> list[str]:
-        return [entry["session_id"] for entry in (await self.chats.list(SessionQuery(text=text))).entries]
+        return [
+            entry["session_id"]
+            for entry in (await self.chats.list(SessionQuery(text=text))).entries
+        ]
 
 
 @asynccontextmanager
@@ -71,7 +93,10 @@ async def damage(url: str) -> AsyncIterator[Damage]:
     await stores.open()
     await database.open()
     try:
-        ids = [(await stored_session(stores.chats, user("one"), assistant("two"))).session_id for _ in range(2)]
+        ids = [
+            (await stored_session(stores.chats, user("one"), assistant("two"))).session_id
+            for _ in range(2)
+        ]
         yield Damage(stores, database, *ids)
     finally:
         await database.aclose()
@@ -125,7 +150,9 @@ async def test_damaged_unknown_keys_are_set_aside(database: str, text: str) -> N
             await rows.chats.load(rows.damaged)
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", "[5]", '[{"at": "x"}]', '[{"at": 0, "content": 5}]', "null"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "{}", "[5]", '[{"at": "x"}]', '[{"at": 0, "content": 5}]', "null"]
+)
 async def test_damaged_opening_only_removes_the_preview(database: str, text: str) -> None:
     async with damage(database) as rows:
         await rows.set_column("opening", text)
@@ -161,7 +188,9 @@ async def test_incomplete_message_is_completed_as_in_a_file(database: str) -> No
         assert session.messages[1]["message_id"]
 
 
-@pytest.mark.parametrize("body", ["", "{", "[]", "null", '{"role": "tool", "tool_calls": [5]}', '{"role": "tool"}'])
+@pytest.mark.parametrize(
+    "body", ["", "{", "[]", "null", '{"role": "tool", "tool_calls": [5]}', '{"role": "tool"}']
+)
 async def test_damaged_partial_answer_is_discarded(database: str, body: str) -> None:
     async with damage(database) as rows:
         await rows.write(_PARTIAL, body, rows.damaged)
@@ -173,7 +202,10 @@ async def test_damaged_partial_answer_is_discarded(database: str, body: str) -> 
 
 
 async def test_damaged_session_with_a_partial_answer_stops_no_recovery(database: str) -> None:
-    partial = '{"role": "assistant", "content": "th", "message_id": "1", "timestamp": "2026-01-01T00:00:00Z"}'
+    partial = (
+        '{"role": "assistant", "content": "th", "message_id": "1", "timestamp": '
+        '"2026-01-01T00:00:00Z"}'
+    )
     async with damage(database) as rows:
         await rows.set_column("metadata", "{")
         for session_id in (rows.damaged, rows.sound):
@@ -195,7 +227,9 @@ async def test_damage_is_hidden_from_other_owners(database: str) -> None:
             CALLER.reset(token)
 
 
-async def test_damaged_session_is_listed_and_deleted_over_http(database: str, tmp_path: Path) -> None:
+async def test_damaged_session_is_listed_and_deleted_over_http(
+    database: str, tmp_path: Path
+) -> None:
     async with damage(database) as rows:
         await rows.set_column("metadata", "{")
         damaged, sound = rows.damaged, rows.sound
@@ -203,7 +237,12 @@ async def test_damaged_session_is_listed_and_deleted_over_http(database: str, tm
         http = server.api().http
         for path in ("/sessions", "/sessions?q=one"):
             assert [entry["session_id"] for entry in http.get(path).json()["sessions"]] == [sound]
-        for method, path in [("GET", ""), ("GET", "/messages"), ("GET", "/export"), ("POST", "/fork")]:
+        for method, path in [
+            ("GET", ""),
+            ("GET", "/messages"),
+            ("GET", "/export"),
+            ("POST", "/fork"),
+        ]:
             response = http.request(method, f"/sessions/{damaged}{path}")
             assert response.status_code == 404, response.text
             assert response.json()["error"]["code"] == "SESSION_NOT_FOUND"

@@ -40,10 +40,14 @@ def test_file_in_place_of_directory_fails_every_operation(
 def test_directory_that_cannot_be_created_fails_creation(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageFailed, match="create a session"):
-        SessionManager(tmp_path / "file" / "sessions").create_session(SessionCreationOptions(model="m"))
+        SessionManager(tmp_path / "file" / "sessions").create_session(
+            SessionCreationOptions(model="m")
+        )
 
 
-def test_unavailable_lock_fails_writes_only(manager: SessionManager, session: ChatSession, sessions_dir: Path) -> None:
+def test_unavailable_lock_fails_writes_only(
+    manager: SessionManager, session: ChatSession, sessions_dir: Path
+) -> None:
     manager.close()
     replace_lock(sessions_dir)
     with pytest.raises(StorageFailed):
@@ -59,10 +63,15 @@ def replace_lock(sessions_dir: Path) -> None:
 
 
 def test_damaged_file_that_stays_is_not_found_and_logged_once(
-    manager: SessionManager, session: ChatSession, sessions_dir: Path, caplog: pytest.LogCaptureFixture
+    manager: SessionManager,
+    session: ChatSession,
+    sessions_dir: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     file_of(sessions_dir, ID).write_text("{")
-    os.utime(file_of(sessions_dir, ID), (0, 0))  # older than the time after which a file counts as completely written
+    os.utime(
+        file_of(sessions_dir, ID), (0, 0)
+    )  # older than the time after which a file counts as completely written
     manager.close()
     replace_lock(sessions_dir)
     for _ in range(2):
@@ -103,7 +112,9 @@ def test_turn_log_symlink_is_not_followed(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
-def test_sessions_are_private_to_their_owner(manager: SessionManager, session: ChatSession, sessions_dir: Path) -> None:
+def test_sessions_are_private_to_their_owner(
+    manager: SessionManager, session: ChatSession, sessions_dir: Path
+) -> None:
     manager.list_sessions()
     assert sessions_dir.stat().st_mode & 0o777 == 0o700
     assert file_of(sessions_dir, session.session_id).stat().st_mode & 0o777 == 0o600
@@ -144,7 +155,9 @@ def test_index_that_is_no_file_is_not_used(
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")
 @pytest.mark.parametrize("make", [os.mkfifo, Path.touch])
-def test_file_with_the_name_of_an_import_prevents_no_start(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_file_with_the_name_of_an_import_prevents_no_start(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     make(tmp_path / ".import-mine")
     with SessionManager(tmp_path) as manager:
         assert manager.create_session(SessionCreationOptions(model="m"))

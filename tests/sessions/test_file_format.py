@@ -1,4 +1,6 @@
-"""Session files of the specification, of older versions, and with odd values: each is loaded and written back."""
+"""Session files of the specification, of older versions, and with odd values: each is loaded and
+written back.
+"""
 
 import json
 import os
@@ -59,7 +61,12 @@ OF_1_0 = {
 OF_1_1 = OF_1_0 | {"format_version": "1.1", "tool_settings": {"tools": ["add"], "tool_group": None}}
 OF_1_2 = OF_1_1 | {"format_version": "1.2", "context_window_config": {"current_window": 4096}}
 UNVERSIONED = {name: value for name, value in OF_1_0.items() if name != "format_version"}
-A_MESSAGE = {"role": "user", "content": "hi", "message_id": "0000000001", "timestamp": "2024-05-01T10:00:00"}
+A_MESSAGE = {
+    "role": "user",
+    "content": "hi",
+    "message_id": "0000000001",
+    "timestamp": "2024-05-01T10:00:00",
+}
 
 
 @pytest.fixture
@@ -73,7 +80,9 @@ def put(sessions_dir: Path, content: dict[str, Any] | str | bytes, session_id: s
     if isinstance(content, dict):
         content = json.dumps(content)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    past = time.time_ns() - 10**10  # older than the time after which a file counts as completely written
+    past = (
+        time.time_ns() - 10**10
+    )  # older than the time after which a file counts as completely written
     os.utime(path, ns=(past, past))
     return path
 
@@ -86,7 +95,9 @@ def rewrite(manager: SessionManager, path: Path) -> dict[str, Any]:
     return stored
 
 
-def test_specified_example_survives_a_round_trip(manager: SessionManager, sessions_dir: Path) -> None:
+def test_specified_example_survives_a_round_trip(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
     path = put(sessions_dir, SPECIFIED)
     session = manager.load_session(ID)
     assert contents(session) == ["...", "Hello", "Hi!"]
@@ -96,13 +107,17 @@ def test_specified_example_survives_a_round_trip(manager: SessionManager, sessio
     assert stored == specified
 
 
-def test_specified_example_is_listed_with_its_real_count(manager: SessionManager, sessions_dir: Path) -> None:
+def test_specified_example_is_listed_with_its_real_count(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
     put(sessions_dir, SPECIFIED)
     (entry,) = manager.list_sessions()
     assert (entry["session_id"], entry["message_count"], entry["preview"]) == (ID, 3, "Hello")
 
 
-@pytest.mark.parametrize("metadata", [UNVERSIONED, OF_1_0, OF_1_1, OF_1_2], ids=["none", "1.0", "1.1", "1.2"])
+@pytest.mark.parametrize(
+    "metadata", [UNVERSIONED, OF_1_0, OF_1_1, OF_1_2], ids=["none", "1.0", "1.1", "1.2"]
+)
 def test_older_files_are_written_as_the_current_version(
     manager: SessionManager, sessions_dir: Path, metadata: dict[str, Any]
 ) -> None:
@@ -113,7 +128,10 @@ def test_older_files_are_written_as_the_current_version(
     stored = rewrite(manager, path)
     assert stored["metadata"]["format_version"] == "1.4"
     assert stored["metadata"]["created_at"] == "2024-05-01T10:00:00"
-    assert stored["metadata"]["agent_settings"] == {"enabled_agents": [], "selection_metadata": None}
+    assert stored["metadata"]["agent_settings"] == {
+        "enabled_agents": [],
+        "selection_metadata": None,
+    }
     assert stored["messages"] == [A_MESSAGE]
 
 
@@ -124,18 +142,28 @@ def test_values_of_an_older_version_are_kept(manager: SessionManager, sessions_d
     assert metadata.context_window_config["current_window"] == 4096
 
 
-def test_unknown_keys_and_nulls_are_written_back(manager: SessionManager, sessions_dir: Path) -> None:
+def test_unknown_keys_and_nulls_are_written_back(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
     unknown = {"anything": [1, {"deep": None}]}
     metadata = OF_1_2 | {
         "format_version": "1.4",
-        "tool_settings": {"tools": None, "tool_group": None, "execution_policy": None, "mine": None},
+        "tool_settings": {
+            "tools": None,
+            "tool_group": None,
+            "execution_policy": None,
+            "mine": None,
+        },
         "agent_settings": None,
         "context_window_config": {"current_window": None, "mine": unknown},
         "summary": {"summary": "s", "topics": [], "mine": 1},
         "mine": unknown,
         "also_mine": None,
     }
-    path = put(sessions_dir, {"metadata": metadata, "messages": [A_MESSAGE | {"mine": unknown}], "mine": unknown})
+    path = put(
+        sessions_dir,
+        {"metadata": metadata, "messages": [A_MESSAGE | {"mine": unknown}], "mine": unknown},
+    )
     stored = rewrite(manager, path)
     assert stored["mine"] == unknown
     assert stored["messages"] == [A_MESSAGE | {"mine": unknown}]
@@ -151,26 +179,38 @@ def test_unknown_keys_and_nulls_are_written_back(manager: SessionManager, sessio
     }
 
 
-@pytest.mark.parametrize("times", [{}, {"created_at": None, "updated_at": None}], ids=["absent", "null"])
+@pytest.mark.parametrize(
+    "times", [{}, {"created_at": None, "updated_at": None}], ids=["absent", "null"]
+)
 def test_session_without_times_has_those_of_its_file(
     manager: SessionManager, sessions_dir: Path, times: dict[str, None]
 ) -> None:
-    path = put(sessions_dir, {"metadata": {"model": "m", **times}, "messages": [{"role": "user", "content": "hi"}]})
+    path = put(
+        sessions_dir,
+        {"metadata": {"model": "m", **times}, "messages": [{"role": "user", "content": "hi"}]},
+    )
     put(sessions_dir, {"metadata": OF_1_2, "messages": []}, "00000000aa")
     os.utime(path, (86_400, 86_400))
     moment = "1970-01-02T00:00:00.000000+00:00"
     for reader in (manager, SessionManager(sessions_dir)):
         session = reader.load_session(ID)
         (message,) = session.messages
-        assert (session.metadata.created_at, session.metadata.updated_at, message["timestamp"]) == (moment,) * 3
+        assert (session.metadata.created_at, session.metadata.updated_at, message["timestamp"]) == (
+            moment,
+        ) * 3
     assert [entry["session_id"] for entry in manager.list_sessions()] == ["00000000aa", ID]
 
 
 @pytest.mark.parametrize("version", ["1.5", "1.10", "2.0", "2"])
-def test_file_of_a_later_version_is_refused_and_kept(manager: SessionManager, sessions_dir: Path, version: str) -> None:
+def test_file_of_a_later_version_is_refused_and_kept(
+    manager: SessionManager, sessions_dir: Path, version: str
+) -> None:
     path = put(sessions_dir, {"metadata": OF_1_2 | {"format_version": version}, "messages": []})
     before = path.read_bytes()
-    with pytest.raises(SessionTooNew, match=f"has format version {version}, and this server reads versions up to 1.4"):
+    with pytest.raises(
+        SessionTooNew,
+        match=f"has format version {version}, and this server reads versions up to 1.4",
+    ):
         manager.load_session(path.stem)
     with pytest.raises(SessionTooNew):
         manager.update_session(path.stem, title="Other")
@@ -203,7 +243,9 @@ def test_copied_file_is_a_separate_session(manager: SessionManager, sessions_dir
     ],
     ids=["byte order mark", "lone surrogate", "NaN"],
 )
-def test_loosely_written_json_is_read(manager: SessionManager, sessions_dir: Path, content: bytes) -> None:
+def test_loosely_written_json_is_read(
+    manager: SessionManager, sessions_dir: Path, content: bytes
+) -> None:
     path = put(sessions_dir, content)
     assert contents(manager.load_session(ID))[1] in ("Hello", "Hello\ufffd")
     assert len(rewrite(manager, path)["messages"]) == 3
@@ -223,8 +265,16 @@ def test_loosely_written_json_is_read(manager: SessionManager, sessions_dir: Pat
 def test_generation_settings_that_ollama_would_reject_are_ignored(
     manager: SessionManager, sessions_dir: Path, settings: dict[str, Any]
 ) -> None:
-    valid = {"think": "high", "keep_alive": 5, "format": "json", "options": {"temperature": 1, "num_gpu": 2}}
-    put(sessions_dir, {"metadata": {"session_id": ID, "model": "m", **valid, **settings}, "messages": []})
+    valid = {
+        "think": "high",
+        "keep_alive": 5,
+        "format": "json",
+        "options": {"temperature": 1, "num_gpu": 2},
+    }
+    put(
+        sessions_dir,
+        {"metadata": {"session_id": ID, "model": "m", **valid, **settings}, "messages": []},
+    )
     metadata = manager.load_session(ID).metadata
     assert {name: getattr(metadata, name) for name in valid} == valid | dict.fromkeys(settings)
     assert type(metadata.keep_alive) is not float
@@ -233,7 +283,9 @@ def test_generation_settings_that_ollama_would_reject_are_ignored(
 def test_file_has_indented_metadata_and_one_message_per_line() -> None:
     session = new_session(system_prompt='A "prompt"\nof two lines — and more')
     session.messages.append(user("hello"))
-    data = encode_file(session.metadata, [json.dumps(message).encode() for message in session.messages], {})
+    data = encode_file(
+        session.metadata, [json.dumps(message).encode() for message in session.messages], {}
+    )
     lines = data.decode().splitlines()
     assert lines[:3] == ["{", '  "metadata": {', f'    "session_id": "{session.session_id}",']
     assert lines[-6:-4] == ["  },", '  "messages": [']
@@ -242,7 +294,9 @@ def test_file_has_indented_metadata_and_one_message_per_line() -> None:
     assert contents(decode_file(session.session_id, data, modified=0)) == contents(session)
 
 
-def test_file_has_exactly_the_specified_keys_in_order(manager: SessionManager, sessions_dir: Path) -> None:
+def test_file_has_exactly_the_specified_keys_in_order(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
     file_of(sessions_dir, ID).touch()
     path = put(sessions_dir, {"metadata": {"session_id": ID, "model": "m"}, "messages": []})
     manager.append_messages(ID, [user("hi")])
@@ -279,7 +333,9 @@ def test_damaged_file_is_set_aside_and_the_list_works(
 
 
 @pytest.mark.usefixtures("locked_directory")
-def test_damaged_files_never_replace_one_another(manager: SessionManager, sessions_dir: Path) -> None:
+def test_damaged_files_never_replace_one_another(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
     for number in range(3):
         put(sessions_dir, f"damage {number}")
         with pytest.raises(Exception, match="not found"):
@@ -290,7 +346,10 @@ def test_damaged_files_never_replace_one_another(manager: SessionManager, sessio
 
 @pytest.mark.parametrize(
     "change",
-    [lambda manager: manager.append_messages(ID, [user("hi")]), lambda manager: manager.delete_session(ID)],
+    [
+        lambda manager: manager.append_messages(ID, [user("hi")]),
+        lambda manager: manager.delete_session(ID),
+    ],
     ids=["append", "delete"],
 )
 def test_change_of_a_damaged_session_is_not_found(
@@ -303,10 +362,15 @@ def test_change_of_a_damaged_session_is_not_found(
     assert aside.read_text() == "{"
 
 
-def test_minimal_session_file_loads_the_same_every_time(manager: SessionManager, sessions_dir: Path) -> None:
+def test_minimal_session_file_loads_the_same_every_time(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
     put(
         sessions_dir,
-        {"metadata": {"session_id": ID, "model": "m", "created_at": "2024-01-01"}, "messages": [{"role": "user"}]},
+        {
+            "metadata": {"session_id": ID, "model": "m", "created_at": "2024-01-01"},
+            "messages": [{"role": "user"}],
+        },
     )
     first: ChatSession = manager.load_session(ID)
     assert first.messages[0]["content"] == ""
@@ -327,5 +391,7 @@ def test_invalid_tool_calls_are_removed(manager: SessionManager, sessions_dir: P
         {"role": "assistant", "tool_calls": [5]},
     ]
     put(sessions_dir, {"metadata": {"session_id": ID, "model": "m"}, "messages": messages})
-    found = [message for message in manager.load_session(ID).messages if message["role"] == "assistant"]
+    found = [
+        message for message in manager.load_session(ID).messages if message["role"] == "assistant"
+    ]
     assert [message["tool_calls"] for message in found] == [[call], []]

@@ -10,7 +10,10 @@ from tests.sessions.samples import assistant, contents, new_session, user
 def test_fork_keeps_compaction_of_messages_it_has() -> None:
     session = new_session()
     session.messages = [user("a"), assistant("b"), user("c")]
-    session.metadata.compaction = {"text": "t", "covers_through_message_id": session.messages[1]["message_id"]}
+    session.metadata.compaction = {
+        "text": "t",
+        "covers_through_message_id": session.messages[1]["message_id"],
+    }
     assert forked(session, 1).metadata.compaction == session.metadata.compaction
     assert forked(session, 0).metadata.compaction is None
 
@@ -27,9 +30,16 @@ def test_fork_drops_tool_calls_without_results() -> None:
 
 def test_fork_has_no_manual_window_of_its_own() -> None:
     session = new_session()
-    session.metadata.context_window_config |= {"manual_override": True, "other_models": {"mochi:latest": {}}}
+    session.metadata.context_window_config |= {
+        "manual_override": True,
+        "other_models": {"mochi:latest": {}},
+    }
     config = forked(session).metadata.context_window_config
-    assert (config["manual_override"], config["current_window"], "other_models" in config) == (False, None, False)
+    assert (config["manual_override"], config["current_window"], "other_models" in config) == (
+        False,
+        None,
+        False,
+    )
 
 
 def test_fork_of_empty_session_is_empty() -> None:

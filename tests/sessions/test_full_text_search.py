@@ -68,7 +68,9 @@ def test_file_changed_by_hand_is_found_by_its_new_text(
         "DELETE FROM trigrams_data",
     ],
 )
-def test_search_works_with_a_damaged_index(manager: SessionManager, ids: list[str], index: Path, damage: str) -> None:
+def test_search_works_with_a_damaged_index(
+    manager: SessionManager, ids: list[str], index: Path, damage: str
+) -> None:
     database = sqlite3.connect(index)
     with database:
         database.execute(damage)
@@ -83,16 +85,22 @@ def test_deleted_index_is_rebuilt(manager: SessionManager, ids: list[str], index
     assert index.exists()
 
 
-def test_files_are_searched_without_an_index(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_files_are_searched_without_an_index(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
     index.unlink()
     index.mkdir()
     assert search(manager, "apple fruit") == ids[:1]
 
 
-def test_every_text_is_searched_without_trigrams(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_every_text_is_searched_without_trigrams(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
     index.unlink()
     with closing(sqlite3.connect(index)) as database:
-        database.execute("CREATE TABLE trigrams_data (a)")  # SQLite then rejects the table, as before version 3.34
+        database.execute(
+            "CREATE TABLE trigrams_data (a)"
+        )  # SQLite then rejects the table, as before version 3.34
     assert search(manager, "apple fruit") == ids[:1]
     manager.append_messages(ids[1], [user("apple")])
     assert search(manager, "apple fruit") == ids[::-1]
@@ -101,7 +109,9 @@ def test_every_text_is_searched_without_trigrams(manager: SessionManager, ids: l
     assert ("texts" in tables, "trigrams" in tables) == (True, False)
 
 
-def test_list_removes_texts_of_deleted_sessions(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_list_removes_texts_of_deleted_sessions(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
     assert b"apple" in index.read_bytes()
     manager.delete_session(ids[0])
     manager.list_sessions()

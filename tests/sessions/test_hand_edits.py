@@ -13,7 +13,9 @@ from mochi_server.storage.files.backend import MIN_DAMAGED_SECONDS
 from tests.sessions.samples import appended, file_of, stored_session, user
 
 
-async def test_read_waits_for_a_file_that_is_being_written(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_read_waits_for_a_file_that_is_being_written(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     session = await stored_session(files)
     path = file_of(sessions_dir, session.session_id)
     content = path.read_bytes()
@@ -27,7 +29,9 @@ async def test_read_waits_for_a_file_that_is_being_written(files: FileSessionSto
     assert not list(sessions_dir.glob("*.corrupt-*"))
 
 
-async def test_list_keeps_the_entry_of_a_file_being_written(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_list_keeps_the_entry_of_a_file_being_written(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     session = await stored_session(files)
     path = file_of(sessions_dir, session.session_id)
     before = await files.list(SessionQuery())

@@ -86,4 +86,7 @@ def test_copies_share_nothing_with_the_history() -> None:
     copies = history.copies()
     copies[0]["content"] = "changed"
     copies[1]["tool_calls"][0]["function"]["arguments"]["a"] = 2
-    assert [history[0]["content"], history[1]["tool_calls"][0]["function"]["arguments"]] == ["a", {"a": 1}]
+    assert [history[0]["content"], history[1]["tool_calls"][0]["function"]["arguments"]] == [
+        "a",
+        {"a": 1},
+    ]

@@ -1,4 +1,6 @@
-"""Image files beside the sessions after crashes, with several threads, damaged files and full disks."""
+"""Image files beside the sessions after crashes, with several threads, damaged files and full
+disks.
+"""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +37,9 @@ def directory(locked_directory: SessionDirectory) -> SessionDirectory:
     return locked_directory
 
 
-async def test_start_sweeps_only_images_left_by_a_crash(directory: SessionDirectory, sessions_dir: Path) -> None:
+async def test_start_sweeps_only_images_left_by_a_crash(
+    directory: SessionDirectory, sessions_dir: Path
+) -> None:
     session_with_image(directory)
     folder = sessions_dir / "blobs"
     for name in (Image.of(GIF).sha256, f".{'0' * 64}.1234.tmp", "mine.txt"):
@@ -48,7 +52,9 @@ async def test_start_sweeps_only_images_left_by_a_crash(directory: SessionDirect
     assert blobs(sessions_dir) == {SHOWN.sha256, "mine.txt"}
 
 
-def test_unused_image_is_swept_by_the_next_change(directory: SessionDirectory, sessions_dir: Path) -> None:
+def test_unused_image_is_swept_by_the_next_change(
+    directory: SessionDirectory, sessions_dir: Path
+) -> None:
     (sessions_dir / "blobs").mkdir(parents=True)
     (sessions_dir / "blobs" / Image.of(GIF).sha256).write_bytes(GIF)
     directory.delete(session_with_image(directory))
@@ -65,7 +71,9 @@ def test_directory_among_the_images_prevents_no_sweep(
     assert not caplog.records
 
 
-def test_session_copied_by_hand_keeps_its_image(directory: SessionDirectory, sessions_dir: Path) -> None:
+def test_session_copied_by_hand_keeps_its_image(
+    directory: SessionDirectory, sessions_dir: Path
+) -> None:
     session_id = session_with_image(directory)
     text = file_of(sessions_dir, session_id).read_text()
     file_of(sessions_dir, "00000000aa").write_text(text.replace('"sha256":"', '"sha256" : "'))
@@ -85,7 +93,10 @@ def test_damaged_session_keeps_its_image(directory: SessionDirectory, sessions_d
 
 
 def test_unreadable_session_prevents_deletion_of_images(
-    directory: SessionDirectory, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    directory: SessionDirectory,
+    sessions_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     unreadable, other = session_with_image(directory), session_with_image(directory)
     open_file = os.open
@@ -111,7 +122,9 @@ def test_truncated_image_is_written_again(directory: SessionDirectory, sessions_
     assert directory.load_image(SHOWN.sha256) == PNG
 
 
-def test_message_is_not_stored_without_space_for_its_image(directory: SessionDirectory, sessions_dir: Path) -> None:
+def test_message_is_not_stored_without_space_for_its_image(
+    directory: SessionDirectory, sessions_dir: Path
+) -> None:
     session = directory.create(new_session())
     (sessions_dir / "blobs").write_text("no folder")
     with pytest.raises(StorageFailed):
@@ -130,7 +143,9 @@ def test_sweep_skips_sessions_without_images(
     assert not (sessions_dir / "blobs").exists()
 
 
-def test_second_sweep_reads_only_changed_sessions(directory: SessionDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_sweep_reads_only_changed_sessions(
+    directory: SessionDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     doomed = [session_with_image(directory) for _ in range(2)]
     for _ in range(20):
         session_with_image(directory)

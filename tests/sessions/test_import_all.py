@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from mochi_server.errors import ShuttingDown, StorageFailed
-from mochi_server.sessions import ChatSession, FileSessionStore, Image, MemorySessionStore, SessionQuery, SessionStore
+from mochi_server.sessions import (
+    ChatSession,
+    FileSessionStore,
+    Image,
+    MemorySessionStore,
+    SessionQuery,
+    SessionStore,
+)
 from mochi_server.sessions.store import NewSession
 from mochi_server.storage.files.backend import SessionDirectory
 from tests.sessions.processes import child
@@ -60,14 +67,18 @@ async def test_sessions_with_extreme_times_are_stored(store: SessionStore, time:
     assert (await store.list(SessionQuery())).entries[0]["session_id"] == stored.session_id
 
 
-async def test_interrupted_import_leaves_no_files(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_interrupted_import_leaves_no_files(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     await interrupted_import(files)
     assert [path.name for path in sessions_dir.iterdir() if "import" in path.name] == []
     assert list((sessions_dir / "blobs").iterdir()) == []
 
 
 async def test_interrupted_import_stores_nothing_in_any_store(store: SessionStore) -> None:
-    if not isinstance(store, MemorySessionStore):  # the memory store has no step that a check could interrupt
+    if not isinstance(
+        store, MemorySessionStore
+    ):  # the memory store has no step that a check could interrupt
         await interrupted_import(store)
 
 
@@ -87,7 +98,9 @@ async def interrupted_import(store: SessionStore) -> None:
 
 def import_slowly(connection: Connection, directory: Path, count: int) -> None:
     """Import sessions and report each before it is written."""
-    SessionDirectory(directory).create_all(new_sessions(count), check=lambda: connection.send("next"))
+    SessionDirectory(directory).create_all(
+        new_sessions(count), check=lambda: connection.send("next")
+    )
 
 
 @pytest.mark.slow
@@ -105,7 +118,9 @@ async def test_killed_import_leaves_nothing(sessions_dir: Path, written: int) ->
     await store.aclose()
 
 
-def publish_until_killed(connection: Connection, directory: Path, count: int, kill_after: int) -> None:
+def publish_until_killed(
+    connection: Connection, directory: Path, count: int, kill_after: int
+) -> None:
     """Import sessions, and kill the process after `moved` files have been published."""
     rename, moved = Path.rename, []
 
@@ -123,7 +138,9 @@ def publish_until_killed(connection: Connection, directory: Path, count: int, ki
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moved", [0, 1, 5])
-async def test_import_killed_during_publication_is_completed(sessions_dir: Path, moved: int) -> None:
+async def test_import_killed_during_publication_is_completed(
+    sessions_dir: Path, moved: int
+) -> None:
     with child(publish_until_killed, sessions_dir, 6, moved) as importer:
         assert importer.rest() == []
     other = SessionDirectory(sessions_dir)
@@ -146,11 +163,15 @@ async def test_next_import_completes_a_killed_import(sessions_dir: Path) -> None
     await store.aclose()
 
 
-async def test_import_that_cannot_be_published_is_undone(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_import_that_cannot_be_published_is_undone(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     obstacle: list[Path] = []
 
     def obstruct() -> None:
-        """Before the publication, make a directory with the name of the fourth file that is moved."""
+        """Before the publication, make a directory with the name of the fourth file that is
+        moved.
+        """
         staged = [path for staging in sessions_dir.glob(".import-*") for path in staging.iterdir()]
         if len(staged) == 6:
             obstacle.append(sessions_dir / staged[3].name)

@@ -26,7 +26,9 @@ def manager(sessions_dir: Path) -> SessionManager:
 @pytest.fixture
 def session(manager: SessionManager) -> ChatSession:
     created = manager.create_session(SessionCreationOptions(model="m", system_prompt="Be brief."))
-    return manager.append_messages(created.session_id, [user("a"), assistant("b"), user("c"), assistant("d")])
+    return manager.append_messages(
+        created.session_id, [user("a"), assistant("b"), user("c"), assistant("d")]
+    )
 
 
 def test_created_sessions_are_visible_to_other_managers(
@@ -38,12 +40,16 @@ def test_created_sessions_are_visible_to_other_managers(
 
 
 def test_updating_sets_the_named_fields(manager: SessionManager, session: ChatSession) -> None:
-    changed = manager.update_session(session.session_id, model="n", tool_settings=ToolSettings(tools=["add"]))
+    changed = manager.update_session(
+        session.session_id, model="n", tool_settings=ToolSettings(tools=["add"])
+    )
     assert (changed.model, changed.metadata.tool_settings.tools) == ("n", ["add"])
     assert manager.load_session(session.session_id) == changed
 
 
-def test_edit_keeps_message_id_and_removes_later_messages(manager: SessionManager, session: ChatSession) -> None:
+def test_edit_keeps_message_id_and_removes_later_messages(
+    manager: SessionManager, session: ChatSession
+) -> None:
     changed = manager.edit_message(session.session_id, 3, "C")
     assert contents(changed) == ["Be brief.", "a", "b", "C"]
     assert changed.messages[3]["message_id"] == session.messages[3]["message_id"]
@@ -56,7 +62,11 @@ def test_edit_keeps_message_id_and_removes_later_messages(manager: SessionManage
 def test_edit_drops_the_checkpoint_of_removed_messages(
     manager: SessionManager, session: ChatSession, index: int, is_kept: bool
 ) -> None:
-    checkpoint = {"text": "t", "covers_through_message_id": session.messages[2]["message_id"], "model": "m"}
+    checkpoint = {
+        "text": "t",
+        "covers_through_message_id": session.messages[2]["message_id"],
+        "model": "m",
+    }
     manager.update_session(session.session_id, compaction=checkpoint)
     changed = manager.edit_message(session.session_id, index, "x")
     assert changed.metadata.compaction == (checkpoint if is_kept else None)
@@ -64,21 +74,30 @@ def test_edit_drops_the_checkpoint_of_removed_messages(
 
 
 @pytest.mark.parametrize("index", [0, 2, 4, 5, -1])
-def test_only_user_messages_can_be_edited(manager: SessionManager, session: ChatSession, index: int) -> None:
+def test_only_user_messages_can_be_edited(
+    manager: SessionManager, session: ChatSession, index: int
+) -> None:
     with pytest.raises(InvalidMessageIndex) as caught:
         manager.edit_message(session.session_id, index, "x")
     assert caught.value.details == {"index": index}
     assert manager.load_session(session.session_id) == session
 
 
-def test_system_prompt_is_replaced_by_a_new_one(manager: SessionManager, session: ChatSession) -> None:
+def test_system_prompt_is_replaced_by_a_new_one(
+    manager: SessionManager, session: ChatSession
+) -> None:
     changed = manager.set_system_prompt(session.session_id, "Be kind.", "kind.md")
     assert changed.system_prompt is not None
-    assert (changed.system_prompt["content"], changed.system_prompt["source_file"]) == ("Be kind.", "kind.md")
+    assert (changed.system_prompt["content"], changed.system_prompt["source_file"]) == (
+        "Be kind.",
+        "kind.md",
+    )
     assert changed.messages[1:] == session.messages[1:]
 
 
-def test_system_prompt_is_removed_and_added_again(manager: SessionManager, session: ChatSession) -> None:
+def test_system_prompt_is_removed_and_added_again(
+    manager: SessionManager, session: ChatSession
+) -> None:
     without = manager.remove_system_prompt(session.session_id)
     assert without.messages == session.messages[1:]
     assert manager.remove_system_prompt(session.session_id).messages == without.messages
@@ -96,7 +115,9 @@ def test_history_rules_do_not_change_the_session(session: ChatSession) -> None:
 
 def test_changes_of_a_loaded_session_are_not_stored(manager: SessionManager) -> None:
     settings = ToolSettings(tools=["add"])
-    stored = manager.create_session(SessionCreationOptions("m", options={"stop": ["."]}, tool_settings=settings))
+    stored = manager.create_session(
+        SessionCreationOptions("m", options={"stop": ["."]}, tool_settings=settings)
+    )
     before = stored.metadata.to_dict()
     loaded = manager.load_session(stored.session_id)
     loaded.metadata.tool_settings.tools.append("shell")

@@ -1,4 +1,6 @@
-"""Tool calls without a result: after a crash and in stored sessions they get interrupted results."""
+"""Tool calls without a result: after a crash and in stored sessions they get interrupted
+results.
+"""
 
 import shutil
 from pathlib import Path
@@ -22,7 +24,8 @@ from tests.support.cases import cases
 def calling(*ids: str, client_tool_calls: list[str] | None = None) -> Message:
     message = assistant("")
     message["tool_calls"] = [
-        {"id": name, "function": {"index": i, "name": "look", "arguments": {}}} for i, name in enumerate(ids)
+        {"id": name, "function": {"index": i, "name": "look", "arguments": {}}}
+        for i, name in enumerate(ids)
     ]
     if client_tool_calls is not None:
         message["client_tool_calls"] = client_tool_calls
@@ -31,7 +34,12 @@ def calling(*ids: str, client_tool_calls: list[str] | None = None) -> Message:
 
 def result(call_id: str, *following: str) -> Message:
     """Return a tool result. As a checkpoint it also has the following calls."""
-    message: Message = {**user("seen"), "role": "tool", "tool_name": "look", "tool_call_id": call_id}
+    message: Message = {
+        **user("seen"),
+        "role": "tool",
+        "tool_name": "look",
+        "tool_call_id": call_id,
+    }
     if following:
         message["tool_calls"] = calling(*following)["tool_calls"]
     return message
@@ -47,11 +55,15 @@ def results(session: ChatSession) -> list[tuple[str, bool]]:
     return [(message["tool_call_id"], message.get("interrupted", False)) for message in found]
 
 
-async def test_crash_after_stored_calls_leaves_results(files: FileSessionStore, tmp_path: Path) -> None:
+async def test_crash_after_stored_calls_leaves_results(
+    files: FileSessionStore, tmp_path: Path
+) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.write(session.session_id, Change([user("a")]))
-        await files.write(session.session_id, Change([calling("c1", "c2")], partial=result("c1", "c2")))
+        await files.write(
+            session.session_id, Change([calling("c1", "c2")], partial=result("c1", "c2"))
+        )
         shutil.copytree(tmp_path / "sessions", tmp_path / "crashed")
         assert roles(await files.load(session.session_id)) == ["user", "assistant"]
         await files.write(session.session_id, Change([result("c1")], partial=result("c2")))
@@ -62,11 +74,15 @@ async def test_crash_after_stored_calls_leaves_results(files: FileSessionStore, 
     assert results(later) == [("c1", False), ("c2", True)]
 
 
-async def test_torn_checkpoint_does_not_prevent_recovery(files: FileSessionStore, tmp_path: Path) -> None:
+async def test_torn_checkpoint_does_not_prevent_recovery(
+    files: FileSessionStore, tmp_path: Path
+) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.write(session.session_id, Change([user("a")]))
-        await files.write(session.session_id, Change([calling("c1", "c2")], partial=result("c1", "c2")))
+        await files.write(
+            session.session_id, Change([calling("c1", "c2")], partial=result("c1", "c2"))
+        )
         shutil.copytree(tmp_path / "sessions", tmp_path / "crashed")
     (log,) = (tmp_path / "crashed").glob(".*.turn.jsonl")
     log.write_bytes(log.read_bytes()[:-20])
@@ -80,13 +96,17 @@ async def test_database_stores_the_checkpoint_with_the_calls(database: str) -> N
         async with postgres_store(database) as there:
             hold = there.hold(session.session_id, run_id="r")
             await hold.__aenter__()
-            await there.write(session.session_id, Change([calling("c1", "c2")], partial=result("c1", "c2")))
+            await there.write(
+                session.session_id, Change([calling("c1", "c2")], partial=result("c1", "c2"))
+            )
             assert roles(await here.load(session.session_id)) == ["user", "assistant"]
             assert roles(await there.load(session.session_id)) == ["user", "assistant"]
         assert results(await here.load(session.session_id)) == [("c1", True), ("c2", True)]
 
 
-@pytest.mark.parametrize("store", ["files", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize(
+    "store", ["files", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
+)
 async def test_stored_calls_without_results_get_results(store: SessionStore) -> None:
     messages = [user("a"), calling("c1"), user("b"), calling("c2", "c3"), result("c2")]
     session = await stored_session(store, *messages)
@@ -101,7 +121,9 @@ async def test_stored_calls_without_results_get_results(store: SessionStore) -> 
     assert roles(await store.load(session.session_id)) == roles(after)
 
 
-@pytest.mark.parametrize("store", ["files", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize(
+    "store", ["files", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
+)
 async def test_turn_follows_results_that_it_added(store: SessionStore) -> None:
     imported = new_session()
     imported.messages += [user("a"), calling("c1")]
@@ -116,7 +138,9 @@ async def test_turn_follows_results_that_it_added(store: SessionStore) -> None:
     assert results(found) == [("c1", True)]
 
 
-async def test_added_results_are_stored_by_the_next_turn(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_added_results_are_stored_by_the_next_turn(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     session = await stored_session(files, user("a"), calling("c1"))
     async with files.hold(session.session_id, run_id="r"):
         assert b'"interrupted":true' in file_of(sessions_dir, session.session_id).read_bytes()

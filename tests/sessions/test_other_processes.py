@@ -22,8 +22,13 @@ limits_files = pytest.mark.skipif(sys.platform == "win32", reason="needs resourc
 
 @pytest.mark.slow
 @repeated(20)
-def test_kill_keeps_every_acknowledged_message(manager: SessionManager, sessions_dir: Path, rounds: int) -> None:
-    session_id, chance = manager.create_session(SessionCreationOptions(model="m")).session_id, random.Random(7)
+def test_kill_keeps_every_acknowledged_message(
+    manager: SessionManager, sessions_dir: Path, rounds: int
+) -> None:
+    session_id, chance = (
+        manager.create_session(SessionCreationOptions(model="m")).session_id,
+        random.Random(7),
+    )
     acknowledged: list[str] = []
     for _ in range(rounds):
         manager.close()  # so that the child can lock the directory
@@ -45,7 +50,9 @@ def test_kill_keeps_every_acknowledged_message(manager: SessionManager, sessions
 
 
 @repeated(5)
-def test_kill_keeps_every_created_session(manager: SessionManager, sessions_dir: Path, rounds: int) -> None:
+def test_kill_keeps_every_created_session(
+    manager: SessionManager, sessions_dir: Path, rounds: int
+) -> None:
     acknowledged: list[str] = []
     for _ in range(rounds):
         with child(create_forever, sessions_dir, "m") as creating:
@@ -76,7 +83,9 @@ def test_full_disk_fails_only_the_change(manager: SessionManager, sessions_dir: 
 
 
 @limits_files
-def test_turn_ending_on_full_disk_is_recovered_from_its_log(manager: SessionManager, sessions_dir: Path) -> None:
+def test_turn_ending_on_full_disk_is_recovered_from_its_log(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
     session_id = manager.create_session(SessionCreationOptions(model="m")).session_id
     fits_one_message_only = file_of(sessions_dir, session_id).stat().st_size + 500
     manager.close()

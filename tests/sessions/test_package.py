@@ -1,4 +1,7 @@
-"""Public names of the package. `tests/unit/test_optional_packages.py` shows what its import loads."""
+"""Public names of the package.
+
+`tests/unit/test_optional_packages.py` shows what its import loads.
+"""
 
 import mochi_server.sessions
 

@@ -11,7 +11,13 @@ import pytest
 
 from mochi_server.cli.store_copy import content_of, copy
 from mochi_server.errors import SessionBusy, SessionNotFound, SessionTooNew, StorageFailed
-from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
+from mochi_server.sessions import (
+    ChatSession,
+    FileSessionStore,
+    Message,
+    SessionManager,
+    SessionQuery,
+)
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.types import ImageReference, ToolCall
 from mochi_server.storage.postgres.database import Database, fetch_one
@@ -46,7 +52,9 @@ async def open_database(url: str) -> AsyncIterator[Database]:
 
 async def test_history_changed_by_another_process_is_read_anew(database: str) -> None:
     async with open_stores(database) as here, open_stores(database) as there:
-        session_id = (await stored_session(here.chats, user("a"), assistant("b"), user("c"))).session_id
+        session_id = (
+            await stored_session(here.chats, user("a"), assistant("b"), user("c"))
+        ).session_id
         await there.chats.load(session_id)
         await here.chats.write(session_id, Change([assistant("B")], start=1))
         assert contents(await there.chats.load(session_id)) == ["a", "B"]
@@ -62,7 +70,9 @@ async def test_history_changed_by_another_process_is_read_anew(database: str) ->
 
 async def test_session_of_a_later_version_is_kept_and_not_listed(database: str) -> None:
     async with open_stores(database) as stores, open_database(database) as other:
-        listed, later = [(await stored_session(stores.chats, user(text))).session_id for text in ("a", "aa")]
+        listed, later = [
+            (await stored_session(stores.chats, user(text))).session_id for text in ("a", "aa")
+        ]
         async with other.transaction("write as a later version") as connection:
             statement = """UPDATE sessions SET metadata = replace(metadata, '"1.4"', '"9.0"') WHERE session_id = %s"""
             await connection.execute(statement, [later])
@@ -70,7 +80,9 @@ async def test_session_of_a_later_version_is_kept_and_not_listed(database: str) 
             with pytest.raises(SessionTooNew):
                 await operation(later)
         for query in (SessionQuery(), SessionQuery(text="a")):
-            assert [entry["session_id"] for entry in (await stores.chats.list(query)).entries] == [listed]
+            assert [entry["session_id"] for entry in (await stores.chats.list(query)).entries] == [
+                listed
+            ]
 
 
 async def test_session_in_transaction_of_frozen_process_can_be_deleted(database: str) -> None:
@@ -104,7 +116,13 @@ async def test_partial_answer_is_stored_after_its_process_ended(database: str) -
 
 async def test_open_tool_calls_get_results_after_process_ended(database: str) -> None:
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
-    result: Message = {**user(""), "role": "tool", "tool_name": "wait", "tool_call_id": "call_1", "tool_calls": [later]}
+    result: Message = {
+        **user(""),
+        "role": "tool",
+        "tool_name": "wait",
+        "tool_call_id": "call_1",
+        "tool_calls": [later],
+    }
     async with open_stores(database) as here:
         session = await stored_session(here.chats, user("a"))
         async with open_stores(database) as there:
@@ -119,7 +137,9 @@ async def test_open_tool_calls_get_results_after_process_ended(database: str) ->
     ]
 
 
-async def test_times_are_those_of_the_database(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_times_are_those_of_the_database(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with psycopg.connect(database) as connection:
         row = connection.execute("SELECT clock_timestamp()").fetchone()
     assert row is not None
@@ -155,7 +175,9 @@ async def test_turn_of_a_cached_long_session_touches_few_rows(database: str) -> 
     assert max(first.written, later.written) < 30
 
 
-async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, database: str) -> None:
+async def test_sessions_move_to_the_database_and_back_unchanged(
+    tmp_path: Path, database: str
+) -> None:
     manager = SessionManager(tmp_path / "here" / "chat_sessions")
     sessions = []
     for number in range(5):
@@ -182,7 +204,9 @@ async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, 
     assert SessionManager(tmp_path / "there" / "agents" / "agent_chats").load_session(agents)
     async with open_stores(database) as stores:
         await stores.chats.patch(sessions[1], {"title": "newer"})
-    assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).different == [sessions[1]]
+    assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).different == [
+        sessions[1]
+    ]
 
 
 async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str) -> None:

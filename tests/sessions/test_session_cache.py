@@ -29,12 +29,19 @@ from tests.support.cases import cases
 MEBIBYTE = 1024 * 1024
 
 
-async def test_next_turn_has_messages_of_a_manager(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_next_turn_has_messages_of_a_manager(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     session_id = (await stored_session(files, user("a"), assistant("b"))).session_id
     with SessionManager(sessions_dir) as manager:
         manager.append_messages(session_id, [user("other question"), assistant("other answer")])
     async with files.hold(session_id, run_id="r"):
-        assert contents(await files.load(session_id)) == ["a", "b", "other question", "other answer"]
+        assert contents(await files.load(session_id)) == [
+            "a",
+            "b",
+            "other question",
+            "other answer",
+        ]
         await files.write(session_id, Change([user("c")]))
     assert contents(SessionManager(sessions_dir).load_session(session_id)) == [
         "a",
@@ -52,7 +59,9 @@ async def test_file_changed_by_hand_is_loaded_at_once(
     session_id = (await stored_session(files, user("before"))).session_id
     path = file_of(sessions_dir, session_id)
     for word in ("behind", "beyond"):  # as long as before
-        path.write_bytes(path.read_bytes().replace(b"before", word.encode()).replace(b"behind", word.encode()))
+        path.write_bytes(
+            path.read_bytes().replace(b"before", word.encode()).replace(b"behind", word.encode())
+        )
         async with files.hold(session_id, run_id="r" if in_turn else None):
             assert contents(await files.load(session_id)) == [word]
 
@@ -67,7 +76,9 @@ async def test_restored_older_file_is_loaded(files: FileSessionStore, sessions_d
     assert contents(await appended(files, session_id, [assistant("c")])) == ["a", "c"]
 
 
-async def test_session_removed_by_hand_is_not_found(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_session_removed_by_hand_is_not_found(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     session_id = (await stored_session(files, user("a"))).session_id
     file_of(sessions_dir, session_id).unlink()
     with pytest.raises(SessionNotFound):
@@ -91,7 +102,11 @@ async def test_turn_on_a_large_session_writes_its_file_once(
         await files.write(session_id, Change([assistant("answer")], ends_turn=True))
         assert not log_of(sessions_dir, session_id).exists()
     assert contents(SessionManager(crashed).load_session(session_id))[1:] == ["y", "question"]
-    assert contents(SessionManager(sessions_dir).load_session(session_id))[1:] == ["y", "question", "answer"]
+    assert contents(SessionManager(sessions_dir).load_session(session_id))[1:] == [
+        "y",
+        "question",
+        "answer",
+    ]
 
 
 class Stored(NamedTuple):
@@ -125,10 +140,15 @@ def test_session_of_ten_thousand_messages_is_cached() -> None:
 
 
 @cases("text", ["hi", "word " * 40, "\u4e2d" * 100, "word " * 40 + "\U0001f600"])
-def test_cached_sessions_use_at_most_the_estimated_memory(locked_directory: SessionDirectory, text: str) -> None:
+def test_cached_sessions_use_at_most_the_estimated_memory(
+    locked_directory: SessionDirectory, text: str
+) -> None:
     number = 400
     session = new_session()
-    turn: list[Message] = [user(text), {**assistant(text), "eval_count": 20, "prompt_eval_count": 20}]
+    turn: list[Message] = [
+        user(text),
+        {**assistant(text), "eval_count": 20, "prompt_eval_count": 20},
+    ]
     session.messages = turn * (number // 2)
     locked_directory.create(session)
     tracemalloc.start()

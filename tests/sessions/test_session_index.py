@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager, SessionQuery
+from mochi_server.sessions import (
+    FileSessionStore,
+    SessionCreationOptions,
+    SessionManager,
+    SessionQuery,
+)
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
 from mochi_server.storage.files.backend import SessionDirectory
@@ -36,13 +41,17 @@ def test_unchanged_file_is_not_read_again(
     assert reads() == 1
 
 
-def test_file_changed_by_hand_is_listed_anew(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
+def test_file_changed_by_hand_is_listed_anew(
+    manager: SessionManager, ids: list[str], sessions_dir: Path
+) -> None:
     path = file_of(sessions_dir, ids[2])
     path.write_text(path.read_text().replace('"model": "m"', '"model": "n"'))
     assert [entry["model"] for entry in manager.list_sessions()] == ["m", "m", "n"]
 
 
-def test_added_and_removed_files_are_noticed(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
+def test_added_and_removed_files_are_noticed(
+    manager: SessionManager, ids: list[str], sessions_dir: Path
+) -> None:
     file_of(sessions_dir, ids[1]).rename(sessions_dir.parent / "elsewhere.json")
     assert listed(manager) == [ids[0], ids[2]]
     (sessions_dir.parent / "elsewhere.json").rename(file_of(sessions_dir, ids[1]))
@@ -50,7 +59,9 @@ def test_added_and_removed_files_are_noticed(manager: SessionManager, ids: list[
 
 
 @pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\0" + bytes(5000)])
-def test_damaged_index_is_rebuilt(manager: SessionManager, ids: list[str], index: Path, damage: bytes) -> None:
+def test_damaged_index_is_rebuilt(
+    manager: SessionManager, ids: list[str], index: Path, damage: bytes
+) -> None:
     index.write_bytes(damage)
     assert listed(manager) == ids
     with sqlite3.connect(index) as database:
@@ -58,19 +69,25 @@ def test_damaged_index_is_rebuilt(manager: SessionManager, ids: list[str], index
     database.close()
 
 
-def test_index_damaged_in_the_middle_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_index_damaged_in_the_middle_is_rebuilt(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
     data = index.read_bytes()
     index.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
     assert listed(manager) == ids
 
 
-def test_index_can_be_deleted_at_any_time(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_index_can_be_deleted_at_any_time(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
     index.unlink()
     assert listed(manager) == ids
     assert index.exists()
 
 
-def test_index_of_another_version_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_index_of_another_version_is_rebuilt(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
     database = sqlite3.connect(index)
     with database:
         database.execute("DROP TABLE sessions")
@@ -80,7 +97,9 @@ def test_index_of_another_version_is_rebuilt(manager: SessionManager, ids: list[
     assert listed(manager) == ids
 
 
-def test_index_table_with_other_columns_is_tolerated(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_index_table_with_other_columns_is_tolerated(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
     database = sqlite3.connect(index)
     with database:
         database.execute("DROP TABLE sessions")
@@ -88,7 +107,9 @@ def test_index_table_with_other_columns_is_tolerated(manager: SessionManager, id
     assert listed(manager) == ids
 
 
-def test_list_works_without_an_index_file(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_list_works_without_an_index_file(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
     index.unlink()
     index.mkdir()
     assert listed(manager) == listed(manager) == ids
@@ -99,15 +120,21 @@ def test_list_works_without_an_index_file(manager: SessionManager, ids: list[str
 def test_reader_reads_each_file_once_and_writes_nothing(
     ids: list[str], sessions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = Path(shutil.copytree(sessions_dir, tmp_path / "copy", ignore=shutil.ignore_patterns(".*")))
+    directory = Path(
+        shutil.copytree(sessions_dir, tmp_path / "copy", ignore=shutil.ignore_patterns(".*"))
+    )
     with SessionManager(directory) as reader:
         reads = read_count(monkeypatch)
         assert listed(reader) == listed(reader) == ids
     assert reads() == 3
-    assert sorted(path.name for path in directory.iterdir()) == sorted(f"{session_id}.json" for session_id in ids)
+    assert sorted(path.name for path in directory.iterdir()) == sorted(
+        f"{session_id}.json" for session_id in ids
+    )
 
 
-def test_locked_index_delays_the_list_only_shortly(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_locked_index_delays_the_list_only_shortly(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
     other = sqlite3.connect(index)
     other.execute("BEGIN EXCLUSIVE")
     try:
@@ -116,7 +143,9 @@ def test_locked_index_delays_the_list_only_shortly(manager: SessionManager, ids:
         other.close()
 
 
-def test_equal_times_are_listed_in_a_stable_order(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
+def test_equal_times_are_listed_in_a_stable_order(
+    manager: SessionManager, ids: list[str], sessions_dir: Path
+) -> None:
     for session_id in ids:
         path = file_of(sessions_dir, session_id)
         lines = [
@@ -126,16 +155,21 @@ def test_equal_times_are_listed_in_a_stable_order(manager: SessionManager, ids: 
         path.write_text("\n".join(lines))
     assert listed(manager) == sorted(ids)
     assert listed(SessionManager(sessions_dir)) == sorted(ids)
-    assert [entry["session_id"] for entry in manager.list_sessions(limit=1, offset=1)] == sorted(ids)[1:2]
+    assert [entry["session_id"] for entry in manager.list_sessions(limit=1, offset=1)] == sorted(
+        ids
+    )[1:2]
 
 
-def test_naive_aware_and_invalid_times_are_sorted_together(manager: SessionManager, sessions_dir: Path) -> None:
+def test_naive_aware_and_invalid_times_are_sorted_together(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
     times = ["2026-01-01T12:00:00", "2026-01-01T13:30:00+02:00", "2026-01-01T11:00:00Z", "..."]
     sessions_dir.mkdir()
     for number, moment in enumerate(times):
         session_id = f"{number:010x}"
         file_of(sessions_dir, session_id).write_text(
-            f'{{"metadata": {{"session_id": "{session_id}", "model": "m", "updated_at": "{moment}"}}, "messages": []}}'
+            f'{{"metadata": {{"session_id": "{session_id}", "model": "m", "updated_at": '
+            f'"{moment}"}}, "messages": []}}'
         )
     assert [entry["updated_at"] for entry in manager.list_sessions()] == times
 
@@ -148,14 +182,18 @@ async def test_interrupted_answer_is_counted_after_a_crash(
         await files.write(session.session_id, Change([user("a")]))
         await files.write(session.session_id, Change(partial=assistant("so f")))
         (running,) = (await files.list(SessionQuery())).entries
-        (crashed,) = SessionManager(shutil.copytree(sessions_dir, tmp_path / "crashed")).list_sessions()
+        (crashed,) = SessionManager(
+            shutil.copytree(sessions_dir, tmp_path / "crashed")
+        ).list_sessions()
     assert (running["message_count"], crashed["message_count"]) == (1, 2)
     (ended,) = (await files.list(SessionQuery())).entries
     assert ended["message_count"] == 1
     assert not log_of(sessions_dir, session.session_id).exists()
 
 
-def test_other_files_are_not_sessions(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
+def test_other_files_are_not_sessions(
+    manager: SessionManager, ids: list[str], sessions_dir: Path
+) -> None:
     for name in ("notes.json", f"{ids[0]}.json.bak", "ABCDEF0123.json", "README.md"):
         (sessions_dir / name).write_text("{}")
     assert listed(manager) == ids
@@ -192,18 +230,24 @@ def test_change_that_a_failed_list_found_is_in_the_next(ids: list[str], sessions
     assert [entry["model"] for entry in entries] == ["m", "m", "n"]
 
 
-def test_replaced_directory_is_listed(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
+def test_replaced_directory_is_listed(
+    manager: SessionManager, ids: list[str], sessions_dir: Path
+) -> None:
     sessions_dir.rename(sessions_dir.with_name("elsewhere"))
     assert listed(manager) == []
     another = SessionManager(sessions_dir).create_session(SessionCreationOptions(model="m"))
     assert listed(manager) == [another.session_id]
 
 
-async def test_waiting_lists_do_not_delay_a_turn(sessions_dir: Path, ids: list[str], index: Path) -> None:
+async def test_waiting_lists_do_not_delay_a_turn(
+    sessions_dir: Path, ids: list[str], index: Path
+) -> None:
     store = FileSessionStore(sessions_dir)
     with closing(sqlite3.connect(index)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        lists = [asyncio.create_task(store.list(SessionQuery(limit=count))) for count in range(1, 9)]
+        lists = [
+            asyncio.create_task(store.list(SessionQuery(limit=count))) for count in range(1, 9)
+        ]
         async with store.hold(ids[0], run_id="run"):
             await store.write(ids[0], Change([user("Hello")]))
         assert not any(task.done() for task in lists)

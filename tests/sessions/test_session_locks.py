@@ -21,7 +21,13 @@ class Holder:
     """Task that holds the lock of `ID` until released, and records when it got it."""
 
     def __init__(
-        self, holds: SessionLocks, log: list[str], name: str, *, is_turn: bool = True, wait: bool = True
+        self,
+        holds: SessionLocks,
+        log: list[str],
+        name: str,
+        *,
+        is_turn: bool = True,
+        wait: bool = True,
     ) -> None:
         self.holds, self.log, self.name, self.is_turn, self.wait = holds, log, name, is_turn, wait
         self.requested, self.released, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
@@ -31,7 +37,9 @@ class Holder:
         self.requested.set()
         with self.scope:
             try:
-                async with self.holds.holding(ID, run_id=self.name if self.is_turn else None, wait=self.wait):
+                async with self.holds.holding(
+                    ID, run_id=self.name if self.is_turn else None, wait=self.wait
+                ):
                     self.log.append(self.name)
                     await self.released.wait()
             except SessionBusy as busy:

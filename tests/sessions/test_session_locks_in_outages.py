@@ -29,7 +29,9 @@ async def test_replacement_with_a_lost_commit_can_be_repeated(database: str) -> 
         session = await stored_session(holder, user("a"), assistant("old"))
         async with holder.hold(session.session_id, run_id="r"):
             for store in (unnoticed, holder):
-                await store.write(session.session_id, Change([ANSWER], start=1, revision=session.revision))
+                await store.write(
+                    session.session_id, Change([ANSWER], start=1, revision=session.revision)
+                )
         assert contents(await holder.load(session.session_id)) == ["a", "so far and further"]
 
 

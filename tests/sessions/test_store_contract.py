@@ -19,7 +19,16 @@ from tests.sessions.samples import appended, assistant, contents, new_session, s
 from tests.support.cases import cases
 from tests.support.images import GIF, PNG
 
-NO_IDS = ["0123456789", "", "abc", "ABCDEF0123", "../../../etc", "0123456789\n", "012345678g", "0123456789.json"]
+NO_IDS = [
+    "0123456789",
+    "",
+    "abc",
+    "ABCDEF0123",
+    "../../../etc",
+    "0123456789\n",
+    "012345678g",
+    "0123456789.json",
+]
 SHOWN, OTHER = Image.of(PNG), Image.of(GIF)
 
 
@@ -51,7 +60,9 @@ async def test_put_session_replaces_another_unchanged(store: SessionStore) -> No
 
 
 @cases("session_id", NO_IDS)
-async def test_every_operation_on_unknown_session_is_not_found(store: SessionStore, session_id: str) -> None:
+async def test_every_operation_on_unknown_session_is_not_found(
+    store: SessionStore, session_id: str
+) -> None:
     for verb in (
         store.load(session_id),
         store.write(session_id, Change([user("hi")])),
@@ -107,10 +118,18 @@ async def test_patches_of_different_fields_are_merged(store: SessionStore) -> No
     session = await stored_session(store, user("a"))
     await store.patch(session.session_id, {"title": "Plans"})
     settings = ToolSettings(tools=["add"], execution_policy=ToolExecutionPolicy.NEVER_CONFIRM)
-    await store.patch(session.session_id, {"tool_settings": settings, "agent_settings": AgentSettings()})
-    changed = await store.patch(session.session_id, {"model": "llama3", "options": {"temperature": 0.5}})
+    await store.patch(
+        session.session_id, {"tool_settings": settings, "agent_settings": AgentSettings()}
+    )
+    changed = await store.patch(
+        session.session_id, {"model": "llama3", "options": {"temperature": 0.5}}
+    )
     assert await store.load(session.session_id) == changed
-    assert (changed.metadata.title, changed.model, changed.metadata.tool_settings) == ("Plans", "llama3", settings)
+    assert (changed.metadata.title, changed.model, changed.metadata.tool_settings) == (
+        "Plans",
+        "llama3",
+        settings,
+    )
     assert changed.metadata.options == {"temperature": 0.5}
     assert changed.revision == session.revision
     assert timestamp(changed.metadata.updated_at) > timestamp(session.metadata.updated_at)
@@ -118,14 +137,18 @@ async def test_patches_of_different_fields_are_merged(store: SessionStore) -> No
 
 async def test_null_patch_resets_a_field_to_its_default(store: SessionStore) -> None:
     session = await stored_session(store)
-    await store.patch(session.session_id, {"title": "x", "tool_settings": ToolSettings(tools=["add"])})
+    await store.patch(
+        session.session_id, {"title": "x", "tool_settings": ToolSettings(tools=["add"])}
+    )
     changed = await store.patch(session.session_id, {"title": None, "tool_settings": None})
     assert changed.metadata.title is None
     assert changed.metadata.tool_settings == ToolSettings()
 
 
 @cases("fields", [{"colour": 1}, {"session_id": "x"}, {"message_count": 9}, {"model": None}])
-async def test_patch_of_unknown_field_raises(store: SessionStore, fields: dict[str, object]) -> None:
+async def test_patch_of_unknown_field_raises(
+    store: SessionStore, fields: dict[str, object]
+) -> None:
     session = await stored_session(store)
     with pytest.raises(ValueError, match=r"fields|model"):
         await store.patch(session.session_id, fields)
@@ -308,7 +331,9 @@ FOUND = {
 
 
 async def sessions_to_search(store: SessionStore) -> list[str]:
-    baking = await stored_session(store, user("Sourdough bread"), assistant("Take flour and water."))
+    baking = await stored_session(
+        store, user("Sourdough bread"), assistant("Take flour and water.")
+    )
     code = await stored_session(store, user('Is C++ "quoted"? It\'s 100% a_b*; Flour.'))
     await store.patch(code.session_id, {"title": "My PLAN"})
     world = await stored_session(
@@ -318,13 +343,17 @@ async def sessions_to_search(store: SessionStore) -> list[str]:
 
 
 async def found(store: SessionStore, text: str) -> list[str]:
-    return sorted(entry["session_id"] for entry in (await store.list(SessionQuery(text=text))).entries)
+    return sorted(
+        entry["session_id"] for entry in (await store.list(SessionQuery(text=text))).entries
+    )
 
 
 async def test_search_finds_sessions_that_have_every_word(store: SessionStore) -> None:
     ids = await sessions_to_search(store)
     results = {text: await found(store, text) for text in FOUND}
-    assert results == {text: sorted(ids[number] for number in numbers) for text, numbers in FOUND.items()}
+    assert results == {
+        text: sorted(ids[number] for number in numbers) for text, numbers in FOUND.items()
+    }
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\0\n\t"])
@@ -358,7 +387,9 @@ async def test_search_accepts_every_query(store: SessionStore, text: str) -> Non
 
 
 async def test_search_results_are_sorted_by_last_change_and_paged(store: SessionStore) -> None:
-    ids = [(await stored_session(store, user(f"apple {number % 2}"))).session_id for number in range(6)]
+    ids = [
+        (await stored_session(store, user(f"apple {number % 2}"))).session_id for number in range(6)
+    ]
     await store.patch(ids[2], {"title": "touched"})
     expected = [ids[2], ids[4], ids[0]]
     page = await store.list(SessionQuery(text="apple 0"))
@@ -373,7 +404,10 @@ async def test_search_finds_changed_text(store: SessionStore) -> None:
     session = await stored_session(store, user("apple"), assistant("banana"))
     assert await found(store, "banana") == [session.session_id]
     await store.write(session.session_id, Change([assistant("cherry")], start=1))
-    assert (await found(store, "banana"), await found(store, "cherry")) == ([], [session.session_id])
+    assert (await found(store, "banana"), await found(store, "cherry")) == (
+        [],
+        [session.session_id],
+    )
     await store.patch(session.session_id, {"title": "damson"})
     assert await found(store, "damson apple") == [session.session_id]
     async with store.hold(session.session_id, run_id="r"):
@@ -397,15 +431,23 @@ async def test_words_are_found_anywhere_in_long_sessions(store: SessionStore) ->
 
 async def test_title_comes_from_first_message_or_summary_unless_set(store: SessionStore) -> None:
     async def title() -> str | None:
-        ((entry,), loaded) = ((await store.list(SessionQuery())).entries, await store.load(session.session_id))
+        ((entry,), loaded) = (
+            (await store.list(SessionQuery())).entries,
+            await store.load(session.session_id),
+        )
         assert entry["title"] == loaded.summary_object()["title"]
         return str(entry["title"]) if entry["title"] is not None else None
 
     session = await stored_session(store)
     assert await title() is None
-    await store.write(session.session_id, Change([user(" What  is\n the capital of France? "), assistant("Paris.")]))
+    await store.write(
+        session.session_id,
+        Change([user(" What  is\n the capital of France? "), assistant("Paris.")]),
+    )
     assert await title() == "What is the capital of France?"
-    await store.patch(session.session_id, {"summary": {"summary": "About Paris. And more.", "topics": []}})
+    await store.patch(
+        session.session_id, {"summary": {"summary": "About Paris. And more.", "topics": []}}
+    )
     assert await title() == "About Paris"
     await store.patch(session.session_id, {"title": "Set by hand"})
     await store.patch(session.session_id, {"summary": {"summary": "Another.", "topics": []}})
@@ -416,7 +458,9 @@ async def test_title_comes_from_first_message_or_summary_unless_set(store: Sessi
 
 async def test_image_is_stored_with_the_message_that_names_it(store: SessionStore) -> None:
     session = await stored_session(store)
-    changed = await appended(store, session.session_id, [user_message("see", [SHOWN, SHOWN])], images=[SHOWN, SHOWN])
+    changed = await appended(
+        store, session.session_id, [user_message("see", [SHOWN, SHOWN])], images=[SHOWN, SHOWN]
+    )
     assert changed.messages[0]["images"] == [SHOWN.reference, SHOWN.reference]
     assert await store.load(session.session_id) == changed
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
@@ -425,12 +469,16 @@ async def test_image_is_stored_with_the_message_that_names_it(store: SessionStor
 async def test_image_is_stored_with_the_tail_that_names_it(store: SessionStore) -> None:
     session = await stored_session(store)
     await store.write(session.session_id, Change([user("look"), assistant("at what?")]))
-    changed = await appended(store, session.session_id, [user_message("this", [SHOWN])], start=1, images=[SHOWN])
+    changed = await appended(
+        store, session.session_id, [user_message("this", [SHOWN])], start=1, images=[SHOWN]
+    )
     assert changed.messages[-1]["images"] == [SHOWN.reference]
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
 
-@cases("name", ["", "..", "../" + "0" * 61, "0" * 64, "0" * 63, SHOWN.sha256.upper(), "\u0660" * 64])
+@cases(
+    "name", ["", "..", "../" + "0" * 61, "0" * 64, "0" * 63, SHOWN.sha256.upper(), "\u0660" * 64]
+)
 async def test_unknown_image_is_not_found(store: SessionStore, name: str) -> None:
     with pytest.raises(BlobNotFound):
         await store.load_image(name)
@@ -472,7 +520,9 @@ async def test_image_of_a_running_turn_is_not_deleted(store: SessionStore) -> No
     session, other = await stored_session(store, user("a")), await session_with_image(store)
     async with store.hold(session.session_id, run_id="r"):
         await store.write(session.session_id, Change([user("b")]))
-        await store.write(session.session_id, Change([user_message("see", [SHOWN])], images=[SHOWN]))
+        await store.write(
+            session.session_id, Change([user_message("see", [SHOWN])], images=[SHOWN])
+        )
         await store.delete(other.session_id)
         await store.patch(session.session_id, {"title": "t"})
         assert await store.load_image(SHOWN.sha256) == SHOWN.data
@@ -482,7 +532,10 @@ async def test_image_of_a_running_turn_is_not_deleted(store: SessionStore) -> No
 async def test_image_of_a_refused_change_is_not_required(store: SessionStore) -> None:
     session = await session_with_image(store)
     with pytest.raises(SessionConflict):
-        await store.write(session.session_id, Change([user_message("late", [OTHER])], revision="0", images=[OTHER]))
+        await store.write(
+            session.session_id,
+            Change([user_message("late", [OTHER])], revision="0", images=[OTHER]),
+        )
     with pytest.raises(BlobNotFound):
         await store.load_image(OTHER.sha256)
 

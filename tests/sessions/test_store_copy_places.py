@@ -13,21 +13,37 @@ from tests.support.cases import cases
     [
         ("empty", "./empty/", "FROM and TO are the same place"),
         ("postgresql://h/db", "postgresql://h/db", "FROM and TO are the same place"),
-        ("mysql://me:hush@h/db", ".", "there is no directory mysql://***@h/db; create it, or use a postgresql:// URL"),
+        (
+            "mysql://me:hush@h/db",
+            ".",
+            "there is no directory mysql://***@h/db; create it, or use a postgresql:// URL",
+        ),
         (
             ".",
             "postgress://me:hush@h/db",
             "there is no directory postgress://***@h/db; create it, or use a postgresql:// URL",
         ),
-        ("nowhere", "there", "there is no directory nowhere; create it, or use a postgresql:// URL"),
+        (
+            "nowhere",
+            "there",
+            "there is no directory nowhere; create it, or use a postgresql:// URL",
+        ),
         (
             "host=db password=hush",
             "there",
             "there is no directory host=db password=***; create it, or use a postgresql:// URL",
         ),
-        ("postgresql://h/db", "there", "there is no directory there; create it, or use a postgresql:// URL"),
+        (
+            "postgresql://h/db",
+            "there",
+            "there is no directory there; create it, or use a postgresql:// URL",
+        ),
         ("", "there", "there is no directory ; create it, or use a postgresql:// URL"),
-        ("postgresql://h/db", "file", "there is no directory file; create it, or use a postgresql:// URL"),
+        (
+            "postgresql://h/db",
+            "file",
+            "there is no directory file; create it, or use a postgresql:// URL",
+        ),
         ("empty", "other", "there are no sessions in empty: it has no directory chat_sessions"),
         ("empty", "./other/../empty", "FROM and TO are the same place"),
         ("postgresql://h/db", "other", None),
@@ -49,5 +65,8 @@ def test_copy_between_directories_with_the_same_sessions_is_refused(
     monkeypatch.setenv("MOCHI_SESSIONS_DIR", str(tmp_path / "sessions"))
     for name in ("sessions", "one", "other"):
         (tmp_path / name).mkdir()
-    assert find_problem(str(tmp_path / "one"), str(tmp_path / "other")) == "FROM and TO are the same place"
+    assert (
+        find_problem(str(tmp_path / "one"), str(tmp_path / "other"))
+        == "FROM and TO are the same place"
+    )
     assert find_problem(str(tmp_path / "one"), "postgresql://h/db") is None

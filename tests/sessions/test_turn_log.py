@@ -47,7 +47,9 @@ def load(directory: Path, session: ChatSession) -> ChatSession:
     return SessionManager(directory).load_session(session.session_id)
 
 
-async def test_turn_writes_whole_file_at_first_change_and_end(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_turn_writes_whole_file_at_first_change_and_end(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     session = await stored_session(files, user("before"))
     path, log = file_of(sessions_dir, session.session_id), log_of(sessions_dir, session.session_id)
     versions = [path.read_bytes()]
@@ -67,7 +69,9 @@ async def test_turn_writes_whole_file_at_first_change_and_end(files: FileSession
     assert contents(await files.load(session.session_id)) == ["before", "a", "better"]
 
 
-async def test_changes_outside_a_turn_leave_no_log(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_changes_outside_a_turn_leave_no_log(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     session = await stored_session(files, user("a"))
     async with files.hold(session.session_id):
         await files.write(session.session_id, Change([user("b")]))
@@ -105,7 +109,9 @@ async def test_crash_keeps_changes_of_a_large_file_without_times(
     assert contents(load(directory, session))[1:] == ["a", "so f"]
 
 
-async def test_tool_calls_interrupted_by_a_crash_have_results(files: FileSessionStore, crash: Crash) -> None:
+async def test_tool_calls_interrupted_by_a_crash_have_results(
+    files: FileSessionStore, crash: Crash
+) -> None:
     session = await stored_session(files, user("a"))
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
     result: Message = {
@@ -120,23 +126,31 @@ async def test_tool_calls_interrupted_by_a_crash_have_results(files: FileSession
         await files.write(session.session_id, Change(partial=result))
         directory = crash()
     found = load(directory, session)
-    results = [(m["role"], m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in found.messages[2:]]
+    results = [
+        (m["role"], m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in found.messages[2:]
+    ]
     assert results == [("tool", "wait", "call_1", True), ("tool", "add", "call_2", True)]
     assert len({message["message_id"] for message in found.messages}) == 4
     assert not any("tool_calls" in message for message in found.messages[2:])
     assert load(directory, session) == found
 
 
-async def test_parallel_checkpoints_do_not_affect_each_other(files: FileSessionStore, crash: Crash) -> None:
+async def test_parallel_checkpoints_do_not_affect_each_other(
+    files: FileSessionStore, crash: Crash
+) -> None:
     sessions = [await stored_session(files, user("a")) for _ in range(20)]
     ids = [session.session_id for session in sessions]
     async with AsyncExitStack() as holds:
         for session_id in ids:
             await holds.enter_async_context(files.hold(session_id, run_id="r"))
         for text in ("so", "so f", "so fa"):
-            await asyncio.gather(*(files.write(session_id, Change(partial=assistant(text))) for session_id in ids))
+            await asyncio.gather(
+                *(files.write(session_id, Change(partial=assistant(text))) for session_id in ids)
+            )
         await files.delete(ids[7])
-        flushes = (files.write(session_id, Change(partial=assistant("so far"))) for session_id in ids)
+        flushes = (
+            files.write(session_id, Change(partial=assistant("so far"))) for session_id in ids
+        )
         errors = await asyncio.gather(*flushes, return_exceptions=True)
         directory = crash()
     assert [type(error) for error in errors if error is not None] == [SessionNotFound]
@@ -159,7 +173,9 @@ async def test_log_deleted_during_a_turn_is_recreated(
     assert contents(load(directory, session)) == ["a", "so far"]
 
 
-async def test_checkpoint_replaced_by_a_later_message_is_ignored(files: FileSessionStore, crash: Crash) -> None:
+async def test_checkpoint_replaced_by_a_later_message_is_ignored(
+    files: FileSessionStore, crash: Crash
+) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.write(session.session_id, Change([user("a")]))
@@ -192,7 +208,9 @@ async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSess
     return directory, session
 
 
-async def test_next_history_change_recovers_a_crashed_turn(files: FileSessionStore, crash: Crash) -> None:
+async def test_next_history_change_recovers_a_crashed_turn(
+    files: FileSessionStore, crash: Crash
+) -> None:
     directory, session = await crashed(files, crash)
     found = load(directory, session)
     changed = SessionManager(directory).append_messages(session.session_id, [user("again")])
@@ -204,7 +222,9 @@ async def test_next_history_change_recovers_a_crashed_turn(files: FileSessionSto
 
 
 @pytest.mark.parametrize("run_id", ["r", None])
-async def test_next_lock_recovers_a_crashed_turn(files: FileSessionStore, crash: Crash, run_id: str | None) -> None:
+async def test_next_lock_recovers_a_crashed_turn(
+    files: FileSessionStore, crash: Crash, run_id: str | None
+) -> None:
     directory, session = await crashed(files, crash)
     found = load(directory, session)
     store = FileSessionStore(directory)
@@ -215,7 +235,9 @@ async def test_next_lock_recovers_a_crashed_turn(files: FileSessionStore, crash:
     assert load(directory, session) == found
 
 
-async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_patch_by_another_process_keeps_the_running_turn(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     session = await stored_session(files)
     other = SessionManager(sessions_dir)
     async with files.hold(session.session_id, run_id="r"):
@@ -224,14 +246,18 @@ async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessio
         await files.write(session.session_id, Change(partial=assistant("so f")))
         other.update_session(session.session_id, title="two", summary_model="s")
         assert contents(await files.load(session.session_id)) == ["a"]
-        await files.write(session.session_id, Change([assistant("so far")], revision=spoken.revision))
+        await files.write(
+            session.session_id, Change([assistant("so far")], revision=spoken.revision)
+        )
     ended = await files.load(session.session_id)
     assert contents(ended) == ["a", "so far"]
     assert (ended.metadata.title, ended.metadata.summary_model) == ("two", "s")
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9, 1.0])
-async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash: Crash, fraction: float) -> None:
+async def test_torn_last_line_of_a_log_is_ignored(
+    files: FileSessionStore, crash: Crash, fraction: float
+) -> None:
     directory, session = await crashed(files, crash)
     log, found = log_of(directory, session.session_id), load(directory, session)
     torn = (
@@ -251,7 +277,9 @@ async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash
     assert patched.metadata.title == "after"
 
 
-async def test_log_already_in_the_file_changes_nothing(files: FileSessionStore, crash: Crash) -> None:
+async def test_log_already_in_the_file_changes_nothing(
+    files: FileSessionStore, crash: Crash
+) -> None:
     directory, session = await crashed(files, crash)
     log = log_of(directory, session.session_id)
     lines = log.read_bytes()
@@ -268,7 +296,9 @@ async def test_log_already_in_the_file_changes_nothing(files: FileSessionStore, 
     await store.aclose()
 
 
-async def test_log_left_after_a_completed_turn_changes_nothing(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_log_left_after_a_completed_turn_changes_nothing(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
     session = await stored_session(files)
     log = log_of(sessions_dir, session.session_id)
     async with files.hold(session.session_id, run_id="r"):
@@ -282,7 +312,9 @@ async def test_log_left_after_a_completed_turn_changes_nothing(files: FileSessio
     assert await files.load(session.session_id) == ended
 
 
-async def test_old_log_does_not_change_later_messages(files: FileSessionStore, crash: Crash) -> None:
+async def test_old_log_does_not_change_later_messages(
+    files: FileSessionStore, crash: Crash
+) -> None:
     directory, session = await crashed(files, crash)
     log = log_of(directory, session.session_id)
     lines = log.read_bytes()
@@ -294,7 +326,9 @@ async def test_old_log_does_not_change_later_messages(files: FileSessionStore, c
     assert manager.append_messages(session.session_id, []).messages == moved_on.messages
 
 
-async def test_turn_does_not_read_its_own_writes(files: FileSessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turn_does_not_read_its_own_writes(
+    files: FileSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = await stored_session(files, user("before"))
     reads = read_count(monkeypatch)
     async with files.hold(session.session_id, run_id="r"):
@@ -351,13 +385,19 @@ def test_equal_histories_have_equal_revisions() -> None:
 
 
 def test_messages_encoded_once_are_not_encoded_again() -> None:
-    first = SessionRecord.of(new_session()).with_tail(0, [user("a"), assistant("b")], "2026-01-01T00:00:00+00:00")
-    later = first.with_fields({"title": "t"}, "2026-01-02T00:00:00+00:00").with_tail(2, [user("c")], "")
+    first = SessionRecord.of(new_session()).with_tail(
+        0, [user("a"), assistant("b")], "2026-01-01T00:00:00+00:00"
+    )
+    later = first.with_fields({"title": "t"}, "2026-01-02T00:00:00+00:00").with_tail(
+        2, [user("c")], ""
+    )
     assert len(later.lines) == 3
     assert all(mine is theirs for mine, theirs in zip(later.lines, first.lines, strict=False))
 
 
-async def test_interrupted_answer_keeps_the_time_of_the_last_change(files: FileSessionStore, crash: Crash) -> None:
+async def test_interrupted_answer_keeps_the_time_of_the_last_change(
+    files: FileSessionStore, crash: Crash
+) -> None:
     session = await stored_session(files, user("a"))
     partial: Message = assistant("so f")
     async with files.hold(session.session_id, run_id="r"):

@@ -1,1 +1,3 @@
-"""Many streams at the same time: every answer is complete, and the server loses neither memory nor descriptors."""
+"""Many streams at the same time: every answer is complete, and the server loses neither memory nor
+descriptors.
+"""

@@ -1,8 +1,8 @@
 """Load generator in a separate process: streams run one turn after another and check each event.
 
-Reads a `Job` as JSON from standard input and prints a `Result` as JSON. Each stream keeps one connection; each turn has
-its own session. A turn that is cut off, refused, out of order or different from the expected answer is a complaint and
-ends its stream.
+Reads a `Job` as JSON from standard input and prints a `Result` as JSON. Each stream keeps one
+connection; each turn has its own session. A turn that is cut off, refused, out of order or
+different from the expected answer is a complaint and ends its stream.
 """
 
 import asyncio
@@ -110,12 +110,16 @@ async def _stream(job: Job, number: int, deadline: float, result: Result) -> Non
                 turn += 1
     except (OSError, ValueError) as error:
         result.broken += 1
-        result.complaints = [*result.complaints, f"stream {number}, turn {turn}: {error}"][:_COMPLAINTS_KEPT]
+        result.complaints = [*result.complaints, f"stream {number}, turn {turn}: {error}"][
+            :_COMPLAINTS_KEPT
+        ]
 
 
 @asynccontextmanager
 async def _connected(port: int) -> AsyncGenerator[Connection, None]:
-    transport, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", port)
+    transport, connection = await asyncio.get_running_loop().create_connection(
+        Connection, "127.0.0.1", port
+    )
     try:
         yield connection
     finally:
@@ -123,7 +127,9 @@ async def _connected(port: int) -> AsyncGenerator[Connection, None]:
 
 
 async def _turn(connection: Connection, job: Job, label: str, result: Result) -> None:
-    created = b"".join([piece async for piece in connection.send_request("/api/v1/sessions", {"model": job.model})])
+    created = b"".join(
+        [piece async for piece in connection.send_request("/api/v1/sessions", {"model": job.model})]
+    )
     path = f"/api/v1/chat/{orjson.loads(created)['session_id']}/stream"
     message = instruct(words(job.words), label=label)
     rest, chunks, last, kind = b"", [], 0, b""

@@ -1,6 +1,9 @@
-"""The server with other limits of memory: `python -m tests.soak.server BYTES [OPTION ...]`. BYTES is for ended runs.
+"""The server with other limits of memory: `python -m tests.soak.server BYTES [OPTION ...]`.
 
-Each turn of the soak has its own session. The default limit of 64 MiB for conversations would look like lost memory.
+BYTES is for ended runs.
+
+Each turn of the soak has its own session. The default limit of 64 MiB for conversations would look
+like lost memory.
 """
 
 import sys

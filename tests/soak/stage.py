@@ -23,7 +23,10 @@ _MODELS = """models:
 
 @contextmanager
 def stub(directory: Path, rate: float) -> Iterator[Server]:
-    """Start a stub with a model of `rate` tokens per second and one without pacing. Both send the same text."""
+    """Start a stub with a model of `rate` tokens per second and one without pacing.
+
+    Both send the same text.
+    """
     config = directory / "models.yaml"
     config.write_text(_MODELS.format(paced=PACED, fast=FAST, rate=rate), encoding="utf-8")
     options = ["--config", str(config), "--port", "0", "--parallel", "0", "--log-level", "warning"]
@@ -36,9 +39,18 @@ def mochi(directory: Path, ollama: Server, cache_bytes: int) -> Iterator[Server]
     """Start the server with its own data directory and `cache_bytes` of memory for ended runs."""
     # A summary would be an additional request to the stub at any time.
     environment = {"MOCHI_SUMMARIZATION_ENABLED": "false", "MOCHI_LOG_LEVEL": "WARNING"}
-    environment["MOCHI_KEEP_ALIVE_SECONDS"] = "5"  # so that idle connections are closed before they are counted
+    environment["MOCHI_KEEP_ALIVE_SECONDS"] = (
+        "5"  # so that idle connections are closed before they are counted
+    )
     command = python(
-        "tests.soak.server", str(cache_bytes), "--port", "0", "--ollama-host", ollama.url, "--data-dir", str(directory)
+        "tests.soak.server",
+        str(cache_bytes),
+        "--port",
+        "0",
+        "--ollama-host",
+        ollama.url,
+        "--data-dir",
+        str(directory),
     )
     with running(command, environment) as server:
         yield server
@@ -50,7 +62,9 @@ def expected_answer(ollama: Server, count: int) -> tuple[str, int]:
     try:
         messages = [{"role": "user", "content": instruct(words(count), label=_LABEL)}]
         connection.request(
-            "POST", "/api/chat", json.dumps({"model": FAST, "messages": messages, "stream": False}).encode()
+            "POST",
+            "/api/chat",
+            json.dumps({"model": FAST, "messages": messages, "stream": False}).encode(),
         )
         answer = json.loads(connection.getresponse().read())
     finally:

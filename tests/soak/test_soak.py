@@ -54,9 +54,13 @@ def test_each_missed_aim_is_reported_in_one_line(line: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nightly
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the memory of other processes")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="reads the memory of other processes"
+)
 def test_small_soak_succeeds() -> None:
     short = ["--streams=50", "--seconds=5", "--turn=1", "--warm-up=50"]
-    done = subprocess.run(python("tests.soak", *short), capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(
+        python("tests.soak", *short), capture_output=True, text=True, timeout=90, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "streams broken" in done.stdout

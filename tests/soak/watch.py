@@ -17,7 +17,8 @@ _INTERVAL = 0.2
 
 @dataclass(frozen=True)
 class Sample:
-    """Sample at a time of the monotonic clock: resident memory in MiB, and the duration of `/health` in milliseconds.
+    """Sample at a time of the monotonic clock: resident memory in MiB, and the duration of
+    `/health` in milliseconds.
 
     `late` is the delay in milliseconds with which the machine woke this process.
     """
@@ -43,14 +44,19 @@ class Watch:
     def __enter__(self) -> "Watch":
         self._over = threading.Event()
         self._clocks = {name: CpuClock(pid) for name, pid in self.processes.items()}
-        self._begun = time.monotonic(), {name: clock.seconds() for name, clock in self._clocks.items()}
+        self._begun = (
+            time.monotonic(),
+            {name: clock.seconds() for name, clock in self._clocks.items()},
+        )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         took = time.monotonic() - self._begun[0]
-        self.cpu = {name: (c.seconds() - self._begun[1][name]) / took for name, c in self._clocks.items()}
+        self.cpu = {
+            name: (c.seconds() - self._begun[1][name]) / took for name, c in self._clocks.items()
+        }
         self._over.set()
         self._thread.join()
 
@@ -79,7 +85,11 @@ class Watch:
 
 def memory(pid: int) -> float:
     """Return the resident memory of a process in MiB."""
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    line = next(
+        line
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("VmRSS")
+    )
     return int(line.split()[1]) / 1024
 
 
@@ -97,7 +107,10 @@ def settled_descriptors(pid: int, expected: int, timeout: float) -> int:
 
 
 def typical_memory(samples: Sequence[Sample]) -> float:
-    """Return the median, because a sample may coincide with a garbage collection. Return NaN without samples."""
+    """Return the median, because a sample may coincide with a garbage collection.
+
+    Return NaN without samples.
+    """
     return statistics.median(sample.memory for sample in samples) if samples else math.nan
 
 

@@ -41,12 +41,16 @@ def _capture(block: str) -> Capture:
     title, status_line, *headers = head.split("\n")
     method, path, request = title.split(" ", 2)
     pairs = (header.split(": ", 1) for header in headers)
-    return Capture(method, path, request, status_line, {name.lower(): value for name, value in pairs}, body)
+    return Capture(
+        method, path, request, status_line, {name.lower(): value for name, value in pairs}, body
+    )
 
 
 @dataclass(frozen=True)
 class PartialCapture:
-    """Exchange of which only parts are known. The head of the file explains the placeholders in `headers` and `lines`.
+    """Exchange of which only parts are known.
+
+    The head of the file explains the placeholders in `headers` and `lines`.
 
     `before` contains the method, the path and the body of requests that were sent before.
     """
@@ -67,7 +71,9 @@ class PartialCapture:
 
 def read_partial_captures() -> list[PartialCapture]:
     _, *blocks = re.split(r"^### ", PARTIAL_FILE.read_text(), flags=re.MULTILINE)
-    return [_partial_capture(re.sub(r"^## .*\n", "", block, flags=re.MULTILINE)) for block in blocks]
+    return [
+        _partial_capture(re.sub(r"^## .*\n", "", block, flags=re.MULTILINE)) for block in blocks
+    ]
 
 
 def _partial_capture(block: str) -> PartialCapture:
@@ -77,7 +83,9 @@ def _partial_capture(block: str) -> PartialCapture:
     sent = dict(line.removeprefix("> ").split(": ", 1) for line in lines if line.startswith("> "))
     status, *headers = [line for line in lines if line[0] not in "<>"]
     expected = dict(header.split(": ", 1) for header in headers)
-    return PartialCapture(*_request(title), before, sent, int(status), expected, body.split("\n") if body else [])
+    return PartialCapture(
+        *_request(title), before, sent, int(status), expected, body.split("\n") if body else []
+    )
 
 
 def _request(text: str) -> tuple[str, str, str]:
@@ -91,7 +99,9 @@ def matches(expected: Any, found: Any) -> bool:
     if isinstance(expected, str) and expected in kinds:
         return isinstance(found, kinds[expected])
     if isinstance(expected, dict) and isinstance(found, dict):
-        return list(expected) == list(found) and all(matches(value, found[key]) for key, value in expected.items())
+        return list(expected) == list(found) and all(
+            matches(value, found[key]) for key, value in expected.items()
+        )
     if isinstance(expected, list) and isinstance(found, list):
         items = expected * len(found) if len(expected) == 1 and found else expected
         return len(items) == len(found) and all(map(matches, items, found))
@@ -102,10 +112,15 @@ def matches(expected: Any, found: Any) -> bool:
 
 _NORMAL = [
     (
-        re.compile(r'"(created_at|expires_at|modified_at)":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z"'),
+        re.compile(
+            r'"(created_at|expires_at|modified_at)":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z"'
+        ),
         r'"\1":"TIME"',
     ),
-    (re.compile(r'"(total_duration|load_duration|prompt_eval_duration|eval_duration)":[1-9]\d*'), r'"\1":DURATION'),
+    (
+        re.compile(r'"(total_duration|load_duration|prompt_eval_duration|eval_duration)":[1-9]\d*'),
+        r'"\1":DURATION',
+    ),
     (re.compile(r'"(size|size_vram)":\d+'), r'"\1":SIZE'),
     (re.compile(r'"digest":"[0-9a-f]{64}"'), '"digest":"DIGEST"'),
     (re.compile(r"(sha256-|layer sha256:)[0-9a-f]{64}"), r"\1DIGEST"),
@@ -114,7 +129,9 @@ _NORMAL = [
 
 
 def normalized(body: str) -> str:
-    """Return the body without values that differ between servers: times, durations, sizes, digests and random ids."""
+    """Return the body without values that differ between servers: times, durations, sizes, digests
+    and random ids.
+    """
     for pattern, replacement in _NORMAL:
         body = pattern.sub(replacement, body)
     return body

@@ -70,9 +70,15 @@ class ClientReply:
 
 def ollama_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of Ollama's chat."""
-    request: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], "stream": stream}
+    request: dict[str, Any] = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": text}],
+        "stream": stream,
+    }
     tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
-    answer = send_request(stub, "POST", "/api/chat", {**request, "tools": tools, "options": options})
+    answer = send_request(
+        stub, "POST", "/api/chat", {**request, "tools": tools, "options": options}
+    )
     assert answer.status == 200, answer.body
     received = ClientReply()
     for line in answer.lines:
@@ -93,16 +99,28 @@ def _send(stub: StubServer, path: str, request: Mapping[str, Any]) -> list[Any]:
     assert answer.status == 200, answer.body
     if not answer.headers["content-type"].startswith("text/event-stream"):
         return [answer.json]
-    lines = [line.removeprefix(b"data: ") for line in answer.body.splitlines() if line.startswith(b"data: ")]
+    lines = [
+        line.removeprefix(b"data: ")
+        for line in answer.body.splitlines()
+        if line.startswith(b"data: ")
+    ]
     return [json.loads(line) for line in lines if line != b"[DONE]"]
 
 
 def chat_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of OpenAI's chat completions."""
-    request: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], "stream": stream}
+    request: dict[str, Any] = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": text}],
+        "stream": stream,
+    }
     received = ClientReply()
     calls: dict[int, tuple[str, str]] = {}
-    for chunk in _send(stub, "/v1/chat/completions", {**request, "stream_options": {"include_usage": True}, **options}):
+    for chunk in _send(
+        stub,
+        "/v1/chat/completions",
+        {**request, "stream_options": {"include_usage": True}, **options},
+    ):
         if usage := chunk["usage"]:
             received.usage = (usage["prompt_tokens"], usage["completion_tokens"])
         for choice in chunk["choices"]:
@@ -122,7 +140,9 @@ def chat_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> 
 
 def response_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of OpenAI's Responses API. A stream is assembled from its deltas."""
-    objects = _send(stub, "/v1/responses", {"model": MODEL, "input": text, "stream": stream, **options})
+    objects = _send(
+        stub, "/v1/responses", {"model": MODEL, "input": text, "stream": stream, **options}
+    )
     whole = _whole_response(objects[-1]["response"] if stream else objects[0])
     if not stream:
         return whole
@@ -134,7 +154,10 @@ def response_reply(stub: StubServer, text: str, *, stream: bool, **options: Any)
             received.reasoning += event["delta"]
         elif event["type"] == "response.function_call_arguments.delta":
             arguments += event["delta"]
-        elif event["type"] == "response.output_item.done" and event["item"]["type"] == "function_call":
+        elif (
+            event["type"] == "response.output_item.done"
+            and event["item"]["type"] == "function_call"
+        ):
             received.calls.append((event["item"]["name"], json.loads(arguments)))
             arguments = ""
     assert received == whole
@@ -142,7 +165,9 @@ def response_reply(stub: StubServer, text: str, *, stream: bool, **options: Any)
 
 
 def _whole_response(answer: Any) -> ClientReply:
-    received = ClientReply(usage=(answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]))
+    received = ClientReply(
+        usage=(answer["usage"]["input_tokens"], answer["usage"]["output_tokens"])
+    )
     for item in answer["output"]:
         if item["type"] == "reasoning":
             received.reasoning += "".join(part["text"] for part in item["summary"])
@@ -157,7 +182,11 @@ def _whole_response(answer: Any) -> ClientReply:
 
 def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of Anthropic's Messages API."""
-    request: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 10_000}
+    request: dict[str, Any] = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": 10_000,
+    }
     objects = _send(stub, "/v1/messages", {**request, "stream": stream, **options})
     blocks: list[Any] = [] if stream else objects[0]["content"]
     ends = [event for event in objects if event["type"] == "message_delta"] if stream else objects
@@ -166,14 +195,22 @@ def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) 
             blocks.append({**event["content_block"], "json": ""})
         elif event["type"] == "content_block_delta":
             delta, block = event["delta"], blocks[event["index"]]
-            for name, field_name in (("text", "text"), ("thinking", "thinking"), ("partial_json", "json")):
+            for name, field_name in (
+                ("text", "text"),
+                ("thinking", "thinking"),
+                ("partial_json", "json"),
+            ):
                 block[field_name] = block.get(field_name, "") + delta.get(name, "")
     (end,) = ends
     finish = (end["delta"] if stream else end)["stop_reason"]
-    received = ClientReply(finish=finish, usage=(end["usage"]["input_tokens"], end["usage"]["output_tokens"]))
+    received = ClientReply(
+        finish=finish, usage=(end["usage"]["input_tokens"], end["usage"]["output_tokens"])
+    )
     for block in blocks:
         if block["type"] == "tool_use":
-            received.calls.append((block["name"], json.loads(block["json"]) if stream else block["input"]))
+            received.calls.append(
+                (block["name"], json.loads(block["json"]) if stream else block["input"])
+            )
         received.text += block["text"] if block["type"] == "text" else ""
         received.reasoning += block["thinking"] if block["type"] == "thinking" else ""
     return received
@@ -196,5 +233,7 @@ def gemini_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -
                 received.text += part["text"]
         received.finish = candidate.get("finishReason")
         usage = answer.get("usageMetadata")
-        received.usage = (usage["promptTokenCount"], usage["candidatesTokenCount"]) if usage else None
+        received.usage = (
+            (usage["promptTokenCount"], usage["candidatesTokenCount"]) if usage else None
+        )
     return received

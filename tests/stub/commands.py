@@ -31,7 +31,9 @@ class Finished:
 
 def run_command(*arguments: str) -> Finished:
     """Run the command in a process of its own."""
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False
+    )
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
@@ -48,7 +50,9 @@ def call_command(*arguments: str) -> Finished:
 
 @contextmanager
 def _own_process_state() -> Iterator[None]:
-    """Restore the process state that `run` changes, and interrupt a command that serves too long."""
+    """Restore the process state that `run` changes, and interrupt a command that serves too
+    long.
+    """
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     logger = logging.getLogger("mochi_stub")
     level = logger.level

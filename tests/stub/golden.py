@@ -101,8 +101,8 @@ MODELS = (
         template_style="native",
         info=info("llama", 9),
         chat_template=(
-            f"{{% if tools %}}{{{{ tools }}}}{{% endif %}}{ONE_LINE}{{% if m.tool_calls %}}x{{% endif %}}\n"
-            "{% endfor %}assistant:<think></think>"
+            f"{{% if tools %}}{{{{ tools }}}}{{% endif %}}{ONE_LINE}{{% if m.tool_calls %}}x{{% "
+            f"endif %}}\n{{% endfor %}}assistant:<think></think>"
         ),
     ),
     model(
@@ -126,7 +126,10 @@ ANSWER = Text(("Answer", " 4"))
 RAW_THOUGHT = Text(("<think>", "pon", "der", "</think>", "\n\n", "Answer", " 4"))
 OSLO = {"city": "Oslo"}
 KAPUT = Failure("llama-server chat error: map[code:500 message:kaput]")
-GARBLED = "error unmarshalling llama-server response: invalid character 'b' looking for beginning of object key string"
+GARBLED = (
+    "error unmarshalling llama-server response: invalid character 'b' looking for beginning of "
+    "object key string"
+)
 LIKELY = Logprob("Hi", -0.25, (("Hi", -0.25), ("Yo", -1.5)))
 X_CONTEXT = (736, 318, 313, 579, 506, 298, 259, 537)
 CONTEXTS = {
@@ -151,7 +154,9 @@ def chat_parts(prompt: Prompt) -> list[Any]:
     two_calls = ToolCalls(
         [
             ToolCall(
-                "get_weather", {"city": "Oslo", "location": "Boston", "unit": "<C>"}, "Zx81aAbbccddeeff00112233445566aa"
+                "get_weather",
+                {"city": "Oslo", "location": "Boston", "unit": "<C>"},
+                "Zx81aAbbccddeeff00112233445566aa",
             ),
             ToolCall("now", {}, "Second"),
         ]
@@ -161,7 +166,10 @@ def chat_parts(prompt: Prompt) -> list[Any]:
         "hi": [*thought, Text(HI, (LIKELY,) * 3)],
         "long": [Text(HI)],
         "tool": [*thought, Text(("Looking. ",)), two_calls],
-        "usetool": [Reasoning(("Let me look.",)) if prompt.thinks else Text(("Let me look. ",)), one_call],
+        "usetool": [
+            Reasoning(("Let me look.",)) if prompt.thinks else Text(("Let me look. ",)),
+            one_call,
+        ],
         "usethink": [PONDER, RAW_THOUGHT if prompt.format else ANSWER],
         "boom": [Text(("Hi",)), KAPUT],
         "early": [KAPUT],
@@ -181,11 +189,18 @@ def generate_parts(prompt: Prompt) -> list[Any]:
 
 PARTIAL_MODELS = (
     model("plain", "16:34.1"),
-    model("full", "16:34.2", capabilities=("tools", "thinking", "completion"), template_style="native"),
+    model(
+        "full", "16:34.2", capabilities=("tools", "thinking", "completion"), template_style="native"
+    ),
     model("gotool", "16:34.3", capabilities=("completion", "tools")),
     model("emb", "16:34.4", capabilities=("embedding",)),
     model("gosuf", "16:34.5", capabilities=("completion", "insert")),
-    model("vis", "16:34.6", capabilities=("tools", "thinking", "completion", "vision"), template_style="native"),
+    model(
+        "vis",
+        "16:34.6",
+        capabilities=("tools", "thinking", "completion", "vision"),
+        template_style="native",
+    ),
     model(
         "gothink",
         "16:34.7",

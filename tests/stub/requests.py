@@ -31,7 +31,11 @@ class RawResponse:
 
 
 def send_request(
-    stub: StubServer, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    stub: StubServer,
+    method: str,
+    path: str,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
 ) -> RawResponse:
     """Send one request and return the response. A body that is not bytes is sent as JSON."""
     with keep_alive(stub) as connection:
@@ -46,25 +50,37 @@ def keep_alive(stub: StubServer) -> Iterator[HTTPConnection]:
 
 
 def send_on(
-    connection: HTTPConnection, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    connection: HTTPConnection,
+    method: str,
+    path: str,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
 ) -> RawResponse:
     """Send one request like `send_request`, over an open connection."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     connection.request(method, path, data, dict(headers or {}))
     response = connection.getresponse()
-    return RawResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+    return RawResponse(
+        response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
+    )
 
 
 def send_message(stub: StubServer, text: str, model: str = "mochi", **fields: Any) -> RawResponse:
     """Send a chat request with one user message."""
     return send_request(
-        stub, "POST", "/api/chat", {"model": model, "messages": [{"role": "user", "content": text}], **fields}
+        stub,
+        "POST",
+        "/api/chat",
+        {"model": model, "messages": [{"role": "user", "content": text}], **fields},
     )
 
 
 @contextmanager
 def open_stream(stub: StubServer, path: str, body: Any) -> Iterator[HTTPResponse]:
-    """Yield a response whose lines can be read as they arrive. The connection is closed with the context."""
+    """Yield a response whose lines can be read as they arrive.
+
+    The connection is closed with the context.
+    """
     with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:
         connection.request("POST", path, json.dumps(body))
         with closing(connection.getresponse()) as response:

@@ -12,7 +12,10 @@ from tests.stub.requests import send_request
 from tests.support.cases import cases
 
 FOREIGN = {"Origin": "https://example.com"}
-PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type,x-mine"}
+PREFLIGHT = {
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "content-type,x-mine",
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +48,26 @@ def test_local_origin_is_echoed(stub: StubServer, origin: str) -> None:
 
 
 @cases(
-    "origin", ["https://example.com", "null", "http://[::1]", "chrome-extension://x", "http://localhost.example.com"]
+    "origin",
+    [
+        "https://example.com",
+        "null",
+        "http://[::1]",
+        "chrome-extension://x",
+        "http://localhost.example.com",
+    ],
 )
-@cases(("method", "path"), [("GET", "/api/tags"), ("OPTIONS", "/api/chat"), ("POST", "/v1/messages")])
+@cases(
+    ("method", "path"), [("GET", "/api/tags"), ("OPTIONS", "/api/chat"), ("POST", "/v1/messages")]
+)
 def test_foreign_origin_is_refused(stub: StubServer, method: str, path: str, origin: str) -> None:
     refused = send_request(stub, method, path, headers={"Origin": origin, **PREFLIGHT})
     assert (refused.status, refused.body, refused.headers["content-length"]) == (403, b"", "0")
-    assert not [name for name in refused.headers if name.startswith(("access-control", "vary", "content-type"))]
+    assert not [
+        name
+        for name in refused.headers
+        if name.startswith(("access-control", "vary", "content-type"))
+    ]
 
 
 def test_requests_without_a_foreign_origin_have_no_cors_headers(stub: StubServer) -> None:
@@ -62,20 +78,29 @@ def test_requests_without_a_foreign_origin_have_no_cors_headers(stub: StubServer
 
 
 def test_preflight_request_allows_the_requested_headers(stub: StubServer) -> None:
-    answer = send_request(stub, "OPTIONS", "/api/chat", headers={"Origin": "http://localhost:3000", **PREFLIGHT})
+    answer = send_request(
+        stub, "OPTIONS", "/api/chat", headers={"Origin": "http://localhost:3000", **PREFLIGHT}
+    )
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == "http://localhost:3000"
-    assert answer.headers["access-control-allow-methods"] == "GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
+    assert (
+        answer.headers["access-control-allow-methods"] == "GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
+    )
     assert answer.headers["access-control-allow-headers"] == "content-type,x-mine"
     assert answer.headers["access-control-max-age"] == "43200"
     assert answer.headers["vary"] == "Origin"
 
 
 def test_all_pages_and_hosts_are_allowed_by_default(open_stub: StubServer) -> None:
-    answer = send_request(open_stub, "GET", "/api/tags", headers={**FOREIGN, "Host": "evil.example.com"})
+    answer = send_request(
+        open_stub, "GET", "/api/tags", headers={**FOREIGN, "Host": "evil.example.com"}
+    )
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "*")
     preflight = send_request(open_stub, "OPTIONS", "/api/chat", headers={**FOREIGN, **PREFLIGHT})
-    assert (preflight.status, preflight.headers["access-control-allow-headers"]) == (204, "content-type,x-mine")
+    assert (preflight.status, preflight.headers["access-control-allow-headers"]) == (
+        204,
+        "content-type,x-mine",
+    )
 
 
 def test_origins_can_be_added() -> None:
@@ -92,7 +117,9 @@ def test_origins_can_be_added() -> None:
 
 @cases("origins", ["example.com", "https://*.*", "https://a.b,c"])
 def test_invalid_origin_is_refused(origins: str) -> None:
-    with pytest.raises(ValueError, match=r"invalid origin .*: use an origin such as https://example.com"):
+    with pytest.raises(
+        ValueError, match=r"invalid origin .*: use an origin such as https://example.com"
+    ):
         StubServer(cors=origins)
 
 
@@ -105,8 +132,19 @@ def test_command_takes_origins_from_the_environment(monkeypatch: pytest.MonkeyPa
 @cases(
     ("host", "status"),
     [
-        *(("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("192.168.1.2:80", 200), ("[::]", 403)),
-        *(("a.localhost", 200), ("host.docker.internal:11434", 200), ("PRINTER.local", 200), ("", 200)),
+        *(
+            ("localhost:1", 200),
+            ("127.0.0.1", 200),
+            ("[::1]:80", 200),
+            ("192.168.1.2:80", 200),
+            ("[::]", 403),
+        ),
+        *(
+            ("a.localhost", 200),
+            ("host.docker.internal:11434", 200),
+            ("PRINTER.local", 200),
+            ("", 200),
+        ),
         *(
             ("evil.example.com", 403),
             ("evil.example.com:80", 403),

@@ -14,7 +14,20 @@ from typing import Any
 import pytest
 
 import mochi_stub.providers
-from mochi_stub import Cut, Failure, Gate, Model, Prompt, Reasoning, Reply, StubServer, Text, ToolCall, ToolCalls, Usage
+from mochi_stub import (
+    Cut,
+    Failure,
+    Gate,
+    Model,
+    Prompt,
+    Reasoning,
+    Reply,
+    StubServer,
+    Text,
+    ToolCall,
+    ToolCalls,
+    Usage,
+)
 from mochi_stub.providers.provider_pipeline import apply_stop_conditions
 from mochi_stub.recorder import record
 from mochi_stub.replies import hash_sized, lorem
@@ -42,20 +55,33 @@ READERS: dict[str, GetReply] = {
 }
 FINISHES = {
     "ollama": {"stop": "stop", "length": "length", "calls": "stop"},
-    "chat": {"stop": "stop", "length": "length", "calls": "tool_calls", "content_filter": "content_filter"},
+    "chat": {
+        "stop": "stop",
+        "length": "length",
+        "calls": "tool_calls",
+        "content_filter": "content_filter",
+    },
     "response": {
         "stop": "completed",
         "length": "max_output_tokens",
         "calls": "completed",
         "content_filter": "content_filter",
     },
-    "message": {"stop": "end_turn", "length": "max_tokens", "calls": "tool_use", "content_filter": "refusal"},
+    "message": {
+        "stop": "end_turn",
+        "length": "max_tokens",
+        "calls": "tool_use",
+        "content_filter": "refusal",
+    },
     "gemini": {"stop": "STOP", "length": "MAX_TOKENS", "calls": "STOP", "content_filter": "SAFETY"},
 }
 HELLO = [{"role": "user", "content": "hello"}]
 CONTENTS = [{"parts": [{"text": "hello"}]}]
 TEXT = 'one  two\n\nthree "four" \U0001f361 \u2028 five six seven\\ '
-CALLS = [ToolCall("now"), ToolCall("read_file", {"path": "/src/main.js", "lines": [1, 2.5, None, {"ü": True}]})]
+CALLS = [
+    ToolCall("now"),
+    ToolCall("read_file", {"path": "/src/main.js", "lines": [1, 2.5, None, {"ü": True}]}),
+]
 PATHS = {
     "ollama": "/api/chat",
     "chat": "/v1/chat/completions",
@@ -100,7 +126,9 @@ def test_reply_is_the_same_on_every_api(wire: str, stream: bool) -> None:
 def test_cut_does_not_truncate_a_reply_that_is_not_streamed(wire: str) -> None:
     opened = Gate()
     opened.open()
-    with stub_replying(Reply([Reasoning("hm"), Text("one"), opened, Cut(), Text("two"), ToolCalls(CALLS)])) as stub:
+    with stub_replying(
+        Reply([Reasoning("hm"), Text("one"), opened, Cut(), Text("two"), ToolCalls(CALLS)])
+    ) as stub:
         received = READERS[wire](stub, "hello", stream=False)
     assert (received.text, received.reasoning, len(received.calls)) == ("onetwo", "hm", len(CALLS))
 
@@ -145,29 +173,43 @@ def test_prompt_tokens_are_those_of_its_text(stub: StubServer, place: str) -> No
 
 def test_tool_calls_results_and_tools_count_as_tokens(stub: StubServer) -> None:
     tool = {"type": "function", "function": {"name": "now"}}
-    call: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "now", "arguments": '{"at":1}'}}
+    call: dict[str, Any] = {
+        "id": "1",
+        "type": "function",
+        "function": {"name": "now", "arguments": '{"at":1}'},
+    }
     question: list[dict[str, Any]] = [{"role": "system", "content": "be kind"}, *HELLO]
     called = {"role": "assistant", "content": "so", "tool_calls": [call]}
     messages = [*question, called, {"role": "tool", "tool_call_id": "1", "content": "noon"}]
     expected_tokens = sum(map(len, ("be kind", "hello", "so", 'now{"at":1}', "noon")))
-    assert count_prompt_tokens(stub, "/v1/chat/completions", {"messages": messages}) == expected_tokens
+    assert (
+        count_prompt_tokens(stub, "/v1/chat/completions", {"messages": messages}) == expected_tokens
+    )
     offered = {"messages": messages, "tools": [tool]}
     assert count_prompt_tokens(stub, "/v1/chat/completions", offered) == expected_tokens + len(
         json.dumps([tool], separators=(",", ":"))
     )
     call["function"]["arguments"] = {"at": 1}
-    assert count_prompt_tokens(stub, "/api/chat", {"messages": messages, "stream": False}) == expected_tokens
+    assert (
+        count_prompt_tokens(stub, "/api/chat", {"messages": messages, "stream": False})
+        == expected_tokens
+    )
 
 
 @cases("stream", [True, False])
 @cases("wire", READERS)
 def test_given_usage_is_used_on_every_api(wire: str, stream: bool) -> None:
-    with stub_replying(Reply.of("Hello", usage=Usage(input=500, output=1000, reasoning=300))) as stub:
+    with stub_replying(
+        Reply.of("Hello", usage=Usage(input=500, output=1000, reasoning=300))
+    ) as stub:
         assert READERS[wire](stub, "hello", stream=stream).usage == (500, 1000)
 
 
 @cases("stream", [True, False])
-@cases(("wire", "finish"), [(wire, name) for wire in READERS for name in FINISHES[wire] if name != "calls"])
+@cases(
+    ("wire", "finish"),
+    [(wire, name) for wire in READERS for name in FINISHES[wire] if name != "calls"],
+)
 def test_finish_reasons_are_those_of_the_provider(wire: str, finish: Any, stream: bool) -> None:
     with stub_replying(Reply.of("Hello", finish=finish)) as stub:
         assert READERS[wire](stub, "hello", stream=stream).finish == FINISHES[wire][finish]
@@ -188,7 +230,11 @@ def test_finish_reasons_are_those_of_the_provider(wire: str, finish: Any, stream
 def test_token_limit_truncates_the_reply(wire: str, limit: dict[str, Any], stream: bool) -> None:
     with stub_replying(Reply.of("0123456789", tool_calls=CALLS)) as stub:
         received = READERS[wire](stub, "hello", stream=stream, **limit)
-    assert (received.text, received.calls, received.finish) == ("0123", [], FINISHES[wire]["length"])
+    assert (received.text, received.calls, received.finish) == (
+        "0123",
+        [],
+        FINISHES[wire]["length"],
+    )
 
 
 @cases(
@@ -218,7 +264,9 @@ def test_stop_sequence_ends_the_reply(wire: str, stop: dict[str, Any], finish: s
         ([Reasoning("think"), Text("ing")], "king", "think", "ing"),
     ],
 )
-def test_stop_sequence_can_span_texts(parts: list[Part], stop: str, reasoning: str, text: str, stream: bool) -> None:
+def test_stop_sequence_can_span_texts(
+    parts: list[Part], stop: str, reasoning: str, text: str, stream: bool
+) -> None:
     with stub_replying(Reply(parts)) as stub:
         received = READERS["chat"](stub, "hello", stream=stream, stop=stop)
     assert (received.reasoning, received.text) == (reasoning, text)
@@ -230,7 +278,9 @@ def test_stop_sequence_does_not_span_a_failure() -> None:
 
 
 @pytest.mark.parametrize("stop", [{}, {"stop_sequences": [f"{hash_sized('hello')[-3:]} he"]}])
-def test_stop_sequence_can_span_filler_text_and_echo(stub: StubServer, stop: dict[str, Any]) -> None:
+def test_stop_sequence_can_span_filler_text_and_echo(
+    stub: StubServer, stop: dict[str, Any]
+) -> None:
     received = READERS["message"](stub, "hello", stream=True, **stop)
     filler, finish = hash_sized("hello"), "stop_sequence" if stop else "end_turn"
     assert (received.text, received.finish) == (filler[:-3] if stop else f"{filler} hello", finish)
@@ -252,7 +302,11 @@ def test_reason_line_adds_thinking_on_every_api(stub: StubServer, wire: str) -> 
 @cases("wire", [wire for wire in READERS if wire != "chat"])
 def test_instruction_block_is_run_up_to_its_tool_calls(stub: StubServer, wire: str) -> None:
     entries = [{"text_message": {"length": 3}}, {"tool_call": [{"name": "now", "args": {"a": 1}}]}]
-    plan = {"id_message": "#", "reasoning": {"length": 2}, "messages": [*entries, {"text_message": {"length": 4}}]}
+    plan = {
+        "id_message": "#",
+        "reasoning": {"length": 2},
+        "messages": [*entries, {"text_message": {"length": 4}}],
+    }
     for stream in (True, False):
         question = f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"
         received = READERS[wire](stub, question, stream=stream)
@@ -294,8 +348,24 @@ def test_failure_before_the_first_byte_has_its_status(
     ("wire", "kinds"),
     [
         ("chat", {400: "invalid_request_error", 429: "requests", 500: "server_error"}),
-        ("message", {400: "invalid_request_error", 429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}),
-        ("gemini", {400: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}),
+        (
+            "message",
+            {
+                400: "invalid_request_error",
+                429: "rate_limit_error",
+                500: "api_error",
+                529: "overloaded_error",
+            },
+        ),
+        (
+            "gemini",
+            {
+                400: "INVALID_ARGUMENT",
+                429: "RESOURCE_EXHAUSTED",
+                500: "INTERNAL",
+                503: "UNAVAILABLE",
+            },
+        ),
     ],
 )
 def test_failures_have_the_names_of_the_provider(wire: str, kinds: dict[int, str]) -> None:
@@ -306,11 +376,16 @@ def test_failures_have_the_names_of_the_provider(wire: str, kinds: dict[int, str
 
 def test_failure_can_set_its_own_retry_after() -> None:
     with stub_replying(
-        Reply([Failure("slow down", 429, (("Retry-After", "7"), ("x-ratelimit-limit-requests", "3")))])
+        Reply(
+            [Failure("slow down", 429, (("Retry-After", "7"), ("x-ratelimit-limit-requests", "3")))]
+        )
     ) as stub:
         chat, message, gemini = (send_message(stub, wire) for wire in ("chat", "message", "gemini"))
     assert [answer.headers["retry-after"] for answer in (chat, message, gemini)] == ["7", "7", "7"]
-    assert (chat.headers["x-ratelimit-limit-requests"], "x-ratelimit-remaining-requests" in chat.headers) == (
+    assert (
+        chat.headers["x-ratelimit-limit-requests"],
+        "x-ratelimit-remaining-requests" in chat.headers,
+    ) == (
         "3",
         False,
     )
@@ -330,7 +405,11 @@ def test_failure_can_set_its_own_retry_after() -> None:
             PATHS["completion"],
             b'data: {"error":{"message":"kaput","type":"server_error","param":null,"code":null}}\n\n',
         ),
-        ("gemini", PATHS["gemini stream"], b',\r\n{"error":{"code":503,"message":"kaput","status":"UNAVAILABLE"}}]'),
+        (
+            "gemini",
+            PATHS["gemini stream"],
+            b',\r\n{"error":{"code":503,"message":"kaput","status":"UNAVAILABLE"}}]',
+        ),
         (
             "gemini",
             f"{PATHS['gemini stream']}?alt=sse",
@@ -355,19 +434,28 @@ def test_failure_in_mid_stream_is_the_last_event(wire: str, path: str, ending: b
         ("message", "model: nope"),
         (
             "gemini",
-            "models/nope is not found for API version v1beta, or is not supported for generateContent. Call ListModels "
-            "to see the list of available models and their supported methods.",
+            "models/nope is not found for API version v1beta, or is not supported for "
+            "generateContent. Call ListModels to see the list of available models and their "
+            "supported methods.",
         ),
     ],
 )
-def test_unknown_model_is_404_with_the_text_of_the_provider(stub: StubServer, wire: str, words: str) -> None:
-    answer = send_request(stub, "POST", PATHS[wire].replace("mochi", "nope"), {**body(wire), "model": "nope"})
+def test_unknown_model_is_404_with_the_text_of_the_provider(
+    stub: StubServer, wire: str, words: str
+) -> None:
+    answer = send_request(
+        stub, "POST", PATHS[wire].replace("mochi", "nope"), {**body(wire), "model": "nope"}
+    )
     assert (answer.status, message_of(wire, answer)[0]) == (404, words)
 
 
-@cases("data", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"{}", b'{"model": "mochi"}', b"[" * 5000])
+@cases(
+    "data", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"{}", b'{"model": "mochi"}', b"[" * 5000]
+)
 @cases("wire", [wire for wire in PATHS if wire != "ollama"])
-def test_invalid_body_is_400_in_the_form_of_the_provider(stub: StubServer, wire: str, data: bytes) -> None:
+def test_invalid_body_is_400_in_the_form_of_the_provider(
+    stub: StubServer, wire: str, data: bytes
+) -> None:
     if wire == "completion" and data.startswith(b"{") and data.endswith(b"}"):
         return  # an empty completion is valid
     answer = send_request(stub, "POST", PATHS[wire], data)
@@ -378,21 +466,66 @@ def test_invalid_body_is_400_in_the_form_of_the_provider(stub: StubServer, wire:
 
 
 ODD: list[Any] = [
-    *(None, True, -1, 1.5, 10**30, "", "\ud800", [], [None], {"a": 1}, [{"role": "user"}], [{"type": "text"}]),
+    *(
+        None,
+        True,
+        -1,
+        1.5,
+        10**30,
+        "",
+        "\ud800",
+        [],
+        [None],
+        {"a": 1},
+        [{"role": "user"}],
+        [{"type": "text"}],
+    ),
     *([{"parts": 3}], [{"role": [], "content": {}}]),
 ]
 DEEP = json.loads("[" * 300 + "]" * 300)
 FIELDS = [
-    *("model", "messages", "contents", "input", "prompt", "tools", "tool_choice", "stop", "max_tokens", "n", "stream"),
-    *("temperature", "response_format", "text", "reasoning", "stream_options", "system", "thinking", "stop_sequences"),
-    *("output_config", "systemInstruction", "generationConfig", "toolConfig", "instructions", "metadata"),
+    *(
+        "model",
+        "messages",
+        "contents",
+        "input",
+        "prompt",
+        "tools",
+        "tool_choice",
+        "stop",
+        "max_tokens",
+        "n",
+        "stream",
+    ),
+    *(
+        "temperature",
+        "response_format",
+        "text",
+        "reasoning",
+        "stream_options",
+        "system",
+        "thinking",
+        "stop_sequences",
+    ),
+    *(
+        "output_config",
+        "systemInstruction",
+        "generationConfig",
+        "toolConfig",
+        "instructions",
+        "metadata",
+    ),
     *("previous_response_id", "include", "encoding_format", "dimensions"),
 ]
 
 
-@pytest.mark.parametrize("odd_values", [ODD[1::12], pytest.param(ODD, marks=pytest.mark.nightly)], ids=["two", "all"])
+@pytest.mark.parametrize(
+    "odd_values", [ODD[1::12], pytest.param(ODD, marks=pytest.mark.nightly)], ids=["two", "all"]
+)
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
-def test_odd_values_of_fields_do_not_crash_the_server(stub: StubServer, wire: str, odd_values: list[Any]) -> None:
+def test_odd_values_of_fields_do_not_crash_the_server(
+    stub: StubServer, wire: str, odd_values: list[Any]
+) -> None:
     with keep_alive(stub) as connection:
         for field, odd in product(FIELDS, odd_values):
             answer = send_on(connection, "POST", PATHS[wire], {**body(wire), field: odd})
@@ -409,9 +542,13 @@ def test_odd_values_of_fields_do_not_crash_the_server(stub: StubServer, wire: st
         ("gemini", {"functionDeclarations": [{"name": "x", "parameters": {"deep": DEEP}}]}),
     ],
 )
-def test_deeply_nested_values_are_received_and_sent(stub: StubServer, wire: str, tool: dict[str, Any]) -> None:
+def test_deeply_nested_values_are_received_and_sent(
+    stub: StubServer, wire: str, tool: dict[str, Any]
+) -> None:
     plan = {"messages": [{"tool_call": [{"name": "x", "args": {"deep": DEEP}}]}]}
-    answer = send_message(stub, wire, f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>", tools=[tool])
+    answer = send_message(
+        stub, wire, f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>", tools=[tool]
+    )
     assert answer.status == 200
     assert b"[" * 300 in answer.body
 
@@ -450,7 +587,9 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
         ("/v1beta/models/mochi-native:4b", {}, "displayName"),
     ],
 )
-def test_models_have_the_shape_of_the_provider(stub: StubServer, path: str, headers: dict[str, str], key: str) -> None:
+def test_models_have_the_shape_of_the_provider(
+    stub: StubServer, path: str, headers: dict[str, str], key: str
+) -> None:
     answer = send_request(stub, "GET", path, headers=headers)
     assert answer.status == 200
     assert key in answer.json
@@ -467,14 +606,24 @@ def test_models_have_the_shape_of_the_provider(stub: StubServer, path: str, head
         ("POST /v1/messages/batches", {}, 404, "Not Found"),
         ("GET /v1/models/nope", ANTHROPIC, 404, "model: nope"),
         ("POST /v1/complete", ANTHROPIC, 404, "Not Found"),
-        ("GET /v1beta/models/nope", {}, 404, "Model is not found: models/nope for api version v1beta"),
+        (
+            "GET /v1beta/models/nope",
+            {},
+            404,
+            "Model is not found: models/nope for api version v1beta",
+        ),
         (
             "POST /v1/models/mochi:fly",
             {},
             404,
             "The requested URL /v1/models/mochi:fly was not found on this server.",
         ),
-        ("GET /v1beta/files", {}, 404, "The requested URL /v1beta/files was not found on this server."),
+        (
+            "GET /v1beta/files",
+            {},
+            404,
+            "The requested URL /v1beta/files was not found on this server.",
+        ),
         (
             "PUT /v1beta/models",
             {},
@@ -501,11 +650,17 @@ def test_health_is_reported(stub: StubServer) -> None:
 def test_all_pages_are_allowed(stub: StubServer, path: str, origin: str) -> None:
     headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     assert send_request(stub, "OPTIONS", path, headers=headers).status == 204
-    assert send_request(stub, "POST", path, {}, headers).headers["access-control-allow-origin"] == "*"
+    assert (
+        send_request(stub, "POST", path, {}, headers).headers["access-control-allow-origin"] == "*"
+    )
 
 
 def test_api_keys_are_accepted_and_not_recorded(private_stub: StubServer) -> None:
-    headers = {"Authorization": "Bearer sk-secret", "x-api-key": "sk-secret", "x-goog-api-key": "sk-secret"}
+    headers = {
+        "Authorization": "Bearer sk-secret",
+        "x-api-key": "sk-secret",
+        "x-goog-api-key": "sk-secret",
+    }
     for wire, path in PATHS.items():
         answer = send_request(private_stub, "POST", f"{path}?key=sk-secret", body(wire), headers)
         assert answer.status == 200
@@ -516,10 +671,12 @@ def test_api_keys_are_accepted_and_not_recorded(private_stub: StubServer) -> Non
 def test_base_models_are_not_listed() -> None:
     models = [Model("_base"), Model("child")]
     with StubServer(models=models, speed=0) as stub:
-        assert [model["id"] for model in send_request(stub, "GET", "/v1/models").json["data"]] == ["child"]
-        assert [model["name"] for model in send_request(stub, "GET", "/v1beta/models").json["models"]] == [
-            "models/child"
+        assert [model["id"] for model in send_request(stub, "GET", "/v1/models").json["data"]] == [
+            "child"
         ]
+        assert [
+            model["name"] for model in send_request(stub, "GET", "/v1beta/models").json["models"]
+        ] == ["models/child"]
         assert send_message(stub, "chat", model="_base").status == 200
 
 
@@ -532,7 +689,9 @@ def test_base_models_are_not_listed() -> None:
         ("gemini", {"tools": [{"functionDeclarations": [{"name": "now"}]}]}),
     ],
 )
-def test_model_without_tools_refuses_them(stub: StubServer, wire: str, field: dict[str, Any]) -> None:
+def test_model_without_tools_refuses_them(
+    stub: StubServer, wire: str, field: dict[str, Any]
+) -> None:
     path = PATHS[wire].replace("mochi", "mochi-chat")
     answer = send_request(stub, "POST", path, {**body(wire), "model": "mochi-chat", **field})
     assert answer.status == 400
@@ -542,7 +701,10 @@ def test_model_without_tools_refuses_them(stub: StubServer, wire: str, field: di
 @cases("wire", ["chat", "completion", "response", "message", "gemini"])
 def test_embedding_model_does_not_chat(stub: StubServer, wire: str) -> None:
     answer = send_request(
-        stub, "POST", PATHS[wire].replace("mochi", "mochi-embed"), {**body(wire), "model": "mochi-embed"}
+        stub,
+        "POST",
+        PATHS[wire].replace("mochi", "mochi-embed"),
+        {**body(wire), "model": "mochi-embed"},
     )
     assert answer.status in (400, 404)
     assert message_of(wire, answer)[0]
@@ -562,7 +724,10 @@ def test_disconnect_cancels_the_reply(wire: str) -> None:
 @pytest.mark.parametrize("number", [28, pytest.param(200, marks=pytest.mark.nightly)])
 def test_servers_with_one_seed_send_the_same_bytes(number: int) -> None:
     wires = list(PATHS)
-    mixed = [(wires[index % len(wires)], f"request {index % 50}\nReason: x", index % 2 == 0) for index in range(number)]
+    mixed = [
+        (wires[index % len(wires)], f"request {index % 50}\nReason: x", index % 2 == 0)
+        for index in range(number)
+    ]
 
     def one(stub: StubServer, index: int) -> bytes:
         wire, text, stream = mixed[index]
@@ -579,7 +744,10 @@ def test_servers_with_one_seed_send_the_same_bytes(number: int) -> None:
 @pytest.mark.parametrize("wire", ["chat", "message"])
 def test_missing_recording_is_an_error_of_the_provider(tmp_path: Path, wire: str) -> None:
     path = PATHS[wire]
-    with StubServer(speed=0) as recorded, StubServer(record=record(recorded.url, tmp_path), speed=0) as recorder:
+    with (
+        StubServer(speed=0) as recorded,
+        StubServer(record=record(recorded.url, tmp_path), speed=0) as recorder,
+    ):
         assert send_request(recorder, "POST", path, body(wire)).status == 200
     with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
         missing = send_request(stub, "POST", path, body(wire, "other"))
@@ -588,12 +756,18 @@ def test_missing_recording_is_an_error_of_the_provider(tmp_path: Path, wire: str
 
 
 def test_only_the_table_of_apis_imports_a_provider() -> None:
-    """A new provider is one module: no other module names a provider, and no provider imports another one."""
+    """A new provider is one module: no other module names a provider, and no provider imports
+    another one.
+    """
     folder = Path(mochi_stub.providers.__file__).parent
     names = {"ollama", "openai", "anthropic", "gemini"}
     importing = {}
     for file in folder.parent.rglob("*.py"):
-        imported = set(re.findall(r"^(?:from|import) mochi_stub\.providers\.(\w+)", file.read_text(), re.MULTILINE))
+        imported = set(
+            re.findall(
+                r"^(?:from|import) mochi_stub\.providers\.(\w+)", file.read_text(), re.MULTILINE
+            )
+        )
         own = file.parent.name if file.parent.name in names else file.stem
         importing[str(file.relative_to(folder.parent))] = (imported & names) - {own}
     assert importing.pop("providers/__init__.py") == names

@@ -84,7 +84,13 @@ def test_stream_sends_its_events_in_order() -> None:
     ]
     assert begun[3]["id"].startswith("toolu_")
     deltas = [data["delta"] for name, data in stream if name == "content_block_delta"]
-    kinds = ["thinking_delta", "signature_delta", "text_delta", "text_delta", *["input_json_delta"] * 5]
+    kinds = [
+        "thinking_delta",
+        "signature_delta",
+        "text_delta",
+        "text_delta",
+        *["input_json_delta"] * 5,
+    ]
     assert [delta["type"] for delta in deltas] == kinds
     assert "".join(delta["partial_json"] for delta in deltas[4:7]) == '{"path":"/src/main.js"}'
     message = stream[0][1]["message"]
@@ -115,7 +121,12 @@ def test_usage_includes_cached_tokens() -> None:
 
 
 def test_matched_stop_sequence_is_named(client: anthropic.Anthropic) -> None:
-    request: Any = {"model": "mochi", "messages": HELLO, "max_tokens": 999, "stop_sequences": ["never", "ipsum"]}
+    request: Any = {
+        "model": "mochi",
+        "messages": HELLO,
+        "max_tokens": 999,
+        "stop_sequences": ["never", "ipsum"],
+    }
     message = client.messages.create(**request)
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "ipsum")
     with client.messages.stream(**request) as stream:
@@ -123,23 +134,32 @@ def test_matched_stop_sequence_is_named(client: anthropic.Anthropic) -> None:
 
 
 def test_limit_before_the_stop_sequence_names_no_sequence(client: anthropic.Anthropic) -> None:
-    message = client.messages.create(model="mochi", messages=HELLO, max_tokens=1, stop_sequences=["ipsum"])
+    message = client.messages.create(
+        model="mochi", messages=HELLO, max_tokens=1, stop_sequences=["ipsum"]
+    )
     assert (message.stop_reason, message.stop_sequence) == ("max_tokens", None)
 
 
 def test_tool_loop_ends(client: anthropic.Anthropic) -> None:
     plan = {"messages": [{"tool_call": [{"name": "now", "args": {"a": 1}}]}]}
-    messages: Any = [{"role": "user", "content": f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"}]
+    messages: Any = [
+        {"role": "user", "content": f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"}
+    ]
     request: Any = {"model": "mochi", "messages": messages, "tools": TOOLS, "max_tokens": 9999}
     first = client.messages.create(**request)
     (use,) = first.content
     assert use.type == "tool_use"
     assert (use.input, first.stop_reason) == ({"a": 1}, "tool_use")
     result = {"type": "tool_result", "tool_use_id": use.id, "content": "noon"}
-    messages += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+    messages += [
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": [result]},
+    ]
     last = client.messages.create(**request)
     assert last.stop_reason == "end_turn"
-    assert [block.text for block in last.content if block.type == "text"] == [f"{hash_sized('noon')} noon"]
+    assert [block.text for block in last.content if block.type == "text"] == [
+        f"{hash_sized('noon')} noon"
+    ]
 
 
 class Person(BaseModel):
@@ -148,7 +168,9 @@ class Person(BaseModel):
 
 
 def test_answer_matches_the_schema(client: anthropic.Anthropic) -> None:
-    parsed = client.messages.parse(model="mochi", messages=HELLO, max_tokens=9999, output_format=Person).parsed_output
+    parsed = client.messages.parse(
+        model="mochi", messages=HELLO, max_tokens=9999, output_format=Person
+    ).parsed_output
     assert isinstance(parsed, Person)
 
 
@@ -161,7 +183,10 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
 
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     messages: Any = [
-        {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image", "source": source}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "look"}, {"type": "image", "source": source}],
+        },
         {
             "role": "assistant",
             "content": [
@@ -173,7 +198,11 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
         {
             "role": "user",
             "content": [
-                {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "noon"}]},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "t1",
+                    "content": [{"type": "text", "text": "noon"}],
+                },
                 {"type": "text", "text": "go on"},
             ],
         },
@@ -183,7 +212,9 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
     with stub_replying(resolve) as stub, anthropic_client(stub) as client:
         sampling = {"stop_sequences": ["x"], "temperature": 0.5, "top_k": 3}
         client.messages.create(**request, system=system, extra_body=sampling)
-        client.messages.create(**request, thinking={"type": "disabled"}, tool_choice={"type": "none"})
+        client.messages.create(
+            **request, thinking={"type": "disabled"}, tool_choice={"type": "none"}
+        )
         client.messages.create(**request, thinking={"type": "enabled", "budget_tokens": 1024})
     system_message, user, assistant, tool, last = seen[0].messages
     assert (system_message.role, system_message.content) == ("system", "be kind")
@@ -219,7 +250,10 @@ def five_models() -> Iterator[StubServer]:
 
 
 def test_models_are_listed_and_shown() -> None:
-    with StubServer(models=[Model("claude-3-opus"), Model("other")], speed=0) as stub, anthropic_client(stub) as client:
+    with (
+        StubServer(models=[Model("claude-3-opus"), Model("other")], speed=0) as stub,
+        anthropic_client(stub) as client,
+    ):
         assert [model.id for model in client.models.list()] == ["claude-3-opus", "other"]
         assert client.models.retrieve("claude-3-opus").display_name == "claude-3-opus"
         with pytest.raises(anthropic.NotFoundError, match="model: nope"):
@@ -244,16 +278,28 @@ def test_errors_are_raised_as_errors_of_the_client() -> None:
             for stream in (True, False):
                 messages: Any = [{"role": "user", "content": str(status)}]
                 with pytest.raises(kind) as caught:
-                    client.messages.create(model="mochi", messages=messages, max_tokens=9, stream=stream)
+                    client.messages.create(
+                        model="mochi", messages=messages, max_tokens=9, stream=stream
+                    )
                 body: Any = caught.value.body
-                assert (caught.value.status_code, body["error"]) == (status, {"type": name, "message": "no"})
+                assert (caught.value.status_code, body["error"]) == (
+                    status,
+                    {"type": name, "message": "no"},
+                )
                 assert body["request_id"] == caught.value.request_id
-                assert caught.value.response.headers.get("retry-after") == ("1" if status == 429 else None)
+                assert caught.value.response.headers.get("retry-after") == (
+                    "1" if status == 429 else None
+                )
 
 
 def test_failure_in_mid_stream_is_raised_after_first_chunks() -> None:
-    with stub_replying(Reply([Text(("one",)), Failure("come back", 529)])) as stub, anthropic_client(stub) as client:
-        stream = iter(client.messages.create(model="mochi", messages=HELLO, max_tokens=9, stream=True))
+    with (
+        stub_replying(Reply([Text(("one",)), Failure("come back", 529)])) as stub,
+        anthropic_client(stub) as client,
+    ):
+        stream = iter(
+            client.messages.create(model="mochi", messages=HELLO, max_tokens=9, stream=True)
+        )
         received = [next(stream).type for _ in range(3)]
         assert received == ["message_start", "content_block_start", "content_block_delta"]
         with pytest.raises(anthropic.APIStatusError, match="come back"):
@@ -273,13 +319,17 @@ def test_cut_ends_the_stream_without_a_stop_event() -> None:
         ({"max_tokens": None}, "Invalid value for max_tokens: expected a value, found nothing"),
         ({"messages": None}, "Invalid value for messages: expected a value, found nothing"),
         ({"model": None}, "Invalid value for model: expected a value, found nothing"),
-        ({"max_tokens": 0}, "Invalid value for max_tokens: expected integer of at least 1, found 0"),
+        (
+            {"max_tokens": 0},
+            "Invalid value for max_tokens: expected integer of at least 1, found 0",
+        ),
         ({"max_tokens": "9"}, 'Invalid value for max_tokens: expected integer, found "9"'),
         ({"messages": []}, "Invalid value for messages: expected at least 1 item, found []"),
         ({"messages": "hello"}, 'Invalid value for messages: expected array, found "hello"'),
         (
             {"messages": [{"role": "boss", "content": ""}]},
-            'Invalid value for messages[0].role: expected one of user, assistant, system, found "boss"',
+            "Invalid value for messages[0].role: expected one of user, assistant, system, found "
+            '"boss"',
         ),
         (
             {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 2000},
@@ -291,11 +341,14 @@ def test_cut_ends_the_stream_without_a_stop_event() -> None:
         ),
         (
             {"output_config": {"effort": "much"}},
-            'Invalid value for output_config.effort: expected one of low, medium, high, xhigh, max, found "much"',
+            "Invalid value for output_config.effort: expected one of low, medium, high, xhigh, "
+            'max, found "much"',
         ),
     ],
 )
-def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_named(
+    module_stub: StubServer, fields: dict[str, Any], message: str
+) -> None:
     body = {"model": "mochi", "messages": HELLO, "max_tokens": 9, **fields}
     answer = send_request(module_stub, "POST", "/v1/messages", body)
     assert answer.status == 400
@@ -304,12 +357,16 @@ def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any
 
 
 @pytest.mark.parametrize("number", [5, pytest.param(50, marks=pytest.mark.nightly)])
-async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: StubServer, number: int) -> None:
+async def test_concurrent_streams_of_the_async_client_do_not_mix(
+    module_stub: StubServer, number: int
+) -> None:
     async with anthropic.AsyncAnthropic(base_url=module_stub.url, api_key="x") as client:
 
         async def stream_message(text: str) -> None:
             messages: Any = [{"role": "user", "content": text}]
-            async with client.messages.stream(model="mochi", messages=messages, max_tokens=9999) as stream:
+            async with client.messages.stream(
+                model="mochi", messages=messages, max_tokens=9999
+            ) as stream:
                 answer = await stream.get_final_text()
             assert answer == f"{hash_sized(text)} {text}"
 

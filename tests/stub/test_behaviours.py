@@ -38,13 +38,21 @@ def reply_to(text: str, model: str, **fields: Any) -> Reply:
 
 
 def test_plain_models_are_listed_before_special_models(stub: StubServer) -> None:
-    names = [model["name"].removesuffix(":latest") for model in send_request(stub, "GET", "/api/tags").json["models"]]
+    names = [
+        model["name"].removesuffix(":latest")
+        for model in send_request(stub, "GET", "/api/tags").json["models"]
+    ]
     assert names[:5] == ["mochi", "mochi-chat", "mochi-long", "mochi-native:4b", "mochi-embed"]
     assert names == [model.name for model in packaged_config().models]
 
 
 def test_mirror_returns_the_request(stub: StubServer) -> None:
-    body = {"model": "mirror", "stream": False, "messages": [{"role": "user", "content": "hé"}], "unknown": [1]}
+    body = {
+        "model": "mirror",
+        "stream": False,
+        "messages": [{"role": "user", "content": "hé"}],
+        "unknown": [1],
+    }
     places: dict[str, Callable[[Any], str]] = {
         "/api/chat": lambda answer: answer["message"]["content"],
         "/v1/chat/completions": lambda answer: answer["choices"][0]["message"]["content"],
@@ -54,7 +62,12 @@ def test_mirror_returns_the_request(stub: StubServer) -> None:
 
 
 def test_map_answers_configured_messages(stub: StubServer) -> None:
-    for said, answer in (("hello", "Hi there!"), ("What is 2+2?", "4"), ("9+10=", PHRASE), ("else", "else")):
+    for said, answer in (
+        ("hello", "Hi there!"),
+        ("What is 2+2?", "4"),
+        ("9+10=", PHRASE),
+        ("else", "else"),
+    ):
         assert send_message(stub, said, "map", stream=False).json["message"]["content"] == answer
 
 
@@ -62,8 +75,15 @@ def test_reasoning_is_in_tags_or_in_its_own_field(stub: StubServer) -> None:
     tagged = send_message(stub, "What is 2+2?", "think-tags", stream=False).json["message"]
     assert tagged["content"] == "<think>Two and two make four.</think>\n\n4"
     assert "thinking" not in tagged
-    assert send_message(stub, "hello you", "thinker", stream=False).json["message"]["content"] == "hello you"
-    assert send_message(stub, "hello you", "thinker", stream=False).json["message"]["thinking"].startswith("I was told")
+    assert (
+        send_message(stub, "hello you", "thinker", stream=False).json["message"]["content"]
+        == "hello you"
+    )
+    assert (
+        send_message(stub, "hello you", "thinker", stream=False)
+        .json["message"]["thinking"]
+        .startswith("I was told")
+    )
 
 
 def test_rate_limit_error_has_retry_after(stub: StubServer) -> None:
@@ -96,15 +116,23 @@ def test_stream_can_end_without_its_last_chunk(stub: StubServer) -> None:
         ("finish-content-filter", "content_filter", "content_filter"),
     ],
 )
-def test_finish_reasons_differ_by_model(stub: StubServer, model: str, ollama_s: str, openai_s: str) -> None:
+def test_finish_reasons_differ_by_model(
+    stub: StubServer, model: str, ollama_s: str, openai_s: str
+) -> None:
     assert send_message(stub, "hello", model).lines[-1]["done_reason"] == ollama_s
     body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
-    assert send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["finish_reason"] == openai_s
+    assert (
+        send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["finish_reason"]
+        == openai_s
+    )
 
 
 def test_tokens_have_4_and_chunks_40_characters(stub: StubServer) -> None:
     for model, size in (("token-stream", 4), ("chunky-stream", 40)):
-        sizes = {len(line["message"]["content"]) for line in send_message(stub, "hello", model).lines[:-2]}
+        sizes = {
+            len(line["message"]["content"])
+            for line in send_message(stub, "hello", model).lines[:-2]
+        }
         assert sizes <= {size, *range(1, size)}
         assert size in sizes
 
@@ -148,7 +176,9 @@ def test_jitter_is_deterministic_and_keeps_the_order() -> None:
     assert moved == [piece.due for piece in pieces(uneven)]
     assert moved == sorted(moved)
     assert moved[-1] == due[-1]
-    assert all(0 <= planned - actual <= 25_000_000 for planned, actual in zip(due, moved, strict=True))
+    assert all(
+        0 <= planned - actual <= 25_000_000 for planned, actual in zip(due, moved, strict=True)
+    )
     assert len({planned - actual for planned, actual in zip(due, moved, strict=True)}) > 10
 
 
@@ -158,7 +188,10 @@ async def test_paused_stream_pauses_and_resumes() -> None:
     gaps = [later - earlier for earlier, later in pairwise(moments)]
     assert gaps[1] == pytest.approx(10 + 40 / 300, abs=0.01)
     assert max(gaps[:1] + gaps[2:]) < 0.2
-    assert "".join(piece.value for _, piece in (await timed_pieces(reply))) == reply_to("tell me more", "mochi").text
+    assert (
+        "".join(piece.value for _, piece in (await timed_pieces(reply)))
+        == reply_to("tell me more", "mochi").text
+    )
 
 
 def test_speed_also_shortens_pauses() -> None:
@@ -168,12 +201,20 @@ def test_speed_also_shortens_pauses() -> None:
 
 
 def test_embeddings_of_similar_texts_are_similar(stub: StubServer) -> None:
-    texts = ["the cat sat on the mat", "on the mat the cat sat down", "quarterly revenue grew again"]
-    cat, same, other = send_request(stub, "POST", "/api/embed", {"model": "embed", "input": texts}).json["embeddings"]
+    texts = [
+        "the cat sat on the mat",
+        "on the mat the cat sat down",
+        "quarterly revenue grew again",
+    ]
+    cat, same, other = send_request(
+        stub, "POST", "/api/embed", {"model": "embed", "input": texts}
+    ).json["embeddings"]
     assert len(cat) == 768
     near, far = (sum(a * b for a, b in zip(cat, one, strict=True)) for one in (same, other))
     assert near > far + 0.2
-    short = send_request(stub, "POST", "/v1/embeddings", {"model": "embed", "input": "x", "dimensions": 256}).json
+    short = send_request(
+        stub, "POST", "/v1/embeddings", {"model": "embed", "input": "x", "dimensions": 256}
+    ).json
     vector = short["data"][0]["embedding"]
     assert len(vector) == 256
     assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
@@ -181,7 +222,12 @@ def test_embeddings_of_similar_texts_are_similar(stub: StubServer) -> None:
 
 @cases("length", [8, 64, 256])
 def test_truncated_embeddings_keep_similarity(stub: StubServer, length: int) -> None:
-    texts = ["the cat sat on the mat", "on the mat the cat sat down", "quarterly revenue grew again", "x"]
+    texts = [
+        "the cat sat on the mat",
+        "on the mat the cat sat down",
+        "quarterly revenue grew again",
+        "x",
+    ]
     request = {"model": "embed", "input": texts, "dimensions": length}
     vectors = send_request(stub, "POST", "/api/embed", request).json["embeddings"]
     assert [len(vector) for vector in vectors] == [length] * 4
@@ -192,15 +238,22 @@ def test_truncated_embeddings_keep_similarity(stub: StubServer, length: int) -> 
 
 
 def test_embedding_model_can_return_zero_vectors(stub: StubServer) -> None:
-    (vector,) = send_request(stub, "POST", "/api/embed", {"model": "embed-zero", "input": "x"}).json["embeddings"]
+    (vector,) = send_request(
+        stub, "POST", "/api/embed", {"model": "embed-zero", "input": "x"}
+    ).json["embeddings"]
     assert vector == [0] * 768
-    data = send_request(stub, "POST", "/v1/embeddings", {"model": "embed-zero", "input": "x"}).json["data"]
+    data = send_request(stub, "POST", "/v1/embeddings", {"model": "embed-zero", "input": "x"}).json[
+        "data"
+    ]
     assert data[0]["embedding"] == [0] * 768
 
 
 @pytest.mark.parametrize("number", [8, pytest.param(100, marks=pytest.mark.nightly)])
 def test_concurrent_requests_get_the_same_answers(stub: StubServer, number: int) -> None:
-    requests = [(f"question {n % 20}", ["map", "thinker", "task", "mirror", "weirdo"][n % 5]) for n in range(number)]
+    requests = [
+        (f"question {n % 20}", ["map", "thinker", "task", "mirror", "weirdo"][n % 5])
+        for n in range(number)
+    ]
     alone = [send_message(stub, *one).body for one in requests]
     with ThreadPoolExecutor(16) as pool:
         assert list(pool.map(lambda one: send_message(stub, *one).body, requests)) == alone
@@ -214,12 +267,16 @@ OBJECT = {
 
 
 def test_format_shapes_the_reply_on_every_api(stub: StubServer) -> None:
-    native = json.loads(send_message(stub, "hello", format=OBJECT, stream=False).json["message"]["content"])
+    native = json.loads(
+        send_message(stub, "hello", format=OBJECT, stream=False).json["message"]["content"]
+    )
     assert problems(OBJECT, native, OBJECT) == []
     messages = [{"role": "user", "content": "hello"}]
     response_format = {"type": "json_schema", "json_schema": {"name": "x", "schema": OBJECT}}
     body = {"model": "mochi", "messages": messages, "response_format": response_format}
-    answer = send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["message"]["content"]
+    answer = send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["message"][
+        "content"
+    ]
     assert json.loads(answer) == native
     gemini = {
         "contents": [{"role": "user", "parts": [{"text": "hello"}]}],
@@ -245,7 +302,10 @@ def test_ollama_client_reads_a_formatted_reply(stub: StubServer) -> None:
 
 SUMMARY = {
     "type": "object",
-    "properties": {"summary": {"type": "string"}, "topics": {"type": "array", "items": {"type": "string"}}},
+    "properties": {
+        "summary": {"type": "string"},
+        "topics": {"type": "array", "items": {"type": "string"}},
+    },
     "required": ["summary", "topics"],
 }
 TURNS = (
@@ -261,18 +321,30 @@ def test_summary_is_built_from_the_conversation() -> None:
     reply = resolve(Prompt("mochi", messages=(*TURNS, request), format=SUMMARY))
     answer = json.loads(reply.text)
     assert answer["summary"] == (
-        "User: My dog Rex weighs 31 kilograms. Assistant: Give him 400 grams a day. User: And treats? "
-        "Assistant: Few treats."
+        "User: My dog Rex weighs 31 kilograms. Assistant: Give him 400 grams a day. User: And "
+        "treats? Assistant: Few treats."
     )
     assert "treats" in answer["topics"]
-    assert resolve(Prompt("mochi", messages=(*TURNS, request))).text.startswith("User: My dog Rex weighs 31 kilograms.")
+    assert resolve(Prompt("mochi", messages=(*TURNS, request))).text.startswith(
+        "User: My dog Rex weighs 31 kilograms."
+    )
 
 
 def test_summary_begins_with_the_first_topic() -> None:
     turns = (Message("user", "Hello!"), Message("assistant", "Lorem ipsum. Hello!"), *TURNS)
-    reply = resolve(Prompt("mochi", messages=(*turns, Message("user", "Summarize our conversation.")), format=SUMMARY))
-    assert json.loads(reply.text)["summary"].startswith("User: My dog Rex weighs 31 kilograms. Assistant: Give him")
-    without_full_stop = Message("user", "Summarize this conversation:\nuser: bread without yeast\nassistant: Use soda.")
+    reply = resolve(
+        Prompt(
+            "mochi",
+            messages=(*turns, Message("user", "Summarize our conversation.")),
+            format=SUMMARY,
+        )
+    )
+    assert json.loads(reply.text)["summary"].startswith(
+        "User: My dog Rex weighs 31 kilograms. Assistant: Give him"
+    )
+    without_full_stop = Message(
+        "user", "Summarize this conversation:\nuser: bread without yeast\nassistant: Use soda."
+    )
     text = resolve(Prompt("mochi", messages=(without_full_stop,))).text
     assert text.startswith("User: bread without yeast. Assistant: Use soda.")
     greeting = Message("user", "Summarize this conversation:\nuser: Hello!")
@@ -281,9 +353,14 @@ def test_summary_begins_with_the_first_topic() -> None:
 
 def test_summary_of_a_conversation_in_one_message() -> None:
     history = "\n".join(f"{one.role}: {one.content}" for one in TURNS)
-    messages = Message("system", "You summarise conversations."), Message("user", f"<chat>\n{history}\n</chat>")
+    messages = (
+        Message("system", "You summarise conversations."),
+        Message("user", f"<chat>\n{history}\n</chat>"),
+    )
     reply = resolve(Prompt("mochi", messages=messages))
-    assert "User: My dog Rex weighs 31 kilograms. Assistant: Give him 400 grams a day." in reply.text
+    assert (
+        "User: My dog Rex weighs 31 kilograms. Assistant: Give him 400 grams a day." in reply.text
+    )
     assert reply.rule == "built-in: summary"
 
 

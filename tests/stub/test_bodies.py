@@ -1,4 +1,6 @@
-"""Request bodies: those that Ollama refuses, with its messages, and unusual ones that it accepts."""
+"""Request bodies: those that Ollama refuses, with its messages, and unusual ones that it
+accepts.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,31 @@ def test_missing_body_is_refused(stub: StubServer, body: bytes) -> None:
 
 
 @cases(
-    "body", [b'{"model":"mochi"', b"x", b'{"a":1,}', b'{"a":NaN}', b"[" * 100_000, b'"\xff"', b'{"model":"mochi"} {}']
+    "body",
+    [
+        b'{"model":"mochi"',
+        b"x",
+        b'{"a":1,}',
+        b'{"a":NaN}',
+        b"[" * 100_000,
+        b'"\xff"',
+        b'{"model":"mochi"} {}',
+    ],
 )
 @cases("path", ["/api/chat", "/api/generate", "/api/show", "/api/embed", "/api/create"])
-def test_malformed_json_is_refused_with_one_sentence(stub: StubServer, body: bytes, path: str) -> None:
+def test_malformed_json_is_refused_with_one_sentence(
+    stub: StubServer, body: bytes, path: str
+) -> None:
     status, text = error(stub, body, path)
     assert (status, text.partition(": ")[0]) == (400, "The request body is not valid JSON")
 
 
 @pytest.mark.parametrize(("body", "found"), [(b"7", "number"), (b"[]", "array")])
 def test_body_that_is_no_object_is_refused(stub: StubServer, body: bytes, found: str) -> None:
-    assert error(stub, body) == (400, f"json: cannot unmarshal {found} into Go value of type api.ChatRequest")
+    assert error(stub, body) == (
+        400,
+        f"json: cannot unmarshal {found} into Go value of type api.ChatRequest",
+    )
 
 
 @cases(
@@ -56,7 +72,9 @@ def test_body_that_is_no_object_is_refused(stub: StubServer, body: bytes, found:
         ({"top_logprobs": 2**63}, ("number 9223372036854775808", "top_logprobs", "int")),
     ],
 )
-def test_wrong_type_names_its_field(stub: StubServer, fields: dict[str, Any], wrong: tuple[str, str, str]) -> None:
+def test_wrong_type_names_its_field(
+    stub: StubServer, fields: dict[str, Any], wrong: tuple[str, str, str]
+) -> None:
     assert error(stub, {"model": "mochi", **fields}) == (400, FIELD.format(*wrong))
 
 
@@ -67,11 +85,23 @@ def test_wrong_type_names_its_field(stub: StubServer, fields: dict[str, Any], wr
         ({"keep_alive": ""}, 400, 'time: invalid duration ""'),
         ({"keep_alive": "2562048h"}, 400, 'time: invalid duration "2562048h"'),
         ({"keep_alive": "2562047h48m"}, 400, 'time: invalid duration "2562047h48m"'),
-        ({"keep_alive": "99999999999999999999"}, 400, 'time: invalid duration "99999999999999999999"'),
+        (
+            {"keep_alive": "99999999999999999999"},
+            400,
+            'time: invalid duration "99999999999999999999"',
+        ),
         ({"keep_alive": {}}, 400, "Unsupported type: 'map[string]interface {}'"),
         ({"keep_alive": []}, 400, "Unsupported type: '[]interface {}'"),
-        ({"messages": [{"role": "user", "images": ["aGk=", "aGk=!"]}]}, 400, "illegal base64 data at input byte 4"),
-        ({"messages": [{"role": "user", "images": ["aGkh\naG"]}]}, 400, "illegal base64 data at input byte 4"),
+        (
+            {"messages": [{"role": "user", "images": ["aGk=", "aGk=!"]}]},
+            400,
+            "illegal base64 data at input byte 4",
+        ),
+        (
+            {"messages": [{"role": "user", "images": ["aGkh\naG"]}]},
+            400,
+            "illegal base64 data at input byte 4",
+        ),
         (
             {"messages": [{"role": "user", "images": ["data:image/png;base64,aGk="]}]},
             400,
@@ -88,7 +118,11 @@ def test_wrong_type_names_its_field(stub: StubServer, fields: dict[str, Any], wr
         ({"options": {"stop": "x"}}, 500, 'option "stop" must be of type array'),
         ({"options": {"stop": [1]}}, 500, 'option "stop" must be of an array of strings'),
         ({"format": 5}, 500, 'invalid format: "5"; expected "json" or a valid JSON Schema object'),
-        ({"think": ""}, 400, 'invalid think value: "" (must be "high", "medium", "low", "max", true, or false)'),
+        (
+            {"think": ""},
+            400,
+            'invalid think value: "" (must be "high", "medium", "low", "max", true, or false)',
+        ),
         ({"top_logprobs": -1}, 400, "top_logprobs must be between 0 and 20"),
     ],
 )
@@ -103,8 +137,20 @@ def test_wrong_value_has_the_message_of_ollama(
     [
         {"model": "mochi", "messages": [{"role": "USER", "content": "hi"}], "stream": False},
         {"model": "MOCHI:Latest", "messages": HI, "stream": False, "unknown": {"x": 1}},
-        {"model": "library/mochi", "messages": HI, "stream": False, "think": None, "tools": None, "options": None},
-        {"model": "https://registry.ollama.ai/library/mochi:latest", "messages": HI, "stream": False, "format": ""},
+        {
+            "model": "library/mochi",
+            "messages": HI,
+            "stream": False,
+            "think": None,
+            "tools": None,
+            "options": None,
+        },
+        {
+            "model": "https://registry.ollama.ai/library/mochi:latest",
+            "messages": HI,
+            "stream": False,
+            "format": "",
+        },
         {
             "model": "mochi",
             "messages": HI,
@@ -116,7 +162,12 @@ def test_wrong_value_has_the_message_of_ollama(
             "messages": [{"role": None, "images": None, "tool_calls": None}, *HI],
             "stream": False,
         },
-        {"model": "mochi", "messages": [{"role": "wizard", "content": "x"}, *HI], "stream": False, "think": "max"},
+        {
+            "model": "mochi",
+            "messages": [{"role": "wizard", "content": "x"}, *HI],
+            "stream": False,
+            "think": "max",
+        },
     ],
 )
 def test_unusual_but_valid_bodies_are_accepted(stub: StubServer, body: dict[str, Any]) -> None:
@@ -154,7 +205,8 @@ def test_huge_message_is_echoed(stub: StubServer, size: int) -> None:
             "/api/generate",
             {"model": "mochi", "prompt": 5},
             400,
-            "json: cannot unmarshal number into Go struct field GenerateRequest.prompt of type string",
+            "json: cannot unmarshal number into Go struct field GenerateRequest.prompt of type "
+            "string",
         ),
     ],
 )
@@ -167,7 +219,10 @@ def test_other_routes_have_their_own_messages(
 @cases(("value", "shown"), [(1, "1"), ([1, 2], "[1,2]"), ("<a>", r"\"<a>\""), ("é", r"\"é\"")])
 def test_wrong_format_is_shown(stub: StubServer, value: Any, shown: str) -> None:
     expected = f'invalid format: "{shown}"; expected "json" or a valid JSON Schema object'
-    assert error(stub, {"model": "mochi", "messages": HI, "stream": False, "format": value}) == (500, expected)
+    assert error(stub, {"model": "mochi", "messages": HI, "stream": False, "format": value}) == (
+        500,
+        expected,
+    )
 
 
 def test_checks_run_in_the_order_of_ollama(stub: StubServer) -> None:

@@ -65,7 +65,9 @@ def test_models_are_listed_newest_first(client: ollama.Client) -> None:
         ("mochi-embed", ["embedding"], 2048),
     ],
 )
-def test_model_capabilities_are_shown(client: ollama.Client, name: str, capabilities: list[str], length: int) -> None:
+def test_model_capabilities_are_shown(
+    client: ollama.Client, name: str, capabilities: list[str], length: int
+) -> None:
     shown = client.show(name)
     assert shown.capabilities == capabilities
     assert shown.modelinfo
@@ -75,14 +77,18 @@ def test_model_capabilities_are_shown(client: ollama.Client, name: str, capabili
 def test_chat_works_whole_and_streamed(client: ollama.Client) -> None:
     whole = client.chat("mochi", HELLO)
     pieces = list(client.chat("mochi", HELLO, stream=True))
-    assert whole.message.content == "".join(piece.message.content or "" for piece in pieces) == ANSWER
+    assert (
+        whole.message.content == "".join(piece.message.content or "" for piece in pieces) == ANSWER
+    )
     assert whole.eval_count == pieces[-1].eval_count == len(ANSWER)
     assert whole.done_reason == pieces[-1].done_reason == "stop"
 
 
 def test_generate_works_whole_and_streamed(client: ollama.Client) -> None:
     whole = client.generate("mochi", "hello")
-    assert whole.response == "".join(piece.response or "" for piece in client.generate("mochi", "hello", stream=True))
+    assert whole.response == "".join(
+        piece.response or "" for piece in client.generate("mochi", "hello", stream=True)
+    )
     assert whole.response == ANSWER
     assert whole.context == [ord(character) for character in f"hello{ANSWER}"]
 
@@ -102,7 +108,8 @@ def test_embeddings_of_similar_texts_are_similar(client: ollama.Client) -> None:
     assert len(cat) == 768
     assert sum(value * value for value in cat) == pytest.approx(1, abs=1e-5)
     assert (
-        sum(a * b for a, b in zip(cat, same, strict=True)) > sum(a * b for a, b in zip(cat, other, strict=True)) + 0.2
+        sum(a * b for a, b in zip(cat, same, strict=True))
+        > sum(a * b for a, b in zip(cat, other, strict=True)) + 0.2
     )
 
 
@@ -169,7 +176,12 @@ async def test_concurrent_streams_do_not_mix(async_client: ollama.AsyncClient, n
 def test_tool_loop_ends(client: ollama.Client) -> None:
     plan = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{}}]}]}<|instruction_end|>'
     messages: list[Any] = [{"role": "user", "content": plan}]
-    tools = [{"type": "function", "function": {"name": "now", "description": "", "parameters": {"type": "object"}}}]
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": "now", "description": "", "parameters": {"type": "object"}},
+        }
+    ]
     first = client.chat("mochi", messages, tools=tools).message
     assert first.tool_calls
     messages += [first, {"role": "tool", "tool_name": "now", "content": "noon"}]

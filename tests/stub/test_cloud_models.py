@@ -12,7 +12,9 @@ REMOTE = {"remote_model": "gpt-oss:120b", "remote_host": "https://ollama.com:443
 
 @pytest.fixture
 def stub() -> Iterator[StubServer]:
-    cloud = Model("far:cloud", context_length=131_072, remote=Remote("gpt-oss:120b", max_num_predict=100))
+    cloud = Model(
+        "far:cloud", context_length=131_072, remote=Remote("gpt-oss:120b", max_num_predict=100)
+    )
     with StubServer(models=[cloud, Model("near")], speed=0) as stub:
         yield stub
 
@@ -36,6 +38,8 @@ def test_cloud_model_answers_without_being_loaded(stub: StubServer) -> None:
 
 def test_cloud_model_refuses_a_too_large_limit(stub: StubServer) -> None:
     def status(num_predict: int) -> int:
-        return send_message(stub, "hello", model="far:cloud", options={"num_predict": num_predict}).status
+        return send_message(
+            stub, "hello", model="far:cloud", options={"num_predict": num_predict}
+        ).status
 
     assert [status(number) for number in (-1, 100, 101)] == [200, 200, 400]

@@ -57,7 +57,9 @@ def test_help_and_version_load_no_server() -> None:
         + "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
         + "print([name for name in ('uvicorn', 'asyncio', 'orjson') if name in sys.modules])"
     )
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     assert printed.endswith("\n[]\n")
 
 
@@ -94,10 +96,15 @@ def test_used_port_prints_one_line_and_exits_1() -> None:
     with StubServer() as stub:
         printed = call_command("--port", str(stub.port))
     assert (printed.returncode, printed.stdout) == (1, "")
-    assert re.fullmatch(rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\. .*port\n", printed.stderr)
+    assert re.fullmatch(
+        rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\. .*port\n",
+        printed.stderr,
+    )
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT]
+)
 def test_signal_ends_a_recording_server_on_all_addresses(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +113,15 @@ def test_signal_ends_a_recording_server_on_all_addresses(
     monkeypatch.setenv("PORT", str(port))
     with (
         StubServer(speed=0) as real,
-        run_server("run", "--host", "0.0.0.0", "--record", real.url, "--to", str(tmp_path)) as (process, line),  # noqa: S104  # what is tested
+        run_server(
+            "run",
+            "--host",
+            "0.0.0.0",  # noqa: S104
+            "--record",
+            real.url,
+            "--to",
+            str(tmp_path),
+        ) as (process, line),
     ):
         assert line == f"mochi-stub on http://127.0.0.1:{port}\n"
         body = b'{"model": "mochi", "messages": [{"role": "user", "content": "hello"}]}'
@@ -117,7 +132,9 @@ def test_signal_ends_a_recording_server_on_all_addresses(
         assert process.stderr
         expected = r"INFO POST /api/chat status=200 outcome=finished chunks=\d+ mode=recording\n"
         assert re.fullmatch(expected, process.stderr.read())
-    assert [path.suffix for path in tmp_path.iterdir()] == [".yaml"] * 2  # a recording, and a configuration for it
+    assert [path.suffix for path in tmp_path.iterdir()] == [
+        ".yaml"
+    ] * 2  # a recording, and a configuration for it
 
 
 def test_invalid_port_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,19 +144,27 @@ def test_invalid_port_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPa
 
 def stream_reply(url: str, model: str, prompt: str) -> HTTPResponse:
     """Start a reply and return it when its first line has arrived."""
-    response: HTTPResponse = urlopen(f"{url}/api/generate", json.dumps({"model": model, "prompt": prompt}).encode())
+    response: HTTPResponse = urlopen(
+        f"{url}/api/generate", json.dumps({"model": model, "prompt": prompt}).encode()
+    )
     assert response.readline()
     return response
 
 
 def word_instruction(number: int) -> str:
-    return f'<|instruction_start|>{{"messages": [{{"text_message": {{"length": {number}}}}}]}}<|instruction_end|>'
+    return (
+        f'<|instruction_start|>{{"messages": [{{"text_message": {{"length": '
+        f"{number}}}}}]}}<|instruction_end|>"
+    )
 
 
 def test_second_signal_ends_the_server_after_running_reply() -> None:
     with run_server("--port", "0") as (process, line):
         url = line.split()[-1]
-        with stream_reply(url, "mochi", word_instruction(15)) as short, stream_reply(url, "paused-stream", "hello"):
+        with (
+            stream_reply(url, "mochi", word_instruction(15)) as short,
+            stream_reply(url, "paused-stream", "hello"),
+        ):
             process.send_signal(signal.SIGTERM)
             assert json.loads(short.read().splitlines()[-1])["done"]
             until(lambda: not is_healthy(url))
@@ -161,5 +186,6 @@ def test_invalid_url_to_record_prints_one_line(tmp_path: Path) -> None:
     assert (printed.returncode, printed.stdout) == (1, "")
     assert (
         printed.stderr
-        == "mochi-stub: expected an http or https URL of the server to record, without a query, found 'nowhere'\n"
+        == "mochi-stub: expected an http or https URL of the server to record, without a query, "
+        "found 'nowhere'\n"
     )

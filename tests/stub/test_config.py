@@ -17,7 +17,8 @@ from mochi_stub.yaml_file import ConfigError
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"
-"""The files `spec-config.yaml`, `spec-inheritance.yaml` and `fixtures/example.yaml` are copies of the specification's.
+"""The files `spec-config.yaml`, `spec-inheritance.yaml` and `fixtures/example.yaml` are copies of
+the specification's.
 
 """
 
@@ -72,19 +73,29 @@ def test_example_of_the_specification_works() -> None:
 @pytest.mark.parametrize("kind", ["message", "echo", "mirror", "lorem", "task", "demo"])
 def test_reasoning_calls_and_finish_apply_to_all_generated_types(tmp_path: Path, kind: str) -> None:
     fields = "reasoning: hm, tool_calls: [{name: now}], finish: length, usage: {output: 7}"
-    text = f"models:\n  a: [_default: {{type: {kind}, {fields}}}]\n  b: [_default: {{type: {kind}}}]\n"
+    text = (
+        f"models:\n  a: [_default: {{type: {kind}, {fields}}}]\n  b: [_default: {{type: {kind}}}]\n"
+    )
     text += f"  c: [_default: {{type: {kind}, {fields}, think_tags: true}}]\n"
     (tmp_path / "config.yaml").write_text(text)
     config = load(tmp_path / "config.yaml")
-    full, plain, tagged = [resolve(Prompt(model, messages=(Message("user", "hello"),)), config) for model in "abc"]
-    assert (full.reasoning, full.text, [call.name for call in full.tool_calls]) == ("hm", plain.text, ["now"])
+    full, plain, tagged = [
+        resolve(Prompt(model, messages=(Message("user", "hello"),)), config) for model in "abc"
+    ]
+    assert (full.reasoning, full.text, [call.name for call in full.tool_calls]) == (
+        "hm",
+        plain.text,
+        ["now"],
+    )
     assert (full.finish, full.usage.output) == ("length", 7)
     assert (tagged.reasoning, tagged.text) == ("", f"<think>hm</think>\n\n{plain.text}")
 
 
 def test_child_triggers_win_over_inherited_ones() -> None:
     with StubServer(config=DATA / "spec-inheritance.yaml", speed=0) as stub:
-        assert reply_message(stub, "claude-3-opus", "hello")["content"] == "Hi from Opus specifically!"
+        assert (
+            reply_message(stub, "claude-3-opus", "hello")["content"] == "Hi from Opus specifically!"
+        )
         assert reply_message(stub, "claude-3-opus", "think")["thinking"] == "Deep thoughts..."
         assert reply_message(stub, "claude-3-opus", "other")["content"] == "I'm Claude"
         assert reply_message(stub, "base-claude", "hello")["content"] == "Hi from Claude!"
@@ -125,23 +136,34 @@ models:
 def test_model_without_declaration_has_all_capabilities(tmp_path: Path) -> None:
     text = "models: {any: [{_default: {type: message, reasoning: hm, tool_calls: [{name: now}]}}]}"
     with stub_with_config(tmp_path, text) as stub:
-        capabilities = send_request(stub, "POST", "/api/show", {"model": "any"}).json["capabilities"]
+        capabilities = send_request(stub, "POST", "/api/show", {"model": "any"}).json[
+            "capabilities"
+        ]
         assert {"completion", "tools", "thinking", "embedding"} <= set(capabilities)
         message = reply_message(stub, "any", "x", think=True)
         assert message["thinking"] == "hm"
         assert "thinking" not in reply_message(stub, "any", "x", think=False)
         assert message["tool_calls"][0]["function"]["name"] == "now"
         assert (
-            len(send_request(stub, "POST", "/api/embed", {"model": "any", "input": "x"}).json["embeddings"][0]) >= 256
+            len(
+                send_request(stub, "POST", "/api/embed", {"model": "any", "input": "x"}).json[
+                    "embeddings"
+                ][0]
+            )
+            >= 256
         )
 
 
 @pytest.mark.parametrize(("model", "context"), [("any", 512), ("seeing", 2048), ("child", 2048)])
 def test_vision_model_has_a_large_context(tmp_path: Path, model: str, context: int) -> None:
     seeing = "[{_model: {capabilities: [completion, vision]}}]"
-    with stub_with_config(tmp_path, f"models: {{any: [], seeing: {seeing}, child: [{{_inherit: seeing}}]}}") as stub:
+    with stub_with_config(
+        tmp_path, f"models: {{any: [], seeing: {seeing}, child: [{{_inherit: seeing}}]}}"
+    ) as stub:
         send_message(stub, "x", model, options={"num_ctx": 512})
-        assert [one["context_length"] for one in send_request(stub, "GET", "/api/ps").json["models"]] == [context]
+        assert [
+            one["context_length"] for one in send_request(stub, "GET", "/api/ps").json["models"]
+        ] == [context]
 
 
 def test_model_declarations_are_inherited_and_shown(tmp_path: Path) -> None:
@@ -169,14 +191,21 @@ def test_answered_tool_calls_are_not_repeated(tmp_path: Path) -> None:
             "content": "",
             "tool_calls": [{"function": {"name": "now", "arguments": {}}}],
         }
-        messages = [{"role": "user", "content": "time?"}, call_message, {"role": "tool", "content": "noon"}]
+        messages = [
+            {"role": "user", "content": "time?"},
+            call_message,
+            {"role": "tool", "content": "noon"},
+        ]
         answer = send_request(
             stub, "POST", "/api/chat", {"model": "caller", "messages": messages, "stream": False}
         ).json
         assert answer["message"]["content"] == "noon"
         assert "tool_calls" not in answer["message"]
         assert stub.exchanges()[-1].rule == "_default of caller, with the results of its tool calls"
-        assert "_default of caller: its tool calls already have results" in stub.exchanges()[-1].passed_over
+        assert (
+            "_default of caller: its tool calls already have results"
+            in stub.exchanges()[-1].passed_over
+        )
 
 
 WEATHER = """
@@ -186,27 +215,41 @@ models:
     - _default: {type: message, tool_calls: [{name: look}]}
 """
 LOOKED: list[Any] = [
-    {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": {}}}]},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"function": {"name": "look", "arguments": {}}}],
+    },
     {"role": "tool", "content": "21 degrees", "tool_name": "look"},
 ]
 
 
 @pytest.mark.parametrize("reminder", [[], [{"role": "user", "content": "Go on with your plan."}]])
 @pytest.mark.parametrize(("text", "answer"), [("weather?", "Sunny."), ("other", "21 degrees")])
-def test_reply_after_tool_results_calls_no_tool(tmp_path: Path, reminder: list[Any], text: str, answer: str) -> None:
+def test_reply_after_tool_results_calls_no_tool(
+    tmp_path: Path, reminder: list[Any], text: str, answer: str
+) -> None:
     with stub_with_config(tmp_path, WEATHER) as stub:
         messages = [{"role": "user", "content": text}]
         body = {"model": "bot", "stream": False}
-        first = send_request(stub, "POST", "/api/chat", {**body, "messages": messages}).json["message"]
+        first = send_request(stub, "POST", "/api/chat", {**body, "messages": messages}).json[
+            "message"
+        ]
         assert [call["function"]["name"] for call in first["tool_calls"]] == ["look"]
         messages = [*messages, *LOOKED, *reminder]
-        last = send_request(stub, "POST", "/api/chat", {**body, "messages": messages}).json["message"]
+        last = send_request(stub, "POST", "/api/chat", {**body, "messages": messages}).json[
+            "message"
+        ]
     assert last == {"role": "assistant", "content": answer}
 
 
 def test_new_message_after_an_answer_calls_tools_again(tmp_path: Path) -> None:
     with stub_with_config(tmp_path, WEATHER) as stub:
-        messages = [{"role": "user", "content": "x"}, *LOOKED, {"role": "assistant", "content": "It is warm."}]
+        messages = [
+            {"role": "user", "content": "x"},
+            *LOOKED,
+            {"role": "assistant", "content": "It is warm."},
+        ]
         messages += [{"role": "user", "content": "weather?"}]
         body = {"model": "bot", "stream": False, "messages": messages}
         assert "tool_calls" in send_request(stub, "POST", "/api/chat", body).json["message"]
@@ -233,7 +276,9 @@ models:
     }
     with stub_with_config(tmp_path, text) as stub:
         for model in ("bot", "child"):
-            assert [reply_message(stub, model, said)["content"] for said in messages] == list(messages.values())
+            assert [reply_message(stub, model, said)["content"] for said in messages] == list(
+                messages.values()
+            )
         assert stub.exchanges()[1].rule == "trigger 'weather in' (substring) of bot"
 
 
@@ -247,8 +292,15 @@ models:
 """
     with stub_with_config(tmp_path, text) as stub, StubServer(speed=0) as packaged:
         names = [model["id"] for model in send_request(stub, "GET", "/v1/models").json["data"]]
-        packaged_names = [model["id"] for model in send_request(packaged, "GET", "/v1/models").json["data"]]
-        assert names == [*(name for name in packaged_names if name != "map"), "map", "child", "plain"]
+        packaged_names = [
+            model["id"] for model in send_request(packaged, "GET", "/v1/models").json["data"]
+        ]
+        assert names == [
+            *(name for name in packaged_names if name != "map"),
+            "map",
+            "child",
+            "plain",
+        ]
         assert reply_message(stub, "map", "hello")["content"] == "mine"
         assert reply_message(stub, "child", "hello")["content"] == "hello"
         for model in ("mochi", "mochi-native:4b"):
@@ -257,8 +309,14 @@ models:
                 send_request(stub, "POST", "/api/show", body).body
                 == send_request(packaged, "POST", "/api/show", body).body
             )
-        assert send_message(stub, "hello", "mochi").body == send_message(packaged, "hello", "mochi").body
-        assert send_request(stub, "POST", "/api/show", {"model": "plain"}).json["details"]["family"] == "gemma2"
+        assert (
+            send_message(stub, "hello", "mochi").body
+            == send_message(packaged, "hello", "mochi").body
+        )
+        assert (
+            send_request(stub, "POST", "/api/show", {"model": "plain"}).json["details"]["family"]
+            == "gemma2"
+        )
 
 
 def test_default_follows_a_trigger_with_only_tool_calls(tmp_path: Path) -> None:
@@ -271,8 +329,14 @@ models:
     with stub_with_config(tmp_path, text) as stub:
         called = reply_message(stub, "ag", "loop")
         assert [call["function"]["name"] for call in called["tool_calls"]] == ["ok"]
-        messages = [{"role": "user", "content": "loop"}, called, {"role": "tool", "content": "done"}]
-        answer = send_request(stub, "POST", "/api/chat", {"model": "ag", "messages": messages, "stream": False}).json
+        messages = [
+            {"role": "user", "content": "loop"},
+            called,
+            {"role": "tool", "content": "done"},
+        ]
+        answer = send_request(
+            stub, "POST", "/api/chat", {"model": "ag", "messages": messages, "stream": False}
+        ).json
         assert answer["message"] == {"role": "assistant", "content": "fin"}
 
 
@@ -285,7 +349,9 @@ def test_instruction_block_wins_over_triggers(tmp_path: Path) -> None:
 
 
 def test_keys_are_the_texts_as_written(tmp_path: Path) -> None:
-    text = 'models: {4: [{yes: "y", 12: "twelve", 2026-01-01: 2026-02-30, null: "nil", 9+10=: "x"}]}'
+    text = (
+        'models: {4: [{yes: "y", 12: "twelve", 2026-01-01: 2026-02-30, null: "nil", 9+10=: "x"}]}'
+    )
     with stub_with_config(tmp_path, text) as stub:
         for trigger, answer in (
             ("yes", "y"),
@@ -306,8 +372,13 @@ def test_numbers_and_truth_values_are_texts_as_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["template_style", "habit"])
 def test_template_style_has_an_earlier_name(tmp_path: Path, key: str) -> None:
-    (tmp_path / "config.yaml").write_text(f"models: {{a: [{{_model: {{{key}: native}}}}], b: [{{_inherit: a}}]}}")
-    assert [model.template_style for model in load(tmp_path / "config.yaml").models] == ["native", "native"]
+    (tmp_path / "config.yaml").write_text(
+        f"models: {{a: [{{_model: {{{key}: native}}}}], b: [{{_inherit: a}}]}}"
+    )
+    assert [model.template_style for model in load(tmp_path / "config.yaml").models] == [
+        "native",
+        "native",
+    ]
 
 
 def test_anchors_and_merges_work(tmp_path: Path) -> None:
@@ -325,7 +396,9 @@ models:
             assert (answer["prompt_eval_count"], answer["eval_count"]) == (1, 3)
 
 
-def test_recorded_paths_are_relative_to_the_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_paths_are_relative_to_the_config_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
@@ -340,14 +413,21 @@ def test_invalid_config_does_not_start_a_server(tmp_path: Path) -> None:
 
 
 def test_delay_is_added_before_each_chunk(tmp_path: Path) -> None:
-    text = "models: {slow: [{_default: {type: message, content: [a, b, c], delay: 0.5, tokens_per_second: 10}}]}"
+    text = (
+        "models: {slow: [{_default: {type: message, content: [a, b, c], delay: 0.5, "
+        "tokens_per_second: 10}}]}"
+    )
     (tmp_path / "config.yaml").write_text(text)
-    reply = resolve(Prompt("slow", messages=(Message("user", "x"),)), load(tmp_path / "config.yaml"))
+    reply = resolve(
+        Prompt("slow", messages=(Message("user", "x"),)), load(tmp_path / "config.yaml")
+    )
     assert [piece.due for piece in pieces(reply)] == [600_000_000, 1_200_000_000, 1_800_000_000]
     assert planned_end(reply) == 1_800_000_000
 
 
-def test_log_has_one_line_a_request_with_its_mode(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_has_one_line_a_request_with_its_mode(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     text = """
 models:
   any:

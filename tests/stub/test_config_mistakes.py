@@ -1,4 +1,6 @@
-"""Mistakes in a configuration, reported with file, line and expected value; changes of the file at runtime."""
+"""Mistakes in a configuration, reported with file, line and expected value; changes of the file at
+runtime.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +37,36 @@ ENTRY = "models:\n  a:\n    - _default: "
             4,
             "a regular expression, found",
         ),
-        ("models:\n  a:\n    - 'a{9999999999}': {type: echo, match: regex}", 3, "a regular expression, found"),
         (
-            f"{ENTRY}\n        type: message\n        tool_calls:\n          - name: f\n            args: {{}}",
+            "models:\n  a:\n    - 'a{9999999999}': {type: echo, match: regex}",
+            3,
+            "a regular expression, found",
+        ),
+        (
+            f"{ENTRY}\n        type: message\n        tool_calls:\n          - name: "
+            f"f\n            args: {{}}",
             7,
             "'args'",
         ),
-        (f"{ENTRY}{{type: message, tool_calls: [{{name: f, arguments: [1]}}]}}", 3, "a mapping as arguments"),
+        (
+            f"{ENTRY}{{type: message, tool_calls: [{{name: f, arguments: [1]}}]}}",
+            3,
+            "a mapping as arguments",
+        ),
         ("models:\n  a: hello", 2, "a list as a, found 'hello'"),
         ("models:\n  a:\n    - hello", 3, "a mapping as a, found 'hello'"),
         ("models:\n  a:\n    - _inherit: b", 3, "in _inherit, found 'b'"),
-        ("models:\n  a: [{_inherit: b}]\n  b: [{_inherit: a}]", 3, "without a cycle, in _inherit, found 'a'"),
+        (
+            "models:\n  a: [{_inherit: b}]\n  b: [{_inherit: a}]",
+            3,
+            "without a cycle, in _inherit, found 'a'",
+        ),
         ("models:\n  a: [{_inherit: a}]", 2, "without a cycle, in _inherit, found 'a'"),
-        (f"{ENTRY}{{content: x}}", 3, "a type: message, echo, mirror, lorem, task, demo, embedding, error, file"),
+        (
+            f"{ENTRY}{{content: x}}",
+            3,
+            "a type: message, echo, mirror, lorem, task, demo, embedding, error, file",
+        ),
         (f"{ENTRY}{{type: massage}}", 3, "a type: message, echo"),
         (f"{ENTRY}\n        type: message\n        contents: x", 5, "found 'contents'"),
         (f"{ENTRY}{{type: echo, content: x}}", 3, "found 'content'"),
@@ -59,17 +78,45 @@ ENTRY = "models:\n  a:\n    - _default: "
             "a number greater than or equal to 0 as output, found -1",
         ),
         (f"{ENTRY}{{type: message, usage: {{total: 1}}}}", 3, "'input', 'output', 'reasoning'"),
-        (f"{ENTRY}{{type: message, tool_calls: [{{arguments: {{}}}}]}}", 3, "the key name in tool_calls"),
-        (f"{ENTRY}{{type: message, tool_calls: [{{name: f, arguments: x}}]}}", 3, "a mapping as arguments, found 'x'"),
-        (f"{ENTRY}{{type: message, finish: tool_calls}}", 3, "'stop', 'length' or 'content_filter' as finish"),
-        (f"{ENTRY}{{type: error, status: 200}}", 3, "a number greater than or equal to 400 as status, found 200"),
+        (
+            f"{ENTRY}{{type: message, tool_calls: [{{arguments: {{}}}}]}}",
+            3,
+            "the key name in tool_calls",
+        ),
+        (
+            f"{ENTRY}{{type: message, tool_calls: [{{name: f, arguments: x}}]}}",
+            3,
+            "a mapping as arguments, found 'x'",
+        ),
+        (
+            f"{ENTRY}{{type: message, finish: tool_calls}}",
+            3,
+            "'stop', 'length' or 'content_filter' as finish",
+        ),
+        (
+            f"{ENTRY}{{type: error, status: 200}}",
+            3,
+            "a number greater than or equal to 400 as status, found 200",
+        ),
         (f'{ENTRY}{{type: error, headers: {{a: "x\\ny"}}}}', 3, "a valid header, found 'a'"),
         (f"{ENTRY}{{type: error, headers: {{a b: x}}}}", 3, "a valid header, found 'a b'"),
-        (f"{ENTRY}{{type: error, headers: {{Content-Length: 9}}}}", 3, "a header other than connection, content"),
+        (
+            f"{ENTRY}{{type: error, headers: {{Content-Length: 9}}}}",
+            3,
+            "a header other than connection, content",
+        ),
         (f"{ENTRY}\n        type: echo\n        pauses:\n          after: 1", 5, "found 'pauses'"),
         (f"{ENTRY}{{type: file}}", 3, "the key path in _default"),
-        (f"{ENTRY}{{type: echo, tokens_per_second: 0}}", 3, "a number greater than 0 as tokens_per_second, found 0"),
-        (f"{ENTRY}{{type: echo, jitter: 2}}", 3, "a number less than or equal to 1 as jitter, found 2"),
+        (
+            f"{ENTRY}{{type: echo, tokens_per_second: 0}}",
+            3,
+            "a number greater than 0 as tokens_per_second, found 0",
+        ),
+        (
+            f"{ENTRY}{{type: echo, jitter: 2}}",
+            3,
+            "a number less than or equal to 1 as jitter, found 2",
+        ),
         (f"{ENTRY}{{type: echo, pause: 5}}", 3, "a mapping as pause, found 5"),
         (
             "models:\n  a:\n    - _model: {template_style: good}",
@@ -83,7 +130,11 @@ ENTRY = "models:\n  a:\n    - _default: "
             "a number greater than or equal to 256 as embedding_length",
         ),
         ("models:\n  a:\n    - _model: {capabilities: [fly]}", 3, "'completion', 'tools'"),
-        ("models:\n  a:\n    - _model: {modified_at: yesterday}", 3, "as modified_at, found 'yesterday'"),
+        (
+            "models:\n  a:\n    - _model: {modified_at: yesterday}",
+            3,
+            "as modified_at, found 'yesterday'",
+        ),
         ("models:\n  a:\n    - _model: {parameter_size: big}", 3, "as parameter_size, found 'big'"),
         ("recordings: nowhere", 1, "a folder of recordings, found none at"),
         ("models:\n  a: [", 2, "YAML"),
@@ -93,7 +144,9 @@ ENTRY = "models:\n  a:\n    - _default: "
         ("models:\n  ? [a]\n  : 1", 2, "YAML"),
     ],
 )
-def test_mistake_is_reported_with_its_line(tmp_path: Path, text: str, line: int, expected: str) -> None:
+def test_mistake_is_reported_with_its_line(
+    tmp_path: Path, text: str, line: int, expected: str
+) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -115,13 +168,17 @@ def test_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
 
 def test_check_reports_all_mistakes_and_recorded_files(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("request:\n  url: http://x/api/chat\n")
-    (tmp_path / "other.json").write_text('{"request": {"url": "http://x/api/chat"},\n "response": {}}')
-    (tmp_path / "tags.json").write_text('{"request": {"url": "http://x/api/tags"}, "response": {"body": {}}}')
+    (tmp_path / "other.json").write_text(
+        '{"request": {"url": "http://x/api/chat"},\n "response": {}}'
+    )
+    (tmp_path / "tags.json").write_text(
+        '{"request": {"url": "http://x/api/tags"}, "response": {"body": {}}}'
+    )
     file = tmp_path / "config.yaml"
     file.write_text(
-        "models:\n  a:\n    - x: {type: file, path: missing.yaml}\n    - y: {type: file, path: broken.yaml}\n"
-        "    - z: {type: file, path: other.json}\n    - v: {type: nothing}\n    - w: {}\n"
-        "    - t: {type: file, path: tags.json}\n"
+        "models:\n  a:\n    - x: {type: file, path: missing.yaml}\n    - y: {type: file, path: "
+        "broken.yaml}\n    - z: {type: file, path: other.json}\n    - v: {type: nothing}\n    - "
+        "w: {}\n    - t: {type: file, path: tags.json}\n"
     )
     found = validate_config(file)
     assert [line.split(": expected")[0] for line in found] == [
@@ -136,7 +193,9 @@ def test_check_reports_all_mistakes_and_recorded_files(tmp_path: Path) -> None:
 
 def test_check_reports_mistakes_beside_and_in_the_models(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text("model: {}\ninclude: all\nrecordings: gone\nmodels:\n  a: [_inherit: echo]\n  b: [x: {}]\n")
+    file.write_text(
+        "model: {}\ninclude: all\nrecordings: gone\nmodels:\n  a: [_inherit: echo]\n  b: [x: {}]\n"
+    )
     found = validate_config(file)
     assert [int(line.removeprefix(f"{file}:").partition(":")[0]) for line in found] == [1, 2, 3, 6]
 
@@ -149,15 +208,27 @@ def test_check_reports_mistakes_beside_and_in_the_models(tmp_path: Path) -> None
         ("/v1/messages", {"max_tokens": 9}, lambda answer: answer["error"]["message"]),
     ],
 )
-def test_missing_recorded_file_is_an_error_of_the_provider(tmp_path: Path, path: str, body: Any, where: Any) -> None:
+def test_missing_recorded_file_is_an_error_of_the_provider(
+    tmp_path: Path, path: str, body: Any, where: Any
+) -> None:
     (tmp_path / "gone.yaml").write_text("request: {url: http://x/api/chat}\nresponse: {body: {}}")
-    (tmp_path / "config.yaml").write_text("models: {a: [{_default: {type: file, path: gone.yaml}}]}")
+    (tmp_path / "config.yaml").write_text(
+        "models: {a: [{_default: {type: file, path: gone.yaml}}]}"
+    )
     with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
         (tmp_path / "gone.yaml").unlink()
-        body = {"model": "a", "messages": [{"role": "user", "content": "x"}], "stream": True, **body}
+        body = {
+            "model": "a",
+            "messages": [{"role": "user", "content": "x"}],
+            "stream": True,
+            **body,
+        }
         answer = send_request(stub, "POST", path, body)
     assert answer.status == 500
-    assert where(answer.json) == f"{tmp_path / 'gone.yaml'}:1: expected a readable file (No such file or directory)"
+    assert (
+        where(answer.json)
+        == f"{tmp_path / 'gone.yaml'}:1: expected a readable file (No such file or directory)"
+    )
 
 
 class Edited:
@@ -194,14 +265,18 @@ def test_replaced_file_applies_to_the_next_request(edited: Edited, tmp_path: Pat
     assert edited.answer == "first"
     (tmp_path / "new.yaml").write_text("models: {a: [{_default: newer}], b: []}")
     (tmp_path / "new.yaml").replace(edited.file)
-    assert [model["name"] for model in send_request(edited.stub, "GET", "/api/tags").json["models"]] == [
+    assert [
+        model["name"] for model in send_request(edited.stub, "GET", "/api/tags").json["models"]
+    ] == [
         "a:latest",
         "b:latest",
     ]
     assert edited.answer == "newer"
 
 
-def test_invalid_change_keeps_the_last_valid_config(edited: Edited, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_change_keeps_the_last_valid_config(
+    edited: Edited, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, "mochi_stub"):
         edited.file.write_text("models:\n  a: [{_default: {type: nonsense}}]")
         assert edited.answer == "first"
@@ -210,7 +285,9 @@ def test_invalid_change_keeps_the_last_valid_config(edited: Edited, caplog: pyte
         assert edited.answer == "first"
         edited.write("mended")
         assert edited.answer == "mended"
-    told = [record.getMessage() for record in caplog.records if "configuration" in record.getMessage()]
+    told = [
+        record.getMessage() for record in caplog.records if "configuration" in record.getMessage()
+    ]
     assert len(told) == 2
     assert f"{edited.file}:2: expected a type" in told[0]
     assert "expected a readable file" in told[1]
@@ -219,12 +296,16 @@ def test_invalid_change_keeps_the_last_valid_config(edited: Edited, caplog: pyte
 def test_changed_recorded_file_is_read_again(tmp_path: Path) -> None:
     recorded = tmp_path / "said.json"
     recorded.write_text('{"request": {"url": "http://x/api/chat"}, "response": {"body": {}}}')
-    (tmp_path / "config.yaml").write_text("models: {a: [{_default: {type: file, path: said.json}}]}")
+    (tmp_path / "config.yaml").write_text(
+        "models: {a: [{_default: {type: file, path: said.json}}]}"
+    )
     with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
         for text in ("one", "two"):
             recorded.write_text(
                 '{"request": {"url": "http://x/api/chat"}, "response": {"body":'
                 f' {{"message": {{"content": "{text}"}}, "done": true}}}}}}'
             )
-            answer = send_request(stub, "POST", "/api/generate", {"model": "a", "prompt": "x", "stream": False})
+            answer = send_request(
+                stub, "POST", "/api/generate", {"model": "a", "prompt": "x", "stream": False}
+            )
             assert answer.json["response"] == text

@@ -1,4 +1,6 @@
-"""Connections: pipelined requests, `Expect: 100-continue`, and answers that are larger than all buffers."""
+"""Connections: pipelined requests, `Expect: 100-continue`, and answers that are larger than all
+buffers.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,15 @@ def test_pipelined_requests_are_answered_in_order(stub: StubServer) -> None:
     assert answered.index(b"Ollama is running") < answered.index(b"404 page not found")
 
 
-def test_stopping_stub_answers_no_further_pipelined_request(caplog: pytest.LogCaptureFixture) -> None:
+def test_stopping_stub_answers_no_further_pipelined_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     gate = Gate()
     body = b'{"model":"mochi","messages":[{"role":"user","content":"hello"}]}'
-    request = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    request = (
+        b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+        + body
+    )
     stub = StubServer(resolve=lambda _: Reply([Text("a"), gate]), speed=0).start()
     with raw_connection(stub, request * 2) as connection, ThreadPoolExecutor() as pool:
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
@@ -41,8 +48,12 @@ def test_stopping_stub_answers_no_further_pipelined_request(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("headers", [b"", b"Connection: close\r\n"])
-def test_request_is_answered_before_invalid_data_closes_the_connection(stub: StubServer, headers: bytes) -> None:
-    request = b"POST /api/show HTTP/1.1\r\nHost: localhost\r\n" + headers + b"Content-Length: 15\r\n\r\n"
+def test_request_is_answered_before_invalid_data_closes_the_connection(
+    stub: StubServer, headers: bytes
+) -> None:
+    request = (
+        b"POST /api/show HTTP/1.1\r\nHost: localhost\r\n" + headers + b"Content-Length: 15\r\n\r\n"
+    )
     with raw_connection(stub, request + b'{"model":"m\xc3\xa4p"}') as connection:
         answered = connection.makefile("rb").read()
     assert answered.startswith(b"HTTP/1.1 400 Bad Request\r\n")
@@ -52,17 +63,24 @@ def test_request_is_answered_before_invalid_data_closes_the_connection(stub: Stu
 @cases("headers", [b"", b"Host: localhost\r\n", b"Connection: keep-alive\r\n"])
 def test_http_1_0_response_ends_with_the_connection(stub: StubServer, headers: bytes) -> None:
     body = b'{"model":"mochi-chat","messages":[{"role":"user","content":"hello"}]}'
-    request = b"POST /api/chat HTTP/1.0\r\n" + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    request = (
+        b"POST /api/chat HTTP/1.0\r\n" + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    )
     with raw_connection(stub, request) as connection:
         head, lines = connection.makefile("rb").read().split(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.0 200 OK\r\n")
-    assert not {b"transfer-encoding", b"connection"} & {line.split(b":")[0] for line in head.split(b"\r\n")}
+    assert not {b"transfer-encoding", b"connection"} & {
+        line.split(b":")[0] for line in head.split(b"\r\n")
+    }
     assert [json.loads(line)["done"] for line in lines.splitlines()][-1] is True
 
 
 @pytest.mark.parametrize("expected", [b"100-continue", b"100-Continue"])
 def test_expect_header_is_answered_with_100_continue(stub: StubServer, expected: bytes) -> None:
-    headers = b"Host: localhost\r\nExpect: %s\r\nConnection: close\r\nContent-Length: 15\r\n\r\n" % expected
+    headers = (
+        b"Host: localhost\r\nExpect: %s\r\nConnection: close\r\nContent-Length: 15\r\n\r\n"
+        % expected
+    )
     with raw_connection(stub, b"POST /api/show HTTP/1.1\r\n" + headers) as connection:
         assert connection.recv(64) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b'{"model":"map"}')

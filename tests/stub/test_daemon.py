@@ -20,19 +20,26 @@ from tests.stub.commands import Finished, call_command, run_command
 from tests.support import ports
 from tests.support.cases import cases
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="servers in the background need a POSIX system")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="servers in the background need a POSIX system"
+)
 
 CONFIG = 'models:\n  mine:\n    - _default: "Hello."\n'
 
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    """The output of a `start` whose server runs during this module's tests. Its directory is XDG_RUNTIME_DIR."""
+    """The output of a `start` whose server runs during this module's tests.
+
+    Its directory is XDG_RUNTIME_DIR.
+    """
     folder = tmp_path_factory.mktemp("runtime")
     (folder / "config.yaml").write_text(CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(folder))
-        yield run_command("start", "--port", "0", "--config", str(folder / "config.yaml"), "--speed", "0")
+        yield run_command(
+            "start", "--port", "0", "--config", str(folder / "config.yaml"), "--speed", "0"
+        )
         end_servers(folder)
 
 
@@ -90,7 +97,9 @@ def test_start_passes_its_options_to_the_server(port: str) -> None:
 def test_status_names_the_url_and_the_process(port: str) -> None:
     status = call_command("status", "--port", port)
     assert status.returncode == 0
-    assert re.fullmatch(rf"mochi-stub on http://127\.0\.0\.1:{port} \(process \d+\)\n", status.stdout)
+    assert re.fullmatch(
+        rf"mochi-stub on http://127\.0\.0\.1:{port} \(process \d+\)\n", status.stdout
+    )
 
 
 def test_second_start_names_the_running_server(port: str) -> None:
@@ -109,12 +118,16 @@ def test_restart_with_invalid_config_keeps_the_server(port: str, tmp_path: Path)
     assert is_healthy(port)
 
 
-def test_restart_replaces_the_process_and_keeps_its_options(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restart_replaces_the_process_and_keeps_its_options(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (own_folder / "config.yaml").write_text(CONFIG)
     (own_folder / "elsewhere").mkdir()
     monkeypatch.chdir(own_folder)
     port = free_port()
-    first = call_command("restart", "--port", port, "--config", "config.yaml", "--speed", "0")  # starts a server
+    first = call_command(
+        "restart", "--port", port, "--config", "config.yaml", "--speed", "0"
+    )  # starts a server
     assert (first.returncode, port_of(first)) == (0, port)
     before = call_command("status", "--port", port).stdout
     monkeypatch.chdir(own_folder / "elsewhere")
@@ -132,7 +145,10 @@ def test_restart_replaces_the_process_and_keeps_its_options(own_folder: Path, mo
     assert (refused.returncode, "config.yaml:1: expected" in refused.stderr) == (1, True)
     assert is_healthy(port)
     stopped = call_command("stop", "--port", port)
-    assert (stopped.returncode, stopped.stdout) == (0, f"mochi-stub on http://127.0.0.1:{port} has stopped\n")
+    assert (stopped.returncode, stopped.stdout) == (
+        0,
+        f"mochi-stub on http://127.0.0.1:{port} has stopped\n",
+    )
     assert not is_healthy(port)
     assert call_command("status", "--port", port).returncode == 3
     assert [file.name for file in pid_url.parent.glob("*.*")] == [f"{port}.log"]
@@ -141,7 +157,9 @@ def test_restart_replaces_the_process_and_keeps_its_options(own_folder: Path, mo
 @pytest.mark.slow
 def test_server_on_any_port_is_found_without_its_port(own_folder: Path) -> None:
     assert call_command("status").returncode == 3
-    assert call_command("stop").stderr == "mochi-stub: nothing to stop: no server in the background\n"
+    assert (
+        call_command("stop").stderr == "mochi-stub: nothing to stop: no server in the background\n"
+    )
     first = port_of(call_command("start", "--port", "0"))
     assert f":{first} (process" in call_command("status").stdout
     assert port_of(call_command("restart")) == first
@@ -169,7 +187,10 @@ def test_start_on_a_used_port_fails_with_one_line(own_folder: Path) -> None:
     with StubServer() as stub:
         started = call_command("start", "--port", str(stub.port))
     assert (started.returncode, started.stdout) == (1, "")
-    assert re.fullmatch(rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\. .*port\n", started.stderr)
+    assert re.fullmatch(
+        rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\. .*port\n",
+        started.stderr,
+    )
 
 
 def test_pid_file_of_a_killed_server_is_stale(own_folder: Path) -> None:
@@ -221,7 +242,9 @@ def test_file_that_is_not_a_pid_file_is_not_changed(own_folder: Path, name: str)
 
 
 def test_pid_file_in_a_missing_folder_fails_with_one_line(own_folder: Path) -> None:
-    started = call_command("start", "--port", "0", "--pid-file", str(own_folder / "no" / "folder.pid"))
+    started = call_command(
+        "start", "--port", "0", "--pid-file", str(own_folder / "no" / "folder.pid")
+    )
     assert (started.returncode, started.stdout) == (1, "")
     assert re.fullmatch(r"mochi-stub: No such file or directory: .*\n", started.stderr)
 

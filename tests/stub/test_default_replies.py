@@ -19,7 +19,9 @@ AWKWARD = "  two\n\n\tlines,  and\u00a0ünïcode \U0001f361 \u2028 <b>&</b>\x0b 
 
 
 def reply_to(text: str, *after: Message, thinks: bool = True, choices: bool = False) -> Reply:
-    return resolve(Prompt("mochi", messages=(Message("user", text), *after), thinks=thinks, choices=choices))
+    return resolve(
+        Prompt("mochi", messages=(Message("user", text), *after), thinks=thinks, choices=choices)
+    )
 
 
 def instruction(**plan: Any) -> str:
@@ -41,7 +43,11 @@ def test_filler_text_has_the_same_length_in_each_process() -> None:
     program = "from mochi_stub.replies import hash_sized; print(hash_sized('a prompt'))"
     printed = {
         subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout
         for seed in ("1", "2")
     }
@@ -51,7 +57,9 @@ def test_filler_text_has_the_same_length_in_each_process() -> None:
 def test_echo_keeps_whitespace(stub: StubServer) -> None:
     streamed = send_message(stub, AWKWARD)
     assert contents(streamed.lines).endswith(f" {AWKWARD}")
-    assert send_message(stub, AWKWARD, stream=False).json["message"]["content"] == contents(streamed.lines)
+    assert send_message(stub, AWKWARD, stream=False).json["message"]["content"] == contents(
+        streamed.lines
+    )
 
 
 def test_chunks_have_five_words_except_the_last(stub: StubServer) -> None:
@@ -77,15 +85,21 @@ def test_thinking_streams_before_text(stub: StubServer) -> None:
 
 
 @pytest.mark.parametrize(("model", "fields"), [("mochi", {"think": False}), ("mochi-chat", {})])
-def test_reason_line_without_thinking_has_text_only(stub: StubServer, model: str, fields: dict[str, Any]) -> None:
-    message = send_message(stub, "What?\nReason: why not", model, stream=False, **fields).json["message"]
+def test_reason_line_without_thinking_has_text_only(
+    stub: StubServer, model: str, fields: dict[str, Any]
+) -> None:
+    message = send_message(stub, "What?\nReason: why not", model, stream=False, **fields).json[
+        "message"
+    ]
     assert "thinking" not in message
     assert message["content"].endswith("Reason: why not")
 
 
 def test_instruction_sends_its_messages_in_order() -> None:
     plan = instruction(
-        id_message="#1", reasoning={"length": 7}, messages=[{"text_message": {"length": n}} for n in (3, 4)]
+        id_message="#1",
+        reasoning={"length": 7},
+        messages=[{"text_message": {"length": n}} for n in (3, 4)],
     )
     reply = reply_to(plan)
     assert reply.text == f"#1 {lorem(3)} #1\n\n#1 {lorem(4)} #1"
@@ -96,7 +110,11 @@ def test_instruction_sends_its_messages_in_order() -> None:
 def test_reply_continues_after_the_tool_results() -> None:
     calls = [{"name": "now", "args": {}}, {"name": "add", "args": {"a": 1, "b": [2]}}]
     plan = instruction(
-        messages=[{"text_message": {"length": 2}}, {"tool_call": calls}, {"text_message": {"length": 3}}]
+        messages=[
+            {"text_message": {"length": 2}},
+            {"tool_call": calls},
+            {"text_message": {"length": 3}},
+        ]
     )
     first = reply_to(plan)
     assert first.text == lorem(2)
@@ -111,7 +129,9 @@ def test_reply_continues_after_the_tool_results() -> None:
 
 def test_only_the_latest_user_message_is_an_instruction() -> None:
     plan = instruction(messages=[{"tool_call": [{"name": "now", "args": {}}]}])
-    assert reply_to(plan, Message("assistant", "done"), Message("user", "thanks")).text.endswith(" thanks")
+    assert reply_to(plan, Message("assistant", "done"), Message("user", "thanks")).text.endswith(
+        " thanks"
+    )
 
 
 def test_tool_result_without_instruction_is_echoed() -> None:
@@ -147,7 +167,9 @@ def test_empty_instruction_is_echoed() -> None:
 
 
 def test_null_values_of_an_instruction_are_ignored() -> None:
-    reply = reply_to(instruction(id_message=None, reasoning=None, messages=[{"text_message": {"length": 1.0}}]))
+    reply = reply_to(
+        instruction(id_message=None, reasoning=None, messages=[{"text_message": {"length": 1.0}}])
+    )
     assert (reply.text, reply.reasoning) == ("lorem", "")
 
 
@@ -164,12 +186,20 @@ def test_tool_calls_of_an_instruction_are_sent(stub: StubServer) -> None:
 
 
 def test_tool_calls_are_sent_without_offered_tools(stub: StubServer) -> None:
-    plan = instruction(messages=[{"text_message": {"length": 2}}, {"tool_call": [{"name": "now", "args": {}}]}])
+    plan = instruction(
+        messages=[{"text_message": {"length": 2}}, {"tool_call": [{"name": "now", "args": {}}]}]
+    )
     whole = send_message(stub, plan, stream=False).json["message"]
     assert whole["content"] == lorem(2)
-    streamed = [call for line in send_message(stub, plan).lines for call in line["message"].get("tool_calls", ())]
+    streamed = [
+        call
+        for line in send_message(stub, plan).lines
+        for call in line["message"].get("tool_calls", ())
+    ]
     for calls in (whole["tool_calls"], streamed):
-        assert [call["function"] for call in calls] == [{"index": 0, "name": "now", "arguments": {}}]
+        assert [call["function"] for call in calls] == [
+            {"index": 0, "name": "now", "arguments": {}}
+        ]
 
 
 def test_generate_answers_like_chat(stub: StubServer) -> None:

@@ -22,7 +22,10 @@ def tool(
 ) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     schema |= {} if required is None else {"required": list(required)}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": schema},
+    }
 
 
 TEXT, NUMBER = {"type": "string"}, {"type": "number"}
@@ -34,7 +37,11 @@ TIME = tool("get_current_time", timezone=TEXT)
 DICE = tool("roll_dice", sides={"type": "integer"}, count={"type": "integer"})
 WRITE = tool("write_file", "", ("path", "content"), path=TEXT, content=TEXT)
 LIGHT = tool(
-    "set_light", "", ("color", "on"), color={"type": "string", "enum": ["red", "green"]}, on={"type": "boolean"}
+    "set_light",
+    "",
+    ("color", "on"),
+    color={"type": "string", "enum": ["red", "green"]},
+    on={"type": "boolean"},
 )
 AGENT = tool(
     "agent",
@@ -45,12 +52,19 @@ AGENT = tool(
 )
 
 
-def reply_to(*messages: str | Message, tools: tuple[dict[str, Any], ...] = (), **fields: Any) -> Reply:
-    said = tuple(message if isinstance(message, Message) else Message("user", message) for message in messages)
+def reply_to(
+    *messages: str | Message, tools: tuple[dict[str, Any], ...] = (), **fields: Any
+) -> Reply:
+    said = tuple(
+        message if isinstance(message, Message) else Message("user", message)
+        for message in messages
+    )
     return resolve(Prompt("mochi-demo", messages=said, tools=tools, **fields), packaged_config())
 
 
-@cases("text", ["Hello!", "Thanks", "Bye", "Who are you?", "Why is the sky blue?", "I like tea.", ""])
+@cases(
+    "text", ["Hello!", "Thanks", "Bye", "Who are you?", "Why is the sky blue?", "I like tea.", ""]
+)
 def test_answer_is_short_and_takes_less_than_two_seconds(text: str) -> None:
     reply = reply_to(text, tools=(WEATHER, ADD, READ, LIST, LIGHT, AGENT))
     assert 2 <= len(reply.text.split()) < 50
@@ -63,7 +77,11 @@ def test_answer_is_short_and_takes_less_than_two_seconds(text: str) -> None:
     [
         ("What is the weather in Oslo? Use get_weather.", WEATHER, {"city": "Oslo"}),
         ("use get weather in oslo", WEATHER, {"city": "oslo"}),
-        ("\nCurrent Task: What is the weather in Oslo? Use get_weather.\nProvide an answer", WEATHER, {"city": "Oslo"}),
+        (
+            "\nCurrent Task: What is the weather in Oslo? Use get_weather.\nProvide an answer",
+            WEATHER,
+            {"city": "Oslo"},
+        ),
         ("Oslo or Bergen? get_weather", WEATHER, {"city": "Bergen"}),
         ("get_weather(city='New York')", WEATHER, {"city": "New York"}),
         ('Call get_weather with {"city": "Bergen"}.', WEATHER, {"city": "Bergen"}),
@@ -82,10 +100,16 @@ def test_answer_is_short_and_takes_less_than_two_seconds(text: str) -> None:
         ),
         ("Use read_file for 'src/my notes.txt'", READ, {"path": "src/my notes.txt"}),
         ("Use set_light: green, on: false", LIGHT, {"color": "green", "on": False}),
-        ("Ask the agent coder to use list_dir.", AGENT, {"agent": "coder", "instruction": "use list_dir."}),
+        (
+            "Ask the agent coder to use list_dir.",
+            AGENT,
+            {"agent": "coder", "instruction": "use list_dir."},
+        ),
     ],
 )
-def test_named_tool_is_called_with_arguments_of_the_message(text: str, offered: Any, arguments: dict[str, Any]) -> None:
+def test_named_tool_is_called_with_arguments_of_the_message(
+    text: str, offered: Any, arguments: dict[str, Any]
+) -> None:
     (call,) = reply_to(text, tools=(offered, tool("other"))).tool_calls
     assert (call.name, call.arguments) == (offered["function"]["name"], arguments)
 
@@ -116,9 +140,16 @@ def test_only_required_tools_are_called() -> None:
 
 def test_results_are_used() -> None:
     calls = Message("assistant", tool_calls=(ToolCall("get_weather"), ToolCall("add_numbers")))
-    results = Message("tool", "Sunny in Oslo,\n21 degrees"), Message("tool", "5", tool_name="add_numbers")
+    results = (
+        Message("tool", "Sunny in Oslo,\n21 degrees"),
+        Message("tool", "5", tool_name="add_numbers"),
+    )
     reply = reply_to("Use get_weather and add_numbers.", calls, *results, tools=(WEATHER, ADD))
-    assert reply.text == "The result of get_weather is: Sunny in Oslo, 21 degrees\nThe result of add_numbers is: 5"
+    assert (
+        reply.text
+        == "The result of get_weather is: Sunny in Oslo, 21 degrees\nThe result of add_numbers "
+        "is: 5"
+    )
     assert reply.tool_calls == []
 
 
@@ -129,7 +160,10 @@ def test_agent_plans_then_acts_then_reports() -> None:
     planned = Message("assistant", plan.text)
     acting = reply_to(instruction, planned, CARRY_OUT, tools=(LIST, READ))
     assert [call.name for call in acting.tool_calls] == ["list_dir"]
-    done = Message("assistant", tool_calls=(ToolCall("list_dir"),)), Message("tool", "a.txt", tool_name="list_dir")
+    done = (
+        Message("assistant", tool_calls=(ToolCall("list_dir"),)),
+        Message("tool", "a.txt", tool_name="list_dir"),
+    )
     last = reply_to(instruction, planned, *done, CARRY_OUT, tools=(LIST, READ))
     assert (last.text, last.tool_calls) == ("The result of list_dir is: a.txt", [])
 
@@ -137,26 +171,40 @@ def test_agent_plans_then_acts_then_reports() -> None:
 def test_agent_without_a_named_tool_answers_itself() -> None:
     plan = reply_to("Say hello.", PLAN_FIRST, tools=(LIST,))
     assert "without tools" in plan.text
-    assert reply_to("Say hello.", Message("assistant", plan.text), CARRY_OUT, tools=(LIST,)).tool_calls == []
+    assert (
+        reply_to("Say hello.", Message("assistant", plan.text), CARRY_OUT, tools=(LIST,)).tool_calls
+        == []
+    )
 
 
 def test_format_and_thinking_of_the_request_are_respected(stub: StubServer) -> None:
     schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
     answer = send_message(stub, "hello", "mochi-demo", format=schema, stream=False).json["message"]
     assert problems(schema, json.loads(answer["content"]), schema) == []
-    assert send_message(stub, "hello", "mochi-demo", think=True, stream=False).json["message"]["thinking"]
-    assert "thinking" not in send_message(stub, "hello", "mochi-demo", think=False, stream=False).json["message"]
+    assert send_message(stub, "hello", "mochi-demo", think=True, stream=False).json["message"][
+        "thinking"
+    ]
+    assert (
+        "thinking"
+        not in send_message(stub, "hello", "mochi-demo", think=False, stream=False).json["message"]
+    )
 
 
-SCHEMA = {"type": "object", "properties": {"name": TEXT, "age": {"type": "integer"}}, "required": ["name", "age"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": TEXT, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+}
 OTHER = {"properties": {"foo": {"type": "array", "items": TEXT}}, "required": ["foo"]}
 PROMPTS = {
-    "instructor": f"provide the parsed objects in json that match the following json_schema:\n\n{json.dumps(SCHEMA)}",
+    "instructor": "provide the parsed objects in json that match the following "
+    f"json_schema:\n\n{json.dumps(SCHEMA)}",
     "LangChain": "The output should be formatted as a JSON instance that conforms to the JSON schema below.\n\n"
     f'As an example, for the schema {json.dumps(OTHER)}\nthe object {{"foo": ["bar", "baz"]}} is a well-formed '
     'instance. The object {"properties": {"foo": ["bar"]}} is not.\n\nHere is the output schema:\n'
     f"```\n{json.dumps(SCHEMA, indent=2)}\n```",
-    "Pydantic AI": f"Always respond with a JSON object that's compatible with this schema:\n\n{json.dumps(SCHEMA)}\n",
+    "Pydantic AI": "Always respond with a JSON object that's compatible with this "
+    f"schema:\n\n{json.dumps(SCHEMA)}\n",
     "DSPy": "Outputs will be a JSON object with the following fields.\n\n"
     '{"name": "{name}", "age": "{age}        # note: the value you produce must be a single int value"}',
 }
@@ -165,14 +213,24 @@ PROMPTS = {
 @cases("format_", [None, "json"])
 @cases("text", PROMPTS.values(), ids=PROMPTS)
 def test_prompted_schema_gets_an_instance(text: str, format_: str | None) -> None:
-    for messages in ((Message("system", text), "Ada is 36, in a set {1}."), (f"Ada is 36. {text}",)):
+    for messages in (
+        (Message("system", text), "Ada is 36, in a set {1}."),
+        (f"Ada is 36. {text}",),
+    ):
         assert problems(SCHEMA, json.loads(reply_to(*messages, format=format_).text), SCHEMA) == []
 
 
 def test_prompted_field_can_have_a_schema() -> None:
     note = f"the value you produce must adhere to the JSON schema: {json.dumps(SCHEMA)}"
-    text = f"Respond with a JSON object: {json.dumps({'person': f'{{person}}  # note: {note}', 'text': '{text}'})}"
-    person = {"type": "object", "properties": {"person": SCHEMA, "text": TEXT}, "required": ["person", "text"]}
+    text = (
+        "Respond with a JSON object: "
+        f"{json.dumps({'person': f'{{person}}  # note: {note}', 'text': '{text}'})}"
+    )
+    person = {
+        "type": "object",
+        "properties": {"person": SCHEMA, "text": TEXT},
+        "required": ["person", "text"],
+    }
     assert problems(person, json.loads(reply_to(text).text), person) == []
 
 
@@ -180,11 +238,19 @@ def test_tool_is_called_before_the_prompted_reply() -> None:
     system = Message("system", PROMPTS["Pydantic AI"])
     (call,) = reply_to(system, "Use add_numbers with 2 and 3.", tools=(ADD,)).tool_calls
     assert call.arguments == {"a": 2, "b": 3}
-    messages = ("Use add_numbers with 2 and 3.", Message("assistant", tool_calls=(call,)), Message("tool", "5"))
-    assert problems(SCHEMA, json.loads(reply_to(system, *messages, tools=(ADD,)).text), SCHEMA) == []
+    messages = (
+        "Use add_numbers with 2 and 3.",
+        Message("assistant", tool_calls=(call,)),
+        Message("tool", "5"),
+    )
+    assert (
+        problems(SCHEMA, json.loads(reply_to(system, *messages, tools=(ADD,)).text), SCHEMA) == []
+    )
 
 
-@cases("text", [f"What is {json.dumps(SCHEMA)}?", "Answer in JSON.", 'Return JSON such as {"a": 1} {'])
+@cases(
+    "text", [f"What is {json.dumps(SCHEMA)}?", "Answer in JSON.", 'Return JSON such as {"a": 1} {']
+)
 def test_text_without_a_request_for_an_instance_gets_a_sentence(text: str) -> None:
     assert reply_to(text).text.startswith("You ")
 

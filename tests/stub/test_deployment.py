@@ -1,4 +1,6 @@
-"""Deployment files of the server and the stub, parsed like their tools do, because no container engine is available."""
+"""Deployment files of the server and the stub, parsed like their tools do, because no container
+engine is available.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,28 @@ from tests.stub.commands import call_command
 from tests.support.server import RunningServer
 
 ROOT = Path(__file__).parents[2]
-INSTRUCTIONS = {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+INSTRUCTIONS = {
+    "FROM",
+    "RUN",
+    "WORKDIR",
+    "COPY",
+    "ENV",
+    "USER",
+    "VOLUME",
+    "EXPOSE",
+    "HEALTHCHECK",
+    "ENTRYPOINT",
+    "CMD",
+}
 
 
 def stages() -> dict[str, list[tuple[str, str]]]:
-    """Return the stages of the Dockerfile by name, each as a list of instructions with their arguments."""
-    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    """Return the stages of the Dockerfile by name, each as a list of instructions with their
+    arguments.
+    """
+    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace(
+        "\\\n", " "
+    )
     found: dict[str, list[tuple[str, str]]] = {}
     for line in filter(str.strip, text.split("\n")):
         instruction, _, rest = line.partition(" ")
@@ -57,11 +75,17 @@ def test_instructions_are_valid_and_stages_use_slim_python() -> None:
 
 
 def test_build_copies_all_files_that_it_needs() -> None:
-    sources = [source for name, rest in stages()["build"] if name == "COPY" for source in rest.split()[:-1]]
+    sources = [
+        source for name, rest in stages()["build"] if name == "COPY" for source in rest.split()[:-1]
+    ]
     assert all((ROOT / source).exists() for source in sources)
-    included = re.findall(r'^"([\w/.]+)" = "mochi_server/', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    included = re.findall(
+        r'^"([\w/.]+)" = "mochi_server/', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE
+    )
     needed = {"src", "pyproject.toml", *included}
-    assert [name for name in needed if name not in sources and name.split("/")[0] not in sources] == []
+    assert [
+        name for name in needed if name not in sources and name.split("/")[0] not in sources
+    ] == []
 
 
 @pytest.mark.parametrize(("stage", "user"), [("stub", "stub"), ("server", "mochi")])
@@ -77,8 +101,12 @@ def test_default_target_is_the_server() -> None:
 
 
 def test_container_sets_only_known_settings(tmp_path: Path) -> None:
-    given = {name: text for name, text in environment("server").items() if name.startswith("MOCHI_")}
-    settings = MochiServerSettings(**{name.removeprefix("MOCHI_").lower(): text for name, text in given.items()})
+    given = {
+        name: text for name, text in environment("server").items() if name.startswith("MOCHI_")
+    }
+    settings = MochiServerSettings(
+        **{name.removeprefix("MOCHI_").lower(): text for name, text in given.items()}
+    )
     assert str(settings.port) == value("server", "EXPOSE")
     assert settings.data_dir == value("server", "VOLUME") == value("server", "WORKDIR")
     assert f"install -d -o mochi -m 700 {settings.data_dir}" in value("server", "RUN")

@@ -11,10 +11,18 @@ PLAN = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{}}
 REQUESTS = [
     ("GET", "/api/tags", None),
     ("POST", "/api/show", {"model": "mochi"}),
-    ("POST", "/api/chat", {"model": "mochi", "messages": [{"role": "user", "content": "hello\nReason: x"}]}),
+    (
+        "POST",
+        "/api/chat",
+        {"model": "mochi", "messages": [{"role": "user", "content": "hello\nReason: x"}]},
+    ),
     ("POST", "/api/chat", {"model": "mochi", "messages": [{"role": "user", "content": PLAN}]}),
     ("POST", "/api/chat", {"model": "mochi", "messages": [], "keep_alive": 0}),
-    ("POST", "/api/generate", {"model": "mochi-native:4b", "prompt": "hello\nReason: x", "stream": False}),
+    (
+        "POST",
+        "/api/generate",
+        {"model": "mochi-native:4b", "prompt": "hello\nReason: x", "stream": False},
+    ),
     ("POST", "/api/embed", {"model": "mochi-embed", "input": ["a", "b"]}),
 ]
 

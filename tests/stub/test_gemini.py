@@ -49,14 +49,25 @@ def path(verb: str, model: str = "mochi", version: str = "v1beta") -> str:
 
 
 @cases("version", VERSIONS)
-def test_all_api_versions_give_the_same_answer(module_stub: StubServer, version: str | None) -> None:
+def test_all_api_versions_give_the_same_answer(
+    module_stub: StubServer, version: str | None
+) -> None:
     with gemini_client(module_stub, version) as client:
         whole = client.models.generate_content(model="mochi", contents="hello")
         stream = list(client.models.generate_content_stream(model="mochi", contents="hello"))
-        assert whole.text == "".join(chunk.text or "" for chunk in stream) == f"{hash_sized('hello')} hello"
-        assert [model.name for model in client.models.list()][:2] == ["models/mochi", "models/mochi-chat"]
+        assert (
+            whole.text
+            == "".join(chunk.text or "" for chunk in stream)
+            == f"{hash_sized('hello')} hello"
+        )
+        assert [model.name for model in client.models.list()][:2] == [
+            "models/mochi",
+            "models/mochi-chat",
+        ]
         assert client.models.get(model="mochi").input_token_limit == 40960
-        assert client.models.count_tokens(model="mochi", contents="hello").total_tokens == len("hello")
+        assert client.models.count_tokens(model="mochi", contents="hello").total_tokens == len(
+            "hello"
+        )
         embedded = client.models.embed_content(model="mochi-embed", contents=["a", "b"])
         assert embedded.embeddings
         assert [len(one.values or ()) for one in embedded.embeddings] == [768, 768]
@@ -92,24 +103,51 @@ def test_stream_is_a_list_unless_events_are_requested() -> None:
         [
             {
                 "content": {
-                    "parts": [{"functionCall": {"id": "mine", "name": "read_file", "args": {"path": "/src/main.js"}}}],
+                    "parts": [
+                        {
+                            "functionCall": {
+                                "id": "mine",
+                                "name": "read_file",
+                                "args": {"path": "/src/main.js"},
+                            }
+                        }
+                    ],
                     "role": "model",
                 },
                 "index": 0,
             }
         ],
-        [{"content": {"parts": [{"text": ""}], "role": "model"}, "finishReason": "STOP", "index": 0}],
+        [
+            {
+                "content": {"parts": [{"text": ""}], "role": "model"},
+                "finishReason": "STOP",
+                "index": 0,
+            }
+        ],
     ]
-    assert [chunk.get("usageMetadata", {}).get("promptTokenCount") for chunk in chunks] == [None, None, None, 5]
+    assert [chunk.get("usageMetadata", {}).get("promptTokenCount") for chunk in chunks] == [
+        None,
+        None,
+        None,
+        5,
+    ]
 
 
 def test_thoughts_are_sent_only_on_request() -> None:
-    with stub_replying(Reply.of("text", reasoning="let me see")) as stub, gemini_client(stub) as client:
+    with (
+        stub_replying(Reply.of("text", reasoning="let me see")) as stub,
+        gemini_client(stub) as client,
+    ):
         plain = client.models.generate_content(model="mochi", contents="hello")
-        config = types.GenerateContentConfig(thinking_config=types.ThinkingConfig(include_thoughts=True))
+        config = types.GenerateContentConfig(
+            thinking_config=types.ThinkingConfig(include_thoughts=True)
+        )
         shown = client.models.generate_content(model="mochi", contents="hello", config=config)
     assert [(part.text, part.thought) for part in plain.parts or ()] == [("text", None)]
-    assert [(part.text, part.thought) for part in shown.parts or ()] == [("let me see", True), ("text", None)]
+    assert [(part.text, part.thought) for part in shown.parts or ()] == [
+        ("let me see", True),
+        ("text", None),
+    ]
     assert plain.usage_metadata == shown.usage_metadata
 
 
@@ -118,11 +156,17 @@ def test_usage_counts_thoughts_and_candidates() -> None:
     with stub_replying(Reply.of("text", usage=usage)) as stub, gemini_client(stub) as client:
         metadata = client.models.generate_content(model="mochi", contents="hello").usage_metadata
     assert metadata
-    assert (metadata.prompt_token_count, metadata.candidates_token_count, metadata.total_token_count) == (100, 50, 150)
+    assert (
+        metadata.prompt_token_count,
+        metadata.candidates_token_count,
+        metadata.total_token_count,
+    ) == (100, 50, 150)
 
 
 # the client warns about any use outside a chat, and its own chats cause the warning
-@pytest.mark.skipif(version("google-genai") < "3", reason="chats of older clients leave the calls to their users")
+@pytest.mark.skipif(
+    version("google-genai") < "3", reason="chats of older clients leave the calls to their users"
+)
 @pytest.mark.filterwarnings("ignore:Direct use of automatic function calling")
 def test_chat_calls_functions_until_it_has_an_answer(module_stub: StubServer) -> None:
     zones: list[str] = []
@@ -148,7 +192,9 @@ class Person(BaseModel):
 
 
 def test_answer_matches_the_schema(client: genai.Client) -> None:
-    config = types.GenerateContentConfig(response_mime_type="application/json", response_schema=Person)
+    config = types.GenerateContentConfig(
+        response_mime_type="application/json", response_schema=Person
+    )
     answer = client.models.generate_content(model="mochi", contents="hello", config=config)
     assert isinstance(answer.parsed, Person)
     config = types.GenerateContentConfig(response_mime_type="application/json")
@@ -162,11 +208,15 @@ class Instrument(Enum):
 
 
 def test_enum_is_sent_without_quotes(client: genai.Client) -> None:
-    config = types.GenerateContentConfig(response_mime_type="text/x.enum", response_schema=Instrument)
+    config = types.GenerateContentConfig(
+        response_mime_type="text/x.enum", response_schema=Instrument
+    )
     answer = client.models.generate_content(model="mochi", contents="a trumpet", config=config)
     assert answer.text in {"Brass", "String instrument"}
     assert isinstance(answer.parsed, Instrument)
-    stream = client.models.generate_content_stream(model="mochi", contents="a trumpet", config=config)
+    stream = client.models.generate_content_stream(
+        model="mochi", contents="a trumpet", config=config
+    )
     assert "".join(chunk.text or "" for chunk in stream) == answer.text
 
 
@@ -179,7 +229,11 @@ def test_contents_of_all_kinds_reach_the_model() -> None:
 
     contents: list[Any] = [
         types.Content(
-            role="user", parts=[types.Part(text="look"), types.Part.from_bytes(data=b"x", mime_type="image/png")]
+            role="user",
+            parts=[
+                types.Part(text="look"),
+                types.Part.from_bytes(data=b"x", mime_type="image/png"),
+            ],
         ),
         types.Content(
             role="model",
@@ -197,7 +251,9 @@ def test_contents_of_all_kinds_reach_the_model() -> None:
             ],
         ),
     ]
-    schema = types.Schema(type=types.Type.OBJECT, properties={"zone": types.Schema(type=types.Type.STRING)})
+    schema = types.Schema(
+        type=types.Type.OBJECT, properties={"zone": types.Schema(type=types.Type.STRING)}
+    )
     declared = types.FunctionDeclaration(name="now", description="the time", parameters=schema)
     config = types.GenerateContentConfig(
         system_instruction="be kind",
@@ -222,14 +278,20 @@ def test_contents_of_all_kinds_reach_the_model() -> None:
     ]
     function = {"name": "now", "description": "the time"}
     parameters = {"properties": {"zone": {"type": "string"}}, "type": "object"}
-    assert prompt.tools == ({"type": "function", "function": {**function, "parameters": parameters}},)
+    assert prompt.tools == (
+        {"type": "function", "function": {**function, "parameters": parameters}},
+    )
     expected = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 9}
     assert {name: prompt.options[name] for name in expected} == expected
     assert not prompt.thinks
 
 
 def test_field_names_can_be_snake_case(module_stub: StubServer) -> None:
-    body = {**HELLO, "generation_config": {"max_output_tokens": 5}, "system_instruction": {"parts": [{"text": "x"}]}}
+    body = {
+        **HELLO,
+        "generation_config": {"max_output_tokens": 5},
+        "system_instruction": {"parts": [{"text": "x"}]},
+    }
     answer = send_request(module_stub, "POST", path("generateContent"), body).json
     assert answer["candidates"][0]["content"]["parts"] == [{"text": "lorem"}]
     assert answer["candidates"][0]["finishReason"] == "MAX_TOKENS"
@@ -242,7 +304,10 @@ def test_one_or_many_texts_are_embedded(module_stub: StubServer, client: genai.C
     assert sum(value * value for value in cat) == pytest.approx(1, abs=1e-5)
     assert sum(map(float.__mul__, cat, same)) > sum(map(float.__mul__, cat, other)) + 0.2
     single = send_request(
-        module_stub, "POST", path("embedContent", "mochi-embed"), {"content": {"parts": [{"text": texts[0]}]}}
+        module_stub,
+        "POST",
+        path("embedContent", "mochi-embed"),
+        {"content": {"parts": [{"text": texts[0]}]}},
     )
     assert single.json["embedding"]["values"] == pytest.approx(cat, abs=1e-6)
     short = client.models.embed_content(
@@ -255,7 +320,9 @@ def test_models_list_their_supported_actions(client: genai.Client) -> None:
     models = {model.name: model.supported_actions for model in client.models.list()}
     assert models["models/mochi"] == ["generateContent", "streamGenerateContent", "countTokens"]
     assert models["models/mochi-embed"] == ["embedContent", "batchEmbedContents"]
-    with pytest.raises(errors.ClientError, match="Model is not found: models/nope for api version v1"):
+    with pytest.raises(
+        errors.ClientError, match="Model is not found: models/nope for api version v1"
+    ):
         client.models.get(model="nope")
 
 
@@ -269,14 +336,27 @@ def test_errors_are_raised_as_errors_of_the_client() -> None:
     def resolve(prompt: Prompt) -> Reply:
         return Reply([Failure("no", int(prompt.user_text))])
 
-    statuses = {400: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}
+    statuses = {
+        400: "INVALID_ARGUMENT",
+        429: "RESOURCE_EXHAUSTED",
+        500: "INTERNAL",
+        503: "UNAVAILABLE",
+    }
     with stub_replying(resolve) as stub, gemini_client(stub) as client:
         for code, status in statuses.items():
             for ask_for in (client.models.generate_content, client.models.generate_content_stream):
-                with pytest.raises(errors.ServerError if code >= 500 else errors.ClientError) as caught:
+                with pytest.raises(
+                    errors.ServerError if code >= 500 else errors.ClientError
+                ) as caught:
                     list(ask_for(model="mochi", contents=str(code)))
-                assert (caught.value.code, caught.value.status, caught.value.message) == (code, status, "no")
-        limited = send_request(stub, "POST", path("generateContent"), {"contents": [{"parts": [{"text": "429"}]}]})
+                assert (caught.value.code, caught.value.status, caught.value.message) == (
+                    code,
+                    status,
+                    "no",
+                )
+        limited = send_request(
+            stub, "POST", path("generateContent"), {"contents": [{"parts": [{"text": "429"}]}]}
+        )
     assert limited.headers["retry-after"] == "1"
     assert limited.json["error"]["details"] == [
         {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "1s"}
@@ -284,7 +364,10 @@ def test_errors_are_raised_as_errors_of_the_client() -> None:
 
 
 def test_failure_in_mid_stream_is_raised_after_first_chunks() -> None:
-    with stub_replying(Reply([Text(("one",)), Failure("kaput", 503)])) as stub, gemini_client(stub) as client:
+    with (
+        stub_replying(Reply([Text(("one",)), Failure("kaput", 503)])) as stub,
+        gemini_client(stub) as client,
+    ):
         stream = iter(client.models.generate_content_stream(model="mochi", contents="hello"))
         assert next(stream).text == "one"
         with pytest.raises(errors.ServerError, match="kaput"):
@@ -314,17 +397,25 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
         ),
     ],
 )
-def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_named(
+    module_stub: StubServer, fields: dict[str, Any], message: str
+) -> None:
     for verb in ("generateContent", "streamGenerateContent?alt=sse"):
         answer = send_request(module_stub, "POST", path(verb), {**HELLO, **fields})
-        assert answer.json["error"] == {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}
+        assert answer.json["error"] == {
+            "code": 400,
+            "message": message,
+            "status": "INVALID_ARGUMENT",
+        }
         assert answer.status == 400
 
 
 # the client itself derives a class from aiohttp's session
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 @pytest.mark.parametrize("number", [5, pytest.param(20, marks=pytest.mark.nightly)])
-async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: StubServer, number: int) -> None:
+async def test_concurrent_streams_of_the_async_client_do_not_mix(
+    module_stub: StubServer, number: int
+) -> None:
     with gemini_client(module_stub) as both:
         async with both.aio as client:
 

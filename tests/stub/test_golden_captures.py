@@ -1,4 +1,6 @@
-"""Captures of the real server: each is reproduced byte for byte or listed here with the reason why not."""
+"""Captures of the real server: each is reproduced byte for byte or listed here with the reason why
+not.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,17 @@ DIFFERENT = {
     'POST /api/pull {"model":"http://127.0.0.1:9/library/x","insecure":true,"stream":false}': REGISTRY,
     **{
         f"OPTIONS /api/chat {origin} POST content-type,authorization": PREFLIGHT
-        for origin in ("http://localhost:3000", "http://127.0.0.1", "app://x", "https://example.com", "null")
+        for origin in (
+            "http://localhost:3000",
+            "http://127.0.0.1",
+            "app://x",
+            "https://example.com",
+            "null",
+        )
     },
     "OPTIONS /api/chat localhost": PREFLIGHT,
-    'POST /api/chat {"model":"gothink","messages":[{"role":"user","content":"usethink"}],"format":{"type":"object"}}': (
+    "POST /api/chat "
+    '{"model":"gothink","messages":[{"role":"user","content":"usethink"}],"format":{"type":"object"}}': (
         BOUNDARY
     ),
     'POST /api/generate {"model":"full","prompt":"usethink"}': BOUNDARY,
@@ -60,7 +69,10 @@ DIFFERENT = {
 CREATE = '{"model":"plain3","from":"plain","system":"S"}'
 COPY = '{"source":"plain","destination":"plain2"}'
 BEFORE = {
-    ("GET /api/ps", 200): [("POST", "/api/chat", '{"model":"plain"}'), ("POST", "/api/chat", '{"model":"full"}')],
+    ("GET /api/ps", 200): [
+        ("POST", "/api/chat", '{"model":"plain"}'),
+        ("POST", "/api/chat", '{"model":"full"}'),
+    ],
     (f"POST /api/create {CREATE}", 200): [("POST", "/api/create", CREATE)],
     ('DELETE /api/delete {"model":"plain2"}', 200): [("POST", "/api/copy", COPY)],
 }
@@ -75,7 +87,11 @@ def reason_to_skip(capture: Capture | PartialCapture) -> str:
         return FILES
     before = capture.before if isinstance(capture, PartialCapture) else []
     requests = [(capture.method, capture.path, capture.request), *before]
-    if any(path == "/api/create" and f'"{field}"' in body for _, path, body in requests for field in CREATE_FIELDS):
+    if any(
+        path == "/api/create" and f'"{field}"' in body
+        for _, path, body in requests
+        for field in CREATE_FIELDS
+    ):
         return FILES
     return DIFFERENT.get(capture.title, "")
 
@@ -149,7 +165,9 @@ def test_table_names_only_existing_captures() -> None:
 
 
 @cases("capture", REPRODUCED, ids=lambda capture: capture.title)
-def test_capture_is_reproduced_byte_for_byte(capture: Capture, shared_golden_stub: StubServer) -> None:
+def test_capture_is_reproduced_byte_for_byte(
+    capture: Capture, shared_golden_stub: StubServer
+) -> None:
     with stub_for(capture, shared_golden_stub, golden_stub) as stub:
         for method, path, request in BEFORE.get((capture.title, capture.status), ()):
             assert exchange(stub, method, path, request)[0].status == 200
@@ -159,12 +177,18 @@ def test_capture_is_reproduced_byte_for_byte(capture: Capture, shared_golden_stu
         del headers["date"]
         assert headers.keys() == capture.headers.keys()
         for name, value in headers.items():
-            assert value == (str(len(body.encode())) if name == "content-length" else capture.headers[name])
-        assert normalized(body if not body or body.endswith("\n") else f"{body}\n") == normalized(capture.body)
+            assert value == (
+                str(len(body.encode())) if name == "content-length" else capture.headers[name]
+            )
+        assert normalized(body if not body or body.endswith("\n") else f"{body}\n") == normalized(
+            capture.body
+        )
 
 
 @cases("capture", PARTIAL, ids=lambda capture: capture.title)
-def test_known_parts_of_an_answer_are_reproduced(capture: PartialCapture, shared_partial_stub: StubServer) -> None:
+def test_known_parts_of_an_answer_are_reproduced(
+    capture: PartialCapture, shared_partial_stub: StubServer
+) -> None:
     with stub_for(capture, shared_partial_stub, partial_stub) as stub:
         for method, path, request in capture.before:
             assert exchange(stub, method, path, request)[0].status in (200, 201)
@@ -177,4 +201,8 @@ def test_known_parts_of_an_answer_are_reproduced(capture: PartialCapture, shared
             lines = body.rstrip("\n").split("\n")
             assert len(lines) == len(capture.lines)
             for line, expected in zip(lines, capture.lines, strict=True):
-                assert matches(json.loads(expected), json.loads(line)) if expected.startswith("{") else line == expected
+                assert (
+                    matches(json.loads(expected), json.loads(line))
+                    if expected.startswith("{")
+                    else line == expected
+                )

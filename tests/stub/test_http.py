@@ -25,13 +25,31 @@ PATHS = ("/api/version", "/api/tags", "/api/ps")
         ("GET", "/ollama/api/generate", "POST"),
     ],
 )
-def test_known_path_with_another_method_is_405(stub: StubServer, method: str, path: str, allow: str) -> None:
+def test_known_path_with_another_method_is_405(
+    stub: StubServer, method: str, path: str, allow: str
+) -> None:
     answer = send_request(stub, method, path)
-    assert (answer.status, answer.headers["allow"], answer.headers["content-type"]) == (405, allow, "text/plain")
+    assert (answer.status, answer.headers["allow"], answer.headers["content-type"]) == (
+        405,
+        allow,
+        "text/plain",
+    )
     assert answer.body == (b"" if method == "HEAD" else b"405 method not allowed")
 
 
-@cases("path", ["/api", "/api/tags/", "//api/tags", "/api/me", "/api/chat/x", "/ollama/x", "/%E9", "/v2/models"])
+@cases(
+    "path",
+    [
+        "/api",
+        "/api/tags/",
+        "//api/tags",
+        "/api/me",
+        "/api/chat/x",
+        "/ollama/x",
+        "/%E9",
+        "/v2/models",
+    ],
+)
 def test_unknown_path_is_404(stub: StubServer, path: str) -> None:
     answer = send_request(stub, "GET", path)
     assert (answer.status, answer.body) == (404, b"404 page not found")
@@ -65,22 +83,29 @@ def test_large_bodies_use_chunked_encoding() -> None:
 
 
 def test_authorization_is_accepted_and_ignored(stub: StubServer) -> None:
-    assert send_request(stub, "GET", "/api/tags", headers={"Authorization": "Bearer x"}).status == 200
+    assert (
+        send_request(stub, "GET", "/api/tags", headers={"Authorization": "Bearer x"}).status == 200
+    )
 
 
 def test_upgrade_is_ignored_and_the_request_answered(stub: StubServer) -> None:
-    headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
+    headers = {
+        "Connection": "Upgrade, HTTP2-Settings",
+        "Upgrade": "h2c",
+        "HTTP2-Settings": "AAMAAABkAAQAoAAA",
+    }
     assert send_request(stub, "GET", "/api/version", headers=headers).status == 200
     request = {"model": "map", "stream": False, "messages": [{"role": "user", "content": "hello"}]}
-    assert send_request(stub, "POST", "/api/chat", request, headers).json["message"]["content"] == "Hi there!"
+    assert (
+        send_request(stub, "POST", "/api/chat", request, headers).json["message"]["content"]
+        == "Hi there!"
+    )
 
 
 def test_connection_works_after_an_ignored_upgrade(stub: StubServer) -> None:
     start = b"POST /api/show HTTP/1.1\r\nHost: localhost\r\n"
     upgrade = start + b"Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 15\r\n\r\n"
-    closing = (
-        b"GET /api/version HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
-    )
+    closing = b"GET /api/version HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
     with raw_connection(stub, upgrade + b'{"model":"map"}' + closing) as connection:
         answered = connection.makefile("rb").read()
     assert answered.count(b"HTTP/1.1 200 OK") == 2
@@ -111,6 +136,10 @@ def test_journal_keeps_the_requests(private_stub: StubServer) -> None:
     send_request(private_stub, "POST", "/ollama/api/show", {"model": "mochi"})
     send_request(private_stub, "POST", "/api/show", b"{")
     first, second = private_stub.exchanges()
-    assert (first.method, first.path, first.body) == ("POST", "/ollama/api/show", {"model": "mochi"})
+    assert (first.method, first.path, first.body) == (
+        "POST",
+        "/ollama/api/show",
+        {"model": "mochi"},
+    )
     assert (first.status, first.outcome) == (200, "finished")
     assert (second.body, second.status, second.outcome) == (None, 400, "failed")

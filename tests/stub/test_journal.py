@@ -29,8 +29,18 @@ def test_journal_has_requests_and_outcomes() -> None:
         send_message(truncating, "x" * 30, options={"num_ctx": 20}, stream=False)
         send_message(truncating, "hello", "nope")
         first, second, third = rows(truncating)
-    assert (first["path"], first["model"], first["status"], first["outcome"]) == ("/api/chat", "mochi", 200, "finished")
-    assert (first["num_ctx"], first["reload"], first["truncated"], first["prompt_tokens"]) == (4096, False, False, 5)
+    assert (first["path"], first["model"], first["status"], first["outcome"]) == (
+        "/api/chat",
+        "mochi",
+        200,
+        "finished",
+    )
+    assert (first["num_ctx"], first["reload"], first["truncated"], first["prompt_tokens"]) == (
+        4096,
+        False,
+        False,
+        5,
+    )
     assert first["rule"]
     assert first["duration_ms"] > 0
     assert first["body"]["messages"] == [{"role": "user", "content": "hello"}]
@@ -47,15 +57,31 @@ def test_reading_the_journal_is_not_recorded(private_stub: StubServer) -> None:
 
 
 def test_secrets_are_masked(private_stub: StubServer) -> None:
-    secrets = {"Authorization": "Bearer s3cret", "x-api-key": "s3cret", "x-goog-api-key": "s3cret", "Cookie": "s3cret"}
+    secrets = {
+        "Authorization": "Bearer s3cret",
+        "x-api-key": "s3cret",
+        "x-goog-api-key": "s3cret",
+        "Cookie": "s3cret",
+    }
     body: dict[str, Any] = {"model": "mochi", "messages": []}
     body |= {"api_key": "s3cret", "tools": [{"password": "s3cret"}], "user": "me"}
-    body["metadata"] = {"token": "s3cret", "refreshToken": "s3cret", "client_secret": "s3cret", "tokens": "2"}
-    send_request(private_stub, "POST", "/api/chat?key=s3cret&alt=sse", body, {**secrets, "X-Trace": "7"})
+    body["metadata"] = {
+        "token": "s3cret",
+        "refreshToken": "s3cret",
+        "client_secret": "s3cret",
+        "tokens": "2",
+    }
+    send_request(
+        private_stub, "POST", "/api/chat?key=s3cret&alt=sse", body, {**secrets, "X-Trace": "7"}
+    )
     shown = send_request(private_stub, "GET", "/stub/requests").body
     assert b"s3cret" not in shown
     (row,) = rows(private_stub)
-    assert (row["headers"]["authorization"], row["headers"]["x-trace"], row["query"]) == ("***", "7", "key=***&alt=sse")
+    assert (row["headers"]["authorization"], row["headers"]["x-trace"], row["query"]) == (
+        "***",
+        "7",
+        "key=***&alt=sse",
+    )
     assert (row["body"]["api_key"], row["body"]["user"]) == ("***", "me")
     assert "s3cret" not in repr(private_stub.exchanges())
 
@@ -86,7 +112,9 @@ def test_state_has_loads_and_loaded_models(private_stub: StubServer) -> None:
     send_message(private_stub, "hello", options=RELOADED)
     seen = state(private_stub)
     assert (seen["loads"], seen["reloads"]) == (2, 1)
-    assert seen["models"] == [{"name": "mochi", "context_length": 2048, "keep_alive": 300.0, "requests": 0}]
+    assert seen["models"] == [
+        {"name": "mochi", "context_length": 2048, "keep_alive": 300.0, "requests": 0}
+    ]
 
 
 def test_state_has_running_requests() -> None:
@@ -96,7 +124,11 @@ def test_state_has_running_requests() -> None:
         with open_stream(stub, "/api/chat", body) as response:
             assert response.readline()
             seen = state(stub)
-            assert (seen["in_flight"], seen["models"][0]["requests"], seen["models"][0]["keep_alive"]) == (1, 1, None)
+            assert (
+                seen["in_flight"],
+                seen["models"][0]["requests"],
+                seen["models"][0]["keep_alive"],
+            ) == (1, 1, None)
             gate.open()
             assert response.read()
         assert state(stub)["in_flight"] == 0

@@ -24,13 +24,20 @@ class Times:
         return self.now
 
 
-async def use(scheduler: Scheduler, model: Model, keep_alive: float | None = None, **options: Any) -> None:
-    (await scheduler.acquire(LoadRequest(model, {**model.parameters, **options}, keep_alive))).release()
+async def use(
+    scheduler: Scheduler, model: Model, keep_alive: float | None = None, **options: Any
+) -> None:
+    (
+        await scheduler.acquire(LoadRequest(model, {**model.parameters, **options}, keep_alive))
+    ).release()
 
 
 def loaded_models(scheduler: Scheduler) -> list[tuple[str, int, float]]:
     now = scheduler.now()
-    return [(lease.model.name, lease.settings.context, lease.expires_at(now) - now) for lease in scheduler.loaded()]
+    return [
+        (lease.model.name, lease.settings.context, lease.expires_at(now) - now)
+        for lease in scheduler.loaded()
+    ]
 
 
 async def test_model_stays_loaded_for_five_minutes() -> None:
@@ -96,7 +103,9 @@ async def test_running_models_are_sorted_by_expiry() -> None:
         (B, {**B.parameters, "num_ctx": 512}, 512),
     ],
 )
-def test_context_is_limited_to_that_of_the_model(model: Model, options: dict[str, Any], context: int) -> None:
+def test_context_is_limited_to_that_of_the_model(
+    model: Model, options: dict[str, Any], context: int
+) -> None:
     assert effective_context(model, options) == context
 
 
@@ -118,14 +127,18 @@ def test_longest_keep_alive_is_292_years(private_stub: StubServer, keep_alive: A
 
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
 @pytest.mark.parametrize("stream", [True, False])
-def test_empty_request_loads_or_unloads_the_model(private_stub: StubServer, path: str, stream: bool) -> None:
+def test_empty_request_loads_or_unloads_the_model(
+    private_stub: StubServer, path: str, stream: bool
+) -> None:
     answer = send_request(private_stub, "POST", path, {"model": "mochi", "stream": stream})
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
     assert answer.json["done_reason"] == "load"
     assert len(send_request(private_stub, "GET", "/api/ps").json["models"]) == 1
     for _ in range(2):
         assert (
-            send_request(private_stub, "POST", path, {"model": "mochi", "keep_alive": "0"}).json["done_reason"]
+            send_request(private_stub, "POST", path, {"model": "mochi", "keep_alive": "0"}).json[
+                "done_reason"
+            ]
             == "unload"
         )
     assert send_request(private_stub, "GET", "/api/ps").json == {"models": []}

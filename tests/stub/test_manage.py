@@ -12,20 +12,36 @@ from tests.support.cases import cases
 
 
 def model_names(stub: StubServer) -> set[str]:
-    return {model["name"].removesuffix(":latest") for model in send_request(stub, "GET", "/api/tags").json["models"]}
+    return {
+        model["name"].removesuffix(":latest")
+        for model in send_request(stub, "GET", "/api/tags").json["models"]
+    }
 
 
 def statuses(stub: StubServer, path: str, body: Any) -> list[str]:
-    return [line.get("status") or line["error"] for line in send_request(stub, "POST", path, body).lines]
+    return [
+        line.get("status") or line["error"] for line in send_request(stub, "POST", path, body).lines
+    ]
 
 
 def test_copy_is_the_same_model_with_another_name(private_stub: StubServer) -> None:
     assert (
-        send_request(private_stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine:1"}).status == 200
+        send_request(
+            private_stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine:1"}
+        ).status
+        == 200
     )
-    shown = {model["name"]: model for model in send_request(private_stub, "GET", "/api/tags").json["models"]}
+    shown = {
+        model["name"]: model
+        for model in send_request(private_stub, "GET", "/api/tags").json["models"]
+    }
     assert shown["me/mine:1"]["digest"] == shown["mochi:latest"]["digest"]
-    assert send_request(private_stub, "POST", "/api/chat", {"model": "me/mine:1", "messages": []}).status == 200
+    assert (
+        send_request(
+            private_stub, "POST", "/api/chat", {"model": "me/mine:1", "messages": []}
+        ).status
+        == 200
+    )
 
 
 def test_deleted_model_can_be_pulled_again(private_stub: StubServer) -> None:
@@ -80,10 +96,15 @@ def test_delete_needs_a_valid_name(private_stub: StubServer) -> None:
     assert send_request(private_stub, "DELETE", "/api/delete").status == 400
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", "/api/push"), ("POST", "/api/blobs/sha256:0")])
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/api/push"), ("POST", "/api/blobs/sha256:0")]
+)
 def test_files_and_push_are_refused(stub: StubServer, method: str, path: str) -> None:
     refused = send_request(stub, method, path, {"model": "mochi"})
-    assert (refused.status, refused.json) == (400, {"error": "mochi-stub stores no files and pushes no models"})
+    assert (refused.status, refused.json) == (
+        400,
+        {"error": "mochi-stub stores no files and pushes no models"},
+    )
 
 
 @pytest.mark.parametrize("path", ["/api/pull", "/api/create"])
@@ -93,7 +114,12 @@ def test_names_with_spaces_are_refused(private_stub: StubServer, path: str) -> N
 
 
 def test_created_model_has_the_given_parts(private_stub: StubServer) -> None:
-    body = {"model": "mine", "from": "mochi-native:4b", "system": "S", "parameters": {"num_ctx": 512}}
+    body = {
+        "model": "mine",
+        "from": "mochi-native:4b",
+        "system": "S",
+        "parameters": {"num_ctx": 512},
+    }
     created = statuses(private_stub, "/api/create", {**body, "template": "{{ .Tools }}{{ if"})
     assert [line.partition(" sha256")[0] for line in created] == [
         *("using existing layer", "creating new layer", "creating new layer", "creating new layer"),
@@ -110,10 +136,18 @@ def test_created_model_has_the_given_parts(private_stub: StubServer) -> None:
 
 def test_texts_of_several_lines_are_quoted_as_in_ollama(private_stub: StubServer) -> None:
     parts = {"system": 'Say "x".\nThen stop.', "parameters": {"stop": ["\n\n", '"']}}
-    send_request(private_stub, "POST", "/api/create", {"model": "mine", "from": "mochi-chat", **parts})
+    send_request(
+        private_stub, "POST", "/api/create", {"model": "mine", "from": "mochi-chat", **parts}
+    )
     shown = send_request(private_stub, "POST", "/api/show", {"model": "mine"}).json
-    assert 'SYSTEM """Say "x".\nThen stop."""\nPARAMETER stop "\n\n"\nPARAMETER stop "\n' in shown["modelfile"]
-    assert [line.split() for line in shown["parameters"].split("\n")] == [["stop", r'"\n\n"'], ["stop", r'"\""']]
+    assert (
+        'SYSTEM """Say "x".\nThen stop."""\nPARAMETER stop "\n\n"\nPARAMETER stop "\n'
+        in shown["modelfile"]
+    )
+    assert [line.split() for line in shown["parameters"].split("\n")] == [
+        ["stop", r'"\n\n"'],
+        ["stop", r'"\""'],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -123,12 +157,19 @@ def test_texts_of_several_lines_are_quoted_as_in_ollama(private_stub: StubServer
         (
             {"files": {"a.gguf": "sha256:0"}, "quantize": "q4_K_M"},
             400,
-            "mochi-stub creates models only with from, system, parameters, template; remove files, quantize",
+            "mochi-stub creates models only with from, system, parameters, template; remove "
+            "files, quantize",
         ),
-        ({"license": ["MIT"], "stream": False, "adapters": None}, 400, "mochi-stub creates models only with"),
+        (
+            {"license": ["MIT"], "stream": False, "adapters": None},
+            400,
+            "mochi-stub creates models only with",
+        ),
     ],
 )
-def test_invalid_part_of_a_model_is_refused(private_stub: StubServer, fields: Any, status: int, text: str) -> None:
+def test_invalid_part_of_a_model_is_refused(
+    private_stub: StubServer, fields: Any, status: int, text: str
+) -> None:
     body = {"model": "mine", "from": "mochi", **fields}
     refused = send_request(private_stub, "POST", "/api/create", body)
     assert (refused.status, refused.json["error"].startswith(text)) == (status, True)
@@ -138,7 +179,10 @@ def test_parameters_are_checked_when_the_model_is_used(private_stub: StubServer)
     body = {"model": "mine", "from": "mochi", "parameters": {"num_ctx": "x"}}
     assert statuses(private_stub, "/api/create", body)[-1] == "success"
     refused = send_message(private_stub, "hello", "mine")
-    assert (refused.status, refused.json) == (500, {"error": 'option "num_ctx" must be of type integer'})
+    assert (refused.status, refused.json) == (
+        500,
+        {"error": 'option "num_ctx" must be of type integer'},
+    )
     assert send_message(private_stub, "hello", "mine", options={"num_ctx": 512}).status == 200
 
 
@@ -149,7 +193,10 @@ def test_generated_template_mentions_the_capabilities(template_style: Any) -> No
         Model("plain", template_style=template_style),
     ]
     with StubServer(models=models) as stub:
-        able, plain = (send_request(stub, "POST", "/api/show", {"model": one.name}).json["template"] for one in models)
+        able, plain = (
+            send_request(stub, "POST", "/api/show", {"model": one.name}).json["template"]
+            for one in models
+        )
     assert all(name in able and name not in plain for name in (".Tools", ".Thinking"))
 
 
@@ -162,6 +209,8 @@ def test_same_request_creates_the_same_model() -> None:
     shown = []
     for _ in range(2):
         with StubServer(speed=0) as stub:
-            send_request(stub, "POST", "/api/create", {"model": "mine", "from": "mochi", "system": "S"})
+            send_request(
+                stub, "POST", "/api/create", {"model": "mine", "from": "mochi", "system": "S"}
+            )
             shown.append(send_request(stub, "GET", "/api/tags").body)
     assert shown[0] == shown[1]

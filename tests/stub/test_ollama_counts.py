@@ -16,7 +16,11 @@ TOO_LONG = {"error": "the input length exceeds the context length"}
 
 @pytest.mark.parametrize("content", ["", None])
 def test_empty_content_has_a_prompt_count(stub: StubServer, content: str | None) -> None:
-    body = {"model": "mochi-chat", "messages": [{"role": "user", "content": content}], "stream": False}
+    body = {
+        "model": "mochi-chat",
+        "messages": [{"role": "user", "content": content}],
+        "stream": False,
+    }
     assert send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"] == 1
 
 
@@ -33,23 +37,38 @@ def test_num_ctx_of_0_is_the_smallest_context() -> None:
 
 @cases(("num_ctx", "num_keep", "kept"), [(100, 4, 52), (101, 4, 53), (100, 0, 50), (200, 100, 150)])
 @cases("length", [150, 500, 1234])
-def test_overlong_message_leaves_half_of_the_context(num_ctx: int, num_keep: int, kept: int, length: int) -> None:
+def test_overlong_message_leaves_half_of_the_context(
+    num_ctx: int, num_keep: int, kept: int, length: int
+) -> None:
     options = {"num_ctx": num_ctx, "num_keep": num_keep}
     with StubServer(speed=0, machine=Machine(context_length=4096)) as stub:
-        answer = send_message(stub, "x" * max(length, num_ctx + 1), "mochi-chat", options=options, stream=False).json
+        answer = send_message(
+            stub, "x" * max(length, num_ctx + 1), "mochi-chat", options=options, stream=False
+        ).json
     assert answer["prompt_eval_count"] == kept
 
 
-@cases(("model", "options", "context"), [("mochi-embed", {}, 2048), ("embed", {}, 4096), ("embed", {"num_ctx": 9}, 9)])
-def test_overlong_input_to_embed_is_cut_off(model: str, options: dict[str, Any], context: int) -> None:
+@cases(
+    ("model", "options", "context"),
+    [("mochi-embed", {}, 2048), ("embed", {}, 4096), ("embed", {"num_ctx": 9}, 9)],
+)
+def test_overlong_input_to_embed_is_cut_off(
+    model: str, options: dict[str, Any], context: int
+) -> None:
     fitting = {"model": model, "options": options, "input": "x" * context}
     longer = {**fitting, "input": "x" * context + " and more"}
     with StubServer(speed=0) as stub:
-        whole, shortened = (send_request(stub, "POST", "/api/embed", body).json for body in (fitting, longer))
-        accepted, refused = (
-            send_request(stub, "POST", "/api/embed", {**body, "truncate": False}) for body in (fitting, longer)
+        whole, shortened = (
+            send_request(stub, "POST", "/api/embed", body).json for body in (fitting, longer)
         )
-    assert (shortened["embeddings"], shortened["prompt_eval_count"]) == (whole["embeddings"], context)
+        accepted, refused = (
+            send_request(stub, "POST", "/api/embed", {**body, "truncate": False})
+            for body in (fitting, longer)
+        )
+    assert (shortened["embeddings"], shortened["prompt_eval_count"]) == (
+        whole["embeddings"],
+        context,
+    )
     assert (accepted.status, refused.status, refused.json) == (200, 400, TOO_LONG)
 
 
@@ -57,12 +76,16 @@ def test_overlong_embedding_is_refused(stub: StubServer) -> None:
     body = {"model": "mochi-embed", "prompt": "x" * 2049}
     refused = send_request(stub, "POST", "/api/embeddings", body)
     assert (refused.status, refused.json) == (500, TOO_LONG)
-    assert send_request(stub, "POST", "/api/embeddings", {**body, "prompt": "x" * 2048}).status == 200
+    assert (
+        send_request(stub, "POST", "/api/embeddings", {**body, "prompt": "x" * 2048}).status == 200
+    )
 
 
 @cases("text", ["", "a", "hello", "the quick brown fox", "é" * 50])
 @cases("dimensions", [1, 2, 7, 8, 64, 767, 768])
-def test_shortened_embedding_is_dense_and_of_unit_length(stub: StubServer, text: str, dimensions: int) -> None:
+def test_shortened_embedding_is_dense_and_of_unit_length(
+    stub: StubServer, text: str, dimensions: int
+) -> None:
     body = {"model": "mochi-embed", "input": [text], "dimensions": dimensions}
     (vector,) = send_request(stub, "POST", "/api/embed", body).json["embeddings"]
     assert len(vector) == dimensions

@@ -1,4 +1,6 @@
-"""Details of Ollama's API: Go's number and string formats, model names, thinking habits and log probabilities."""
+"""Details of Ollama's API: Go's number and string formats, model names, thinking habits and log
+probabilities.
+"""
 
 from __future__ import annotations
 
@@ -67,15 +69,28 @@ def test_thinking_in_generate_has_its_own_field(template_style: Any) -> None:
     model = Model("thinker", ("completion", "thinking"), template_style=template_style)
     reply = Reply([Reasoning("hm"), Text("yes")])
     with StubServer(models=[model], resolve=lambda _: reply, speed=0) as stub:
-        lines = send_request(stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x"}).lines
-        body = send_request(stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x", "stream": False}).json
-    assert [(line["response"], line.get("thinking")) for line in lines[:-1]] == [("", "hm"), ("yes", None)]
+        lines = send_request(
+            stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x"}
+        ).lines
+        body = send_request(
+            stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x", "stream": False}
+        ).json
+    assert [(line["response"], line.get("thinking")) for line in lines[:-1]] == [
+        ("", "hm"),
+        ("yes", None),
+    ]
     assert (body["response"], body["thinking"]) == ("yes", "hm")
 
 
 def test_native_capabilities_are_in_show_but_not_in_the_list(stub: StubServer) -> None:
-    listed = {model["name"]: model for model in send_request(stub, "GET", "/api/tags").json["models"]}
-    assert listed["mochi-native:4b"]["capabilities"] == listed["mochi-embed:latest"]["capabilities"] == ["completion"]
+    listed = {
+        model["name"]: model for model in send_request(stub, "GET", "/api/tags").json["models"]
+    }
+    assert (
+        listed["mochi-native:4b"]["capabilities"]
+        == listed["mochi-embed:latest"]["capabilities"]
+        == ["completion"]
+    )
     shown = send_request(stub, "POST", "/api/show", {"model": "mochi-native:4b"}).json
     assert shown["capabilities"] == ["tools", "thinking", "completion"]
     assert "context_length" not in shown["details"]
@@ -129,7 +144,10 @@ def test_whole_reply_has_all_log_probabilities() -> None:
 def test_images_count_768_tokens_each(stub: StubServer) -> None:
     message = {"role": "user", "content": "hi", "images": ["aGk=", "aGk="]}
     body = {"model": "echo", "messages": [message], "stream": False}
-    assert send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768
+    assert (
+        send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"]
+        == len("hi") + 2 * 768
+    )
 
 
 @cases("stream", [True, False])
@@ -140,11 +158,16 @@ def test_images_count_768_tokens_each(stub: StubServer) -> None:
         ("/api/generate", {"prompt": "hi", "images": ["aGk="]}),
     ],
 )
-def test_model_without_vision_refuses_images(stub: StubServer, path: str, fields: dict[str, Any], stream: bool) -> None:
+def test_model_without_vision_refuses_images(
+    stub: StubServer, path: str, fields: dict[str, Any], stream: bool
+) -> None:
     refused = send_request(stub, "POST", path, {"model": "mochi", "stream": stream, **fields})
     text = "Multimodal data provided, but model does not support multimodal requests."
     assert (refused.status, refused.json) == (400, {"error": text})
-    assert send_request(stub, "POST", path, {"model": "echo", "stream": stream, **fields}).status == 200
+    assert (
+        send_request(stub, "POST", path, {"model": "echo", "stream": stream, **fields}).status
+        == 200
+    )
 
 
 def test_chat_model_refuses_to_embed(stub: StubServer) -> None:
@@ -152,11 +175,16 @@ def test_chat_model_refuses_to_embed(stub: StubServer) -> None:
     for path, field, status in (("/api/embed", "input", 501), ("/api/embeddings", "prompt", 500)):
         refused = send_request(stub, "POST", path, {"model": "mochi-demo", field: "hi"})
         assert (refused.status, refused.json) == (status, text)
-        assert send_request(stub, "POST", path, {"model": "mochi-demo", field: ""}).status == 200  # loads the model
+        assert (
+            send_request(stub, "POST", path, {"model": "mochi-demo", field: ""}).status == 200
+        )  # loads the model
         assert send_request(stub, "POST", path, {"model": "mochi-embed", field: "hi"}).status == 200
 
 
 def test_embedding_model_has_its_lengths_in_the_list(stub: StubServer) -> None:
-    listed = {model["name"]: model["details"] for model in send_request(stub, "GET", "/api/tags").json["models"]}
+    listed = {
+        model["name"]: model["details"]
+        for model in send_request(stub, "GET", "/api/tags").json["models"]
+    }
     lengths = listed["mochi-embed:latest"]
     assert (lengths["context_length"], lengths["embedding_length"]) == (2048, 768)

@@ -1,4 +1,6 @@
-"""Background tasks of Open WebUI: each published request template, shortened, and the answer of the model `task`."""
+"""Background tasks of Open WebUI: each published request template, shortened, and the answer of the
+model `task`.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ Strictly return in JSON format:
 }}
 
 {HISTORY}
-"""  # noqa: W291, E501
+"""  # noqa: W291
 IMAGE_PROMPT = f"""### Task:
 Generate a detailed prompt for am image generation task based on the given language and context.
 
@@ -99,10 +101,10 @@ USER: hello
 <type>general</type>  
 <text>9+10=</text>  
 #### Output:
-"""  # noqa: W291, E501
+"""  # noqa: W291
 EMOJI = """Your task is to reflect the speaker's likely facial expression through a fitting emoji. Interpret emotions from the message and reflect their facial expression using fitting, diverse emojis (e.g., 😊, 😢, 😡, 😱).
 
-Message: ```How do I bake bread?```"""  # noqa: E501
+Message: ```How do I bake bread?```"""
 TOOLS = """Available Tools: {tools}
 
 Your task is to choose and return the correct tool(s) from the list of available tools based on the query. Follow these guidelines:
@@ -122,7 +124,7 @@ The format for the JSON response is strictly:
     {{"name": "toolName1", "parameters": {{"key1": "value1"}}}},
     {{"name": "toolName2", "parameters": {{"key2": "value2"}}}}
   ]
-}}"""  # noqa: W291, E501
+}}"""  # noqa: W291
 WEATHER = {
     "name": "get_current_weather",
     "description": "Weather of a city",
@@ -144,7 +146,14 @@ SUM = {
     [
         (TITLE, {"title": "😀 How do I bake bread?"}),
         (TAGS, {"tags": ["How", "Bake", "Bread"]}),
-        (FOLLOW_UPS, {"follow_ups": [f"What else about {word}?" for word in ("How (1)", "bake (2)", "bread (3)")]}),
+        (
+            FOLLOW_UPS,
+            {
+                "follow_ups": [
+                    f"What else about {word}?" for word in ("How (1)", "bake (2)", "bread (3)")
+                ]
+            },
+        ),
         (QUERIES, {"queries": ["How do I bake bread?", "How do I bake bread? bake"]}),
         (IMAGE_PROMPT, {"prompt": "How do I bake bread?"}),
         (AUTOCOMPLETE, {"text": PHRASE}),
@@ -152,7 +161,10 @@ SUM = {
     ids=["title", "tags", "follow-ups", "queries", "image prompt", "autocomplete"],
 )
 def test_answer_is_the_bare_object(stub: StubServer, template: str, answer: Any) -> None:
-    assert json.loads(send_message(stub, template, "task", stream=False).json["message"]["content"]) == answer
+    assert (
+        json.loads(send_message(stub, template, "task", stream=False).json["message"]["content"])
+        == answer
+    )
     body = {"model": "task", "messages": [{"role": "user", "content": template}]}
     message = send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["message"]
     assert json.loads(message["content"]) == answer

@@ -70,7 +70,10 @@ def test_absent_model_is_the_first_that_can_reply(
 def test_absent_model_without_any_model_is_an_error() -> None:
     with StubServer(models=[], speed=0) as stub:
         refused = send_request(stub, "POST", "/v1/chat/completions", {"messages": HELLO})
-    assert (refused.status, refused.json["error"]["message"]) == (400, "you must provide a model parameter")
+    assert (refused.status, refused.json["error"]["message"]) == (
+        400,
+        "you must provide a model parameter",
+    )
 
 
 def instruction(*messages: Any, **plan: Any) -> Any:
@@ -81,7 +84,9 @@ def instruction(*messages: Any, **plan: Any) -> Any:
 def test_chunks_have_the_expected_keys() -> None:
     with stub_replying(Reply.of(("one", " two"), reasoning=("hm",))) as stub:
         chunks = events(stub, "/v1/chat/completions", {"messages": HELLO})
-    assert [list(chunk) for chunk in chunks] == [["id", "object", "model", "created", "choices"]] * 4
+    assert [list(chunk) for chunk in chunks] == [
+        ["id", "object", "model", "created", "choices"]
+    ] * 4
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     created, id_ = chunks[0]["created"], chunks[0]["id"]
     assert {(chunk["created"], chunk["id"]) for chunk in chunks} == {(created, id_)}
@@ -135,10 +140,20 @@ def test_streamed_entries_are_choices_with_one_finish_reason(module_stub: StubSe
     assert set(indices) == {0, 1, 2}
 
     def streamed(index: int, key: str) -> str:
-        return "".join(choice["delta"].get(key, "") for choice in choices if choice["index"] == index)
+        return "".join(
+            choice["delta"].get(key, "") for choice in choices if choice["index"] == index
+        )
 
-    assert [streamed(index, "reasoning") for index in range(3)] == [f"#1 {lorem(3)} #1", "", f"#1 {lorem(3)} #1"]
-    assert [streamed(index, "content") for index in range(3)] == [f"#1 {lorem(7)} #1", "", f"#1 {lorem(2)} #1"]
+    assert [streamed(index, "reasoning") for index in range(3)] == [
+        f"#1 {lorem(3)} #1",
+        "",
+        f"#1 {lorem(3)} #1",
+    ]
+    assert [streamed(index, "content") for index in range(3)] == [
+        f"#1 {lorem(7)} #1",
+        "",
+        f"#1 {lorem(2)} #1",
+    ]
     items = [item for choice in choices for item in choice["delta"].get("tool_calls", ())]
     assert [item["function"]["name"] for item in items if "id" in item] == ["now", "then"]
     assert [item["index"] for item in items] == [0, 0, 1, 1]
@@ -156,7 +171,11 @@ def test_entries_are_choices_of_a_whole_reply(client: openai.OpenAI) -> None:
 
 def test_tool_loop_ends(client: openai.OpenAI) -> None:
     messages: Any = instruction({"tool_call": [{"name": "now", "args": {}}]})
-    first = client.chat.completions.create(model="mochi", messages=messages, tools=TOOLS).choices[0].message
+    first = (
+        client.chat.completions.create(model="mochi", messages=messages, tools=TOOLS)
+        .choices[0]
+        .message
+    )
     assert first.tool_calls
     messages += [first, {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": "noon"}]
     last = client.chat.completions.create(model="mochi", messages=messages, tools=TOOLS).choices[0]
@@ -165,13 +184,18 @@ def test_tool_loop_ends(client: openai.OpenAI) -> None:
 
 def test_client_helper_assembles_a_stream() -> None:
     calls = [ToolCall("read_file", {"path": "/src/main.js"})]
-    with stub_replying(Reply.of("some text", reasoning="hm", tool_calls=calls)) as stub, openai_client(stub) as client:
+    with (
+        stub_replying(Reply.of("some text", reasoning="hm", tool_calls=calls)) as stub,
+        openai_client(stub) as client,
+    ):
         with client.chat.completions.stream(model="mochi", messages=HELLO, n=2) as stream:
             choices = stream.get_final_completion().choices
         assert [choice.message.content for choice in choices] == ["some text"] * 2
         assert [choice.finish_reason for choice in choices] == ["tool_calls"] * 2
         assert choices[1].message.tool_calls
-        assert json.loads(choices[1].message.tool_calls[0].function.arguments) == {"path": "/src/main.js"}
+        assert json.loads(choices[1].message.tool_calls[0].function.arguments) == {
+            "path": "/src/main.js"
+        }
 
 
 def test_usage_includes_reasoning_and_cached_tokens() -> None:
@@ -180,7 +204,9 @@ def test_usage_includes_reasoning_and_cached_tokens() -> None:
         whole = client.chat.completions.create(model="mochi", messages=HELLO).usage
         options: Any = {"include_usage": True}
         chunks = list(
-            client.chat.completions.create(model="mochi", messages=HELLO, stream=True, stream_options=options)
+            client.chat.completions.create(
+                model="mochi", messages=HELLO, stream=True, stream_options=options
+            )
         )
     assert whole
     assert whole.completion_tokens_details
@@ -194,11 +220,17 @@ def test_usage_includes_reasoning_and_cached_tokens() -> None:
 
 
 def test_usage_is_streamed_only_on_request(module_stub: StubServer) -> None:
-    assert all("usage" not in chunk for chunk in events(module_stub, "/v1/chat/completions", {"messages": HELLO}))
+    assert all(
+        "usage" not in chunk
+        for chunk in events(module_stub, "/v1/chat/completions", {"messages": HELLO})
+    )
 
 
 def test_reasoning_counts_as_output() -> None:
-    with stub_replying(Reply.of("0123456789", reasoning="abcde")) as stub, openai_client(stub) as client:
+    with (
+        stub_replying(Reply.of("0123456789", reasoning="abcde")) as stub,
+        openai_client(stub) as client,
+    ):
         usage = client.chat.completions.create(model="mochi", messages=HELLO, n=2).usage
     assert usage
     assert usage.completion_tokens_details
@@ -213,13 +245,17 @@ class Person(BaseModel):
 
 def test_answer_matches_the_schema(client: openai.OpenAI) -> None:
     parsed = (
-        client.chat.completions.parse(model="mochi", messages=HELLO, response_format=Person).choices[0].message.parsed
+        client.chat.completions.parse(model="mochi", messages=HELLO, response_format=Person)
+        .choices[0]
+        .message.parsed
     )
     assert isinstance(parsed, Person)
     streamed = client.chat.completions.create(
         model="mochi", messages=HELLO, response_format={"type": "json_object"}, stream=True
     )
-    assert isinstance(json.loads("".join(chunk.choices[0].delta.content or "" for chunk in streamed)), dict)
+    assert isinstance(
+        json.loads("".join(chunk.choices[0].delta.content or "" for chunk in streamed)), dict
+    )
 
 
 def test_messages_of_all_kinds_reach_the_model() -> None:
@@ -234,22 +270,41 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
     broken = {"id": "c2", "type": "function", "function": {"name": "now", "arguments": "{"}}
     messages: Any = [
         {"role": "developer", "content": "be brief"},
-        {"role": "user", "content": [{"type": "text", "text": "look"}, image, {"type": "text", "text": "here"}]},
-        {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [call, broken]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "look"}, image, {"type": "text", "text": "here"}],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "hm",
+            "tool_calls": [call, broken],
+        },
         {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "noon"}]},
         {"role": "user", "name": "me", "content": "go on"},
     ]
     with stub_replying(resolve) as stub, openai_client(stub) as client:
         client.chat.completions.create(
-            model="mochi", messages=messages, tools=TOOLS, temperature=0.5, seed=7, stop="x", max_tokens=9
+            model="mochi",
+            messages=messages,
+            tools=TOOLS,
+            temperature=0.5,
+            seed=7,
+            stop="x",
+            max_tokens=9,
         )
-        client.chat.completions.create(model="mochi", messages=messages, tools=TOOLS, tool_choice="none")
+        client.chat.completions.create(
+            model="mochi", messages=messages, tools=TOOLS, tool_choice="none"
+        )
         client.chat.completions.create(model="mochi", messages=HELLO, reasoning_effort="none")
     system, user, assistant, tool, last = seen[0].messages
     assert (system.role, system.content) == ("system", "be brief")
     assert (user.content, user.images) == ("look\nhere", 1)
     assert (assistant.content, assistant.thinking) == ("", "hm")
-    assert assistant.tool_calls == (ToolCall("now", {"a": 1}, "c1"), ToolCall("now", {"arguments": "{"}, "c2"))
+    assert assistant.tool_calls == (
+        ToolCall("now", {"a": 1}, "c1"),
+        ToolCall("now", {"arguments": "{"}, "c2"),
+    )
     assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "noon", "c1")
     assert seen[0].user_text == last.content == "go on"
     assert seen[0].options == {
@@ -281,7 +336,9 @@ def test_errors_are_raised_as_errors_of_the_client() -> None:
                     )
                 assert caught.value.body
                 assert caught.value.status_code == int(text)
-                assert caught.value.response.headers.get("retry-after") == ("1" if text == "429" else None)
+                assert caught.value.response.headers.get("retry-after") == (
+                    "1" if text == "429" else None
+                )
 
 
 def test_rate_limited_model_raises_a_rate_limit_error(client: openai.OpenAI) -> None:
@@ -292,13 +349,18 @@ def test_rate_limited_model_raises_a_rate_limit_error(client: openai.OpenAI) -> 
 def test_retry_succeeds_after_a_rate_limit() -> None:
     replies = iter([Reply([Failure("slow", 429, (("retry-after-ms", "1"),))]), Reply.of("at last")])
     with stub_replying(lambda _: next(replies)) as stub, openai_client(stub) as client:
-        answer = client.with_options(max_retries=1).chat.completions.create(model="mochi", messages=HELLO)
+        answer = client.with_options(max_retries=1).chat.completions.create(
+            model="mochi", messages=HELLO
+        )
         assert answer.choices[0].message.content == "at last"
         assert [exchange.status for exchange in stub.exchanges()] == [429, 200]
 
 
 def test_failure_in_mid_stream_is_raised_after_first_chunks() -> None:
-    with stub_replying(Reply([Text(("one",)), Failure("kaput")])) as stub, openai_client(stub) as client:
+    with (
+        stub_replying(Reply([Text(("one",)), Failure("kaput")])) as stub,
+        openai_client(stub) as client,
+    ):
         stream = iter(client.chat.completions.create(model="mochi", messages=HELLO, stream=True))
         assert next(stream).choices[0].delta.content == "one"
         with pytest.raises(openai.APIError, match="kaput"):
@@ -308,7 +370,10 @@ def test_failure_in_mid_stream_is_raised_after_first_chunks() -> None:
 def test_cut_ends_the_stream_without_a_finish_reason() -> None:
     with stub_replying(Reply([Text(("one",)), Cut()])) as stub:
         answer = send_request(
-            stub, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, "stream": True}
+            stub,
+            "POST",
+            "/v1/chat/completions",
+            {"model": "mochi", "messages": HELLO, "stream": True},
         )
     assert b"[DONE]" not in answer.body
     assert answer.body.count(b"data:") == 1
@@ -317,7 +382,12 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
 @cases(
     ("fields", "message", "param", "code"),
     [
-        ({"messages": None}, "Invalid value for messages: expected a value, found nothing", "messages", None),
+        (
+            {"messages": None},
+            "Invalid value for messages: expected a value, found nothing",
+            "messages",
+            None,
+        ),
         (
             {"tool_choice": 3},
             "Invalid value for tool_choice: expected object, found 3",
@@ -373,9 +443,13 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
 def test_invalid_fields_are_named(
     module_stub: StubServer, fields: dict[str, Any], message: str, param: Any, code: Any
 ) -> None:
-    answer = send_request(module_stub, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, **fields})
+    answer = send_request(
+        module_stub, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, **fields}
+    )
     assert answer.status == 400
-    assert answer.json == {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
+    assert answer.json == {
+        "error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    }
 
 
 def test_text_completion_has_a_choice_for_each_prompt(client: openai.OpenAI) -> None:
@@ -386,7 +460,9 @@ def test_text_completion_has_a_choice_for_each_prompt(client: openai.OpenAI) -> 
     assert whole.usage
     assert whole.usage.prompt_tokens == len("ab")
     completions, reasons = [""] * 4, [""] * 4
-    for chunk in client.completions.create(model="mochi", prompt=["a", "b"], n=2, echo=True, stream=True):
+    for chunk in client.completions.create(
+        model="mochi", prompt=["a", "b"], n=2, echo=True, stream=True
+    ):
         for choice in chunk.choices:
             completions[choice.index] += choice.text
             reasons[choice.index] = choice.finish_reason
@@ -394,18 +470,31 @@ def test_text_completion_has_a_choice_for_each_prompt(client: openai.OpenAI) -> 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_text_completion_without_tokens_echoes_the_prompt(client: openai.OpenAI, stream: bool) -> None:
-    answer: Any = client.completions.create(model="mochi", prompt="hello", max_tokens=0, echo=True, stream=stream)
+def test_text_completion_without_tokens_echoes_the_prompt(
+    client: openai.OpenAI, stream: bool
+) -> None:
+    answer: Any = client.completions.create(
+        model="mochi", prompt="hello", max_tokens=0, echo=True, stream=stream
+    )
     choices = [chunk.choices[0] for chunk in (answer if stream else [answer])]
-    assert ("".join(choice.text for choice in choices), choices[-1].finish_reason) == ("hello", "length")
+    assert ("".join(choice.text for choice in choices), choices[-1].finish_reason) == (
+        "hello",
+        "length",
+    )
 
 
-def test_text_completion_counts_tokens_and_stops(module_stub: StubServer, client: openai.OpenAI) -> None:
+def test_text_completion_counts_tokens_and_stops(
+    module_stub: StubServer, client: openai.OpenAI
+) -> None:
     answer = client.completions.create(model="mochi", prompt="hello", max_tokens=5)
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("lorem", "length")
     assert answer.usage
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len("hello"), 5)
-    chunks = events(module_stub, "/v1/completions", {"prompt": [1, 2], "stream_options": {"include_usage": True}})
+    chunks = events(
+        module_stub,
+        "/v1/completions",
+        {"prompt": [1, 2], "stream_options": {"include_usage": True}},
+    )
     assert chunks[-1]["usage"]["prompt_tokens"] == len("1 2")
     assert chunks[-1]["choices"] == []
 
@@ -414,7 +503,10 @@ def test_models_have_their_declared_names() -> None:
     models = [Model("gpt-4", modified_at="2026-01-01T00:00:00Z"), Model("org/fine:tuned")]
     with StubServer(models=models, speed=0) as stub, openai_client(stub) as client:
         listed = client.models.list().data
-        assert [(model.id, model.object) for model in listed] == [("gpt-4", "model"), ("org/fine:tuned", "model")]
+        assert [(model.id, model.object) for model in listed] == [
+            ("gpt-4", "model"),
+            ("org/fine:tuned", "model"),
+        ]
         assert listed[0].created == 1_767_225_600
         assert client.models.retrieve("org/fine:tuned") == listed[1]
         with pytest.raises(openai.NotFoundError, match="The model 'nope' does not exist"):
@@ -450,12 +542,16 @@ def test_embeddings_need_an_input_and_can_fail(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("number", [5, pytest.param(50, marks=pytest.mark.nightly)])
-async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: StubServer, number: int) -> None:
+async def test_concurrent_streams_of_the_async_client_do_not_mix(
+    module_stub: StubServer, number: int
+) -> None:
     async with openai.AsyncOpenAI(base_url=f"{module_stub.url}/v1", api_key="x") as client:
 
         async def stream_message(text: str) -> None:
             messages: Any = [{"role": "user", "content": text}]
-            stream = await client.chat.completions.create(model="mochi", messages=messages, stream=True)
+            stream = await client.chat.completions.create(
+                model="mochi", messages=messages, stream=True
+            )
             answer = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
             assert answer == f"{hash_sized(text)} {text}"
 
@@ -464,27 +560,52 @@ async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: St
 
 @cases("stream", [True, False])
 @cases("model", ["mochi", "token-stream"])  # of one and of four characters per token
-def test_chat_has_log_probabilities_of_its_tokens(stub: StubServer, model: str, stream: bool) -> None:
+def test_chat_has_log_probabilities_of_its_tokens(
+    stub: StubServer, model: str, stream: bool
+) -> None:
     messages = [{"role": "user", "content": "hé\nReason: be polite"}]
-    body = {"model": model, "messages": messages, "logprobs": True, "top_logprobs": 2, "stream": stream}
+    body = {
+        "model": model,
+        "messages": messages,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "stream": stream,
+    }
     answer = send_request(stub, "POST", "/v1/chat/completions", body)
     lines = (
-        [line[6:] for line in answer.body.split(b"\n\n") if line.startswith(b"data: {")] if stream else [answer.body]
+        [line[6:] for line in answer.body.split(b"\n\n") if line.startswith(b"data: {")]
+        if stream
+        else [answer.body]
     )
     choices = [json.loads(line)["choices"][0] for line in lines]
-    text = "".join(choice.get("delta", choice.get("message")).get("content", "") for choice in choices)
-    entries = [entry for choice in choices for entry in (choice.get("logprobs") or {"content": []})["content"]]
+    text = "".join(
+        choice.get("delta", choice.get("message")).get("content", "") for choice in choices
+    )
+    entries = [
+        entry
+        for choice in choices
+        for entry in (choice.get("logprobs") or {"content": []})["content"]
+    ]
     assert "".join(entry["token"] for entry in entries) == text
     assert len(entries) == -(-len(text) // (4 if model == "token-stream" else 1))
-    assert all(entry["bytes"] == list(entry["token"].encode()) and entry["logprob"] <= 0 for entry in entries)
+    assert all(
+        entry["bytes"] == list(entry["token"].encode()) and entry["logprob"] <= 0
+        for entry in entries
+    )
     assert {len(entry["top_logprobs"]) for entry in entries} == {2}
 
 
 @cases("stream", [True, False])
-def test_completion_has_log_probabilities_of_its_tokens(module_stub: StubServer, stream: bool) -> None:
+def test_completion_has_log_probabilities_of_its_tokens(
+    module_stub: StubServer, stream: bool
+) -> None:
     body = {"model": "mochi", "prompt": ["hé", "ab"], "logprobs": 2, "echo": True}
     path = "/v1/completions"
-    chunks = events(module_stub, path, body) if stream else [send_request(module_stub, "POST", path, body).json]
+    chunks = (
+        events(module_stub, path, body)
+        if stream
+        else [send_request(module_stub, "POST", path, body).json]
+    )
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
     for index, prompt in enumerate(("hé", "ab")):
         sent = [choice for choice in choices if choice["index"] == index]
@@ -502,11 +623,20 @@ def test_completion_has_log_probabilities_of_its_tokens(module_stub: StubServer,
 
 def test_log_probabilities_are_sent_only_on_request(stub: StubServer) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hi"}]}
-    assert send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["logprobs"] is None
-    assert b"logprobs" not in send_request(stub, "POST", "/v1/chat/completions", {**body, "stream": True}).body
+    assert (
+        send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["logprobs"]
+        is None
+    )
+    assert (
+        b"logprobs"
+        not in send_request(stub, "POST", "/v1/chat/completions", {**body, "stream": True}).body
+    )
     plain = send_request(stub, "POST", "/v1/completions", {"model": "mochi", "prompt": "hi"})
     assert plain.json["choices"][0]["logprobs"] is None
-    assert send_request(stub, "POST", "/v1/completions", {"model": "mochi", "logprobs": 6}).status == 400
+    assert (
+        send_request(stub, "POST", "/v1/completions", {"model": "mochi", "logprobs": 6}).status
+        == 400
+    )
     wrong = {**body, "logprobs": True, "top_logprobs": 21}
     assert send_request(stub, "POST", "/v1/chat/completions", wrong).status == 400
 
@@ -521,5 +651,7 @@ def test_each_response_has_a_request_id(stub: StubServer) -> None:
         send_request(stub, "POST", "/v1/chat/completions", b"no JSON"),
     ]
     assert len({answer.headers["x-request-id"] for answer in answers}) == len(answers)
-    assert all(re.fullmatch("req_[a-z0-9]{32}", answer.headers["x-request-id"]) for answer in answers)
+    assert all(
+        re.fullmatch("req_[a-z0-9]{32}", answer.headers["x-request-id"]) for answer in answers
+    )
     assert "x-request-id" not in send_request(stub, "GET", "/api/tags").headers

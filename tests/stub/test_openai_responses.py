@@ -22,7 +22,9 @@ else:
     openai = LazyModule("openai")
 
 
-TOOLS: Any = [{"type": "function", "name": "now", "parameters": {"type": "object"}, "strict": False}]
+TOOLS: Any = [
+    {"type": "function", "name": "now", "parameters": {"type": "object"}, "strict": False}
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +42,15 @@ def client(module_stub: StubServer) -> Iterator[openai.OpenAI]:
 def test_truncated_reply_is_incomplete(client: openai.OpenAI) -> None:
     whole = client.responses.create(model="echo", input="xyz", max_output_tokens=2)
     assert [item.to_dict()["status"] for item in whole.output] == ["incomplete"]
-    events = list(client.responses.create(model="echo", input="xyz", max_output_tokens=2, stream=True))
+    events = list(
+        client.responses.create(model="echo", input="xyz", max_output_tokens=2, stream=True)
+    )
     done = next(event for event in events if event.type == "response.output_item.done")
     assert done.item.to_dict()["status"] == "incomplete"
-    assert client.responses.create(model="echo", input="xyz").output[0].to_dict()["status"] == "completed"
+    assert (
+        client.responses.create(model="echo", input="xyz").output[0].to_dict()["status"]
+        == "completed"
+    )
 
 
 def events_of(stub: StubServer, request: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -53,16 +60,26 @@ def events_of(stub: StubServer, request: dict[str, Any]) -> list[tuple[str, Any]
     *frames, rest = answer.body.decode().split("\n\n")
     assert rest == ""
     pairs = [frame.split("\n") for frame in frames]
-    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in pairs]
+    return [
+        (name.removeprefix("event: "), json.loads(data.removeprefix("data: ")))
+        for name, data in pairs
+    ]
 
 
 @cases("included", [True, False])
 def test_response_has_log_probabilities_on_request(module_stub: StubServer, included: bool) -> None:
     include = ["message.output_text.logprobs"] if included else []
     request = {"model": "token-stream", "input": "hé", "include": include, "top_logprobs": 3}
-    whole = send_request(module_stub, "POST", "/v1/responses", request).json["output"][0]["content"][0]
+    whole = send_request(module_stub, "POST", "/v1/responses", request).json["output"][0][
+        "content"
+    ][0]
     events = events_of(module_stub, request)
-    deltas = [entry for name, data in events if name == "response.output_text.delta" for entry in data["logprobs"]]
+    deltas = [
+        entry
+        for name, data in events
+        if name == "response.output_text.delta"
+        for entry in data["logprobs"]
+    ]
     (done,) = [data for name, data in events if name == "response.output_text.done"]
     final = events[-1][1]["response"]["output"][0]["content"][0]
     for entries in (whole["logprobs"], deltas, done["logprobs"], final["logprobs"]):
@@ -105,9 +122,15 @@ def test_stream_has_events_for_each_item_in_order() -> None:
     assert [event.output_index for event in done] == [0, 1, 2]
     assert last.response.output[2].call_id == "call_mine"
     items: list[Any] = [event for event in events if hasattr(event, "item_id")]
-    assert [event.item_id for event in items] == [last.response.output[event.output_index].id for event in items]
+    assert [event.item_id for event in items] == [
+        last.response.output[event.output_index].id for event in items
+    ]
     begun: Any = events[0]
-    assert (begun.response.status, begun.response.output, begun.response.usage) == ("in_progress", [], None)
+    assert (begun.response.status, begun.response.output, begun.response.usage) == (
+        "in_progress",
+        [],
+        None,
+    )
     assert begun.response.id == last.response.id
 
 
@@ -136,12 +159,20 @@ def test_usage_includes_reasoning_and_cached_tokens() -> None:
 
 def test_tool_loop_ends(client: openai.OpenAI) -> None:
     plan = {"messages": [{"tool_call": [{"name": "now", "args": {}}]}]}
-    items: Any = [{"role": "user", "content": f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"}]
+    items: Any = [
+        {"role": "user", "content": f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"}
+    ]
     first = client.responses.create(model="mochi", input=items, tools=TOOLS)
     (call,) = first.output
     assert call.type == "function_call"
-    items += [*first.output, {"type": "function_call_output", "call_id": call.call_id, "output": "noon"}]
-    assert client.responses.create(model="mochi", input=items, tools=TOOLS).output_text == f"{hash_sized('noon')} noon"
+    items += [
+        *first.output,
+        {"type": "function_call_output", "call_id": call.call_id, "output": "noon"},
+    ]
+    assert (
+        client.responses.create(model="mochi", input=items, tools=TOOLS).output_text
+        == f"{hash_sized('noon')} noon"
+    )
 
 
 class Person(BaseModel):
@@ -152,7 +183,9 @@ class Person(BaseModel):
 def test_answer_matches_the_schema(client: openai.OpenAI) -> None:
     parsed = client.responses.parse(model="mochi", input="hello", text_format=Person).output_parsed
     assert isinstance(parsed, Person)
-    answer = client.responses.create(model="mochi", input="hello", text={"format": {"type": "json_object"}})
+    answer = client.responses.create(
+        model="mochi", input="hello", text={"format": {"type": "json_object"}}
+    )
     assert isinstance(json.loads(answer.output_text), dict)
 
 
@@ -174,18 +207,30 @@ def test_items_of_all_kinds_reach_the_model() -> None:
             ],
         },
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]},
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "let me"}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "let me"}],
+        },
         {"type": "function_call", "call_id": "c1", "name": "now", "arguments": "{}"},
         {"type": "function_call", "call_id": "c2", "name": "now", "arguments": '{"a":1}'},
         {"type": "function_call_output", "call_id": "c1", "output": "noon"},
     ]
     with stub_replying(resolve) as stub, openai_client(stub) as client:
-        client.responses.create(model="mochi", instructions="be kind", input=items, tools=TOOLS, max_output_tokens=9)
         client.responses.create(
-            model="mochi", input="hello", tools=[*TOOLS, {"type": "web_search"}], reasoning={"effort": "none"}
+            model="mochi", instructions="be kind", input=items, tools=TOOLS, max_output_tokens=9
+        )
+        client.responses.create(
+            model="mochi",
+            input="hello",
+            tools=[*TOOLS, {"type": "web_search"}],
+            reasoning={"effort": "none"},
         )
     system, developer, user, assistant, tool = seen[0].messages
-    assert [(one.role, one.content) for one in (system, developer)] == [("system", "be kind"), ("system", "be brief")]
+    assert [(one.role, one.content) for one in (system, developer)] == [
+        ("system", "be kind"),
+        ("system", "be brief"),
+    ]
     assert (user.content, user.images) == ("look", 1)
     assert (assistant.thinking, assistant.content) == ("hm", "let me")
     assert assistant.tool_calls == (ToolCall("now", {}, "c1"), ToolCall("now", {"a": 1}, "c2"))
@@ -196,7 +241,12 @@ def test_items_of_all_kinds_reach_the_model() -> None:
 
 
 def test_answer_repeats_the_parameters_of_the_request(client: openai.OpenAI) -> None:
-    parameters: dict[str, Any] = {"instructions": "be kind", "metadata": {"a": "b"}, "temperature": 0.5, "tools": TOOLS}
+    parameters: dict[str, Any] = {
+        "instructions": "be kind",
+        "metadata": {"a": "b"},
+        "temperature": 0.5,
+        "tools": TOOLS,
+    }
     answer = client.responses.create(model="mochi", input="hello", **parameters)
     echoed = answer.to_dict()
     assert {name: echoed[name] for name in parameters} == parameters
@@ -204,10 +254,16 @@ def test_answer_repeats_the_parameters_of_the_request(client: openai.OpenAI) -> 
 
 
 def test_failure_in_mid_stream_is_a_failed_response() -> None:
-    with stub_replying(Reply([Text(("one",)), Failure("slow down", 429)])) as stub, openai_client(stub) as client:
+    with (
+        stub_replying(Reply([Text(("one",)), Failure("slow down", 429)])) as stub,
+        openai_client(stub) as client,
+    ):
         last: Any = list(client.responses.create(model="mochi", input="hello", stream=True))[-1]
     assert (last.type, last.response.status) == ("response.failed", "failed")
-    assert (last.response.error.code, last.response.error.message) == ("rate_limit_exceeded", "slow down")
+    assert (last.response.error.code, last.response.error.message) == (
+        "rate_limit_exceeded",
+        "slow down",
+    )
 
 
 @cases(
@@ -225,5 +281,11 @@ def test_failure_in_mid_stream_is_a_failed_response() -> None:
 def test_invalid_fields_are_named(
     module_stub: StubServer, fields: dict[str, Any], param: str, code: str | None
 ) -> None:
-    answer = send_request(module_stub, "POST", "/v1/responses", {"model": "mochi", "input": "hello", **fields})
-    assert (answer.status, answer.json["error"]["param"], answer.json["error"]["code"]) == (400, param, code)
+    answer = send_request(
+        module_stub, "POST", "/v1/responses", {"model": "mochi", "input": "hello", **fields}
+    )
+    assert (answer.status, answer.json["error"]["param"], answer.json["error"]["code"]) == (
+        400,
+        param,
+        code,
+    )

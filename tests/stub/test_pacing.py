@@ -26,7 +26,9 @@ class Clock:
         self.time += seconds + self.lag
 
 
-async def timed_batches(reply: Reply, clock: Clock, speed: float = 1.0) -> list[tuple[float, list[Piece]]]:
+async def timed_batches(
+    reply: Reply, clock: Clock, speed: float = 1.0
+) -> list[tuple[float, list[Piece]]]:
     """Return each batch with the time of its arrival in seconds after the start."""
     return [
         (round(clock.time - 100, 6), batch)
@@ -66,7 +68,9 @@ async def test_speed_zero_does_not_wait() -> None:
 async def test_durations_do_not_depend_on_the_speed() -> None:
     reply = Reply([Reasoning(lorem(12)), Text(("a b", "c")), ToolCalls([ToolCall("now")])])
     slow = [piece for _, batch in (await timed_batches(reply, Clock())) for piece in batch]
-    assert slow == [piece for _, batch in (await timed_batches(reply, Clock(), speed=0)) for piece in batch]
+    assert slow == [
+        piece for _, batch in (await timed_batches(reply, Clock(), speed=0)) for piece in batch
+    ]
     assert [piece.due for piece in slow] == [n * 20_000_000 for n in (5, 10, 12, 14, 15, 20)]
 
 
@@ -106,7 +110,9 @@ async def test_stream_lasts_until_its_planned_end() -> None:
 
     async def play(speed: float) -> list[float]:
         begun = clock.time
-        batches = paced(pieces(Reply.of(lorem(5))), speed, 3_000_000_000, now=clock.now, sleep=clock.sleep)
+        batches = paced(
+            pieces(Reply.of(lorem(5))), speed, 3_000_000_000, now=clock.now, sleep=clock.sleep
+        )
         return [round(clock.time - begun, 6) async for _ in batches]
 
     assert await play(2) == [0.05]

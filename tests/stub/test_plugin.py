@@ -78,7 +78,9 @@ def test_functions_can_return_text_and_invalid_values_fail(mochi_stub: ScriptedS
 
 
 def test_tool_calls_can_be_scripted(mochi_stub: ScriptedStub) -> None:
-    mochi_stub.script(ToolCall("look", {"at": "Oslo"}), Reply.of("Wait.", tool_calls=[ToolCall("look")]))
+    mochi_stub.script(
+        ToolCall("look", {"at": "Oslo"}), Reply.of("Wait.", tool_calls=[ToolCall("look")])
+    )
     for expected in ({"at": "Oslo"}, {}):
         lines = send_message(mochi_stub, "a").lines
         (call,) = [call for line in lines for call in line["message"].get("tool_calls", ())]
@@ -95,7 +97,9 @@ def test_tool_calls_can_be_scripted(mochi_stub: ScriptedStub) -> None:
         ({"content": "x"}, "must be a text, a ToolCall or a Reply"),
     ],
 )
-def test_invalid_reply_fails_when_it_is_scripted(mochi_stub: ScriptedStub, wrong: Any, problem: str) -> None:
+def test_invalid_reply_fails_when_it_is_scripted(
+    mochi_stub: ScriptedStub, wrong: Any, problem: str
+) -> None:
     with pytest.raises(TypeError, match=problem):
         mochi_stub.script("valid", wrong)
     assert answer_to(mochi_stub, "echo")[0].endswith(" echo")
@@ -116,11 +120,28 @@ def test_server_starts_in_less_than_a_tenth_of_a_second() -> None:
     assert min(took) < 0.1
 
 
-@pytest.mark.parametrize("options", [(), pytest.param(("-p", "xdist", "-n", "2"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "options", [(), pytest.param(("-p", "xdist", "-n", "2"), marks=pytest.mark.slow)]
+)
 def test_fixture_works_in_another_test_run(tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "conftest.py").write_text("from mochi_stub.pytest_plugin import mochi_stub\n")
     (tmp_path / "test_other_project.py").write_text(OTHER_PROJECT)
-    command = [sys.executable, "-m", "pytest", "-q", *options, "-W", "error", "-p", "no:cacheprovider"]
-    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the plugins of this project would be loaded
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        *options,
+        "-W",
+        "error",
+        "-p",
+        "no:cacheprovider",
+    ]
+    env = {
+        **os.environ,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }  # the plugins of this project would be loaded
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (ran.returncode, "3 passed" in ran.stdout) == (0, True), ran.stdout + ran.stderr

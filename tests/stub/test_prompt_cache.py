@@ -18,7 +18,9 @@ def stub() -> Iterator[StubServer]:
         yield stub
 
 
-def chat(stub: StubServer, *messages: dict[str, Any], fields: dict[str, Any] | None = None) -> dict[str, Any]:
+def chat(
+    stub: StubServer, *messages: dict[str, Any], fields: dict[str, Any] | None = None
+) -> dict[str, Any]:
     body = {"model": "mochi", "messages": list(messages), "stream": False, **(fields or {})}
     response = httpx.post(f"{stub.url}/api/chat", json=body)
     assert response.status_code == 200, response.text
@@ -31,7 +33,9 @@ def user(text: str) -> dict[str, Any]:
 
 
 def evaluated(stub: StubServer) -> list[tuple[int | None, int | None]]:
-    return [(e.prompt_tokens, e.evaluated_tokens) for e in stub.exchanges() if e.path == "/api/chat"]
+    return [
+        (e.prompt_tokens, e.evaluated_tokens) for e in stub.exchanges() if e.path == "/api/chat"
+    ]
 
 
 def test_first_prompt_is_evaluated_whole(stub: StubServer) -> None:
@@ -70,8 +74,12 @@ def test_two_slots_keep_two_conversations() -> None:
         assert [new for _, new in evaluated(stub)][2:] == [1, 1]
 
 
-@pytest.mark.parametrize(("first", "second"), [({}, {"options": {"num_ctx": 8192}}), ({"keep_alive": 0}, {})])
-def test_reload_empties_the_cache(stub: StubServer, first: dict[str, Any], second: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [({}, {"options": {"num_ctx": 8192}}), ({"keep_alive": 0}, {})]
+)
+def test_reload_empties_the_cache(
+    stub: StubServer, first: dict[str, Any], second: dict[str, Any]
+) -> None:
     chat(stub, user(LONG), fields=first)
     chat(stub, user(LONG), fields=second)
     tokens, new = evaluated(stub)[-1]
@@ -93,7 +101,10 @@ def test_default_duration_does_not_depend_on_the_cache(stub: StubServer) -> None
 
 def test_slots_report_the_number_of_cached_tokens(stub: StubServer) -> None:
     answers = [chat(stub, user(LONG)) for _ in range(2)]
-    assert [answer["prompt_eval_cached_count"] for answer in answers] == [0, answers[0]["prompt_eval_count"] - 1]
+    assert [answer["prompt_eval_cached_count"] for answer in answers] == [
+        0,
+        answers[0]["prompt_eval_count"] - 1,
+    ]
     names = list(answers[0])
     assert names.index("prompt_eval_cached_count") == names.index("prompt_eval_count") + 1
 

@@ -37,7 +37,11 @@ REQUESTS: list[tuple[str, str, Any]] = [
     ("GET", "/api/nothing", None),
     ("POST", "/api/chat", {"model": "mochi", "messages": HELLO}),
     ("POST", "/api/chat", {"model": "mochi", "messages": HELLO, "stream": False}),
-    ("POST", "/api/chat", {"model": "mochi", "messages": [{"role": "user", "content": CALL}], "tools": TOOLS}),
+    (
+        "POST",
+        "/api/chat",
+        {"model": "mochi", "messages": [{"role": "user", "content": CALL}], "tools": TOOLS},
+    ),
     ("POST", "/api/chat", {"model": "mochi", "messages": HELLO, "options": {"num_predict": 3}}),
     ("POST", "/api/chat", {"model": "nope", "messages": HELLO}),
     ("POST", "/api/generate", {"model": "mochi", "prompt": "hello"}),
@@ -45,9 +49,21 @@ REQUESTS: list[tuple[str, str, Any]] = [
     ("POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, "stream": True}),
     ("POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO}),
     ("POST", "/v1/responses", {"model": "mochi", "input": "hello", "stream": True}),
-    ("POST", "/v1/messages", {"model": "mochi", "messages": HELLO, "max_tokens": 9, "stream": True}),
-    ("POST", "/v1beta/models/mochi:streamGenerateContent?alt=sse", {"contents": [{"parts": [{"text": "hello"}]}]}),
-    ("POST", "/v1beta/models/mochi:generateContent", {"contents": [{"parts": [{"text": "hello"}]}]}),
+    (
+        "POST",
+        "/v1/messages",
+        {"model": "mochi", "messages": HELLO, "max_tokens": 9, "stream": True},
+    ),
+    (
+        "POST",
+        "/v1beta/models/mochi:streamGenerateContent?alt=sse",
+        {"contents": [{"parts": [{"text": "hello"}]}]},
+    ),
+    (
+        "POST",
+        "/v1beta/models/mochi:generateContent",
+        {"contents": [{"parts": [{"text": "hello"}]}]},
+    ),
 ]
 
 
@@ -63,7 +79,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("recordings") / "made"
     with StubServer(speed=0) as upstream, start_recorder(upstream, made) as recorder:
         for method, path, body in REQUESTS:
-            passed, direct = send_request(recorder, method, path, body), send_request(upstream, method, path, body)
+            passed, direct = (
+                send_request(recorder, method, path, body),
+                send_request(upstream, method, path, body),
+            )
             assert (passed.status, passed.body) == (direct.status, direct.body)
     return made
 
@@ -76,7 +95,11 @@ def parsed_content(answer: RawResponse) -> Any:
     """Return the parsed content of an answer, regardless of whitespace."""
     text = answer.body.decode()
     if answer.headers.get("content-type", "").startswith("text/event-stream"):
-        data = [line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith("data:")]
+        data = [
+            line.removeprefix("data:").strip()
+            for line in text.splitlines()
+            if line.startswith("data:")
+        ]
         return [line if line == "[DONE]" else json.loads(line) for line in data]
     try:
         return [json.loads(line) for line in text.splitlines() if line]
@@ -87,10 +110,16 @@ def parsed_content(answer: RawResponse) -> Any:
 def test_recording_is_replayed_without_loss(folder: Path, private_stub: StubServer) -> None:
     with replay_stub(folder) as replay:
         for method, path, body in REQUESTS:
-            again, direct = send_request(replay, method, path, body), send_request(private_stub, method, path, body)
+            again, direct = (
+                send_request(replay, method, path, body),
+                send_request(private_stub, method, path, body),
+            )
             assert again.status == direct.status, path
             assert parsed_content(again) == parsed_content(direct), path
-            assert again.headers["content-type"].partition(";")[0] == direct.headers["content-type"].partition(";")[0]
+            assert (
+                again.headers["content-type"].partition(";")[0]
+                == direct.headers["content-type"].partition(";")[0]
+            )
             if path.startswith("/api"):
                 assert again.body == direct.body
         assert all(exchange.rule.startswith("recording ") for exchange in replay.exchanges())
@@ -121,7 +150,9 @@ def test_recording_is_replayed_in_the_other_mode(tmp_path: Path, stub: StubServe
         whole = send_message(recorder, "two", stream=False).json
     with replay_stub(tmp_path) as replay:
         reply = send_message(replay, "one", stream=False).json
-        assert reply["message"]["content"] == "".join(line["message"]["content"] for line in streamed)
+        assert reply["message"]["content"] == "".join(
+            line["message"]["content"] for line in streamed
+        )
         assert reply["eval_count"] == streamed[-1]["eval_count"]
         assert reply["total_duration"] == streamed[-1]["total_duration"]
         lines = send_message(replay, "two", stream=True).lines
@@ -185,20 +216,35 @@ def test_miss_names_the_nearest_recording(folder: Path) -> None:
         assert missed.status == 404
         assert "no recording of this request; the nearest is api-chat-" in missed.json["error"]
         assert "requested 'hello'" in missed.json["error"]
-        body = {"model": "mochi", "messages": [{"role": "user", "content": "other"}], "max_tokens": 9}
-        for path, name in (("/v1/chat/completions", "v1-chat-completions-"), ("/v1/messages", "v1-messages-")):
+        body = {
+            "model": "mochi",
+            "messages": [{"role": "user", "content": "other"}],
+            "max_tokens": 9,
+        }
+        for path, name in (
+            ("/v1/chat/completions", "v1-chat-completions-"),
+            ("/v1/messages", "v1-messages-"),
+        ):
             refused = send_request(stub, "POST", path, body)
             assert refused.status == 404
             assert f"nearest is {name}" in refused.json["error"]["message"]
-        assert "nearest is" in send_request(stub, "POST", "/api/show", {"model": "other"}).json["error"]
-        assert "nearest is" in send_request(stub, "POST", "/api/embed", {"model": "m", "input": "c"}).json["error"]
+        assert (
+            "nearest is"
+            in send_request(stub, "POST", "/api/show", {"model": "other"}).json["error"]
+        )
+        assert (
+            "nearest is"
+            in send_request(stub, "POST", "/api/embed", {"model": "m", "input": "c"}).json["error"]
+        )
         assert stub.exchanges()[0].rule == "no recording"
 
 
 def test_configured_models_answer_unrecorded_requests(tmp_path: Path, stub: StubServer) -> None:
     with start_recorder(stub, tmp_path) as recorder:
         send_message(recorder, "recorded")
-    (tmp_path / "config.yaml").write_text("recordings: .\nmodels: {mochi: [{_default: configured}]}")
+    (tmp_path / "config.yaml").write_text(
+        "recordings: .\nmodels: {mochi: [{_default: configured}]}"
+    )
     with replay_stub(tmp_path) as replay:
         assert send_message(replay, "recorded").lines[0]["message"]["content"] != "configured"
         assert send_message(replay, "other").lines[0]["message"]["content"] == "configured"
@@ -210,7 +256,10 @@ def test_miss_names_unreadable_recordings(tmp_path: Path, stub: StubServer) -> N
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "broken.yaml").write_text("request: {")
     with replay_stub(tmp_path) as replay:
-        assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in send_message(replay, "other").json["error"]
+        assert (
+            f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML"
+            in send_message(replay, "other").json["error"]
+        )
         assert send_message(replay, "recorded").status == 200
     (problem,) = validate_config(tmp_path / "config.yaml")
     assert "broken.yaml:1: expected YAML" in problem
@@ -238,11 +287,19 @@ def test_unreachable_server_is_a_502(tmp_path: Path) -> None:
             assert answer.status == 502
             assert answer.json["error"].startswith(f"{upstream} cannot be reached")
             routes: list[tuple[str, Any]] = [
-                ("/v1/chat/completions", lambda body: (body["error"]["type"], body["error"]["message"])),
+                (
+                    "/v1/chat/completions",
+                    lambda body: (body["error"]["type"], body["error"]["message"]),
+                ),
                 ("/v1/messages", lambda body: (body["error"]["type"], body["error"]["message"])),
-                ("/v1beta/models/m:generateContent", lambda body: (body["error"]["code"], body["error"]["message"])),
+                (
+                    "/v1beta/models/m:generateContent",
+                    lambda body: (body["error"]["code"], body["error"]["message"]),
+                ),
             ]
-            errors = [words(send_request(recorder, "POST", path, {}).json) for path, words in routes]
+            errors = [
+                words(send_request(recorder, "POST", path, {}).json) for path, words in routes
+            ]
     assert [kind for kind, _ in errors] == ["server_error", "api_error", 502]
     assert all(message.startswith(f"{upstream} cannot be reached") for _, message in errors)
     assert not list(tmp_path.glob("*-*.yaml"))
@@ -253,7 +310,9 @@ def test_server_below_a_path_is_recorded(tmp_path: Path, stub: StubServer) -> No
         first = send_message(recorder, "hello")
     (file,) = tmp_path.glob("api-chat-*.yaml")
     assert yaml.safe_load(file.read_text())["request"]["url"] == f"{stub.url}/ollama/api/chat"
-    with StubServer(record=record(f"http://me:secret@{stub.host}:{stub.port}/ollama", tmp_path)) as recorder:
+    with StubServer(
+        record=record(f"http://me:secret@{stub.host}:{stub.port}/ollama", tmp_path)
+    ) as recorder:
         assert send_request(recorder, "GET", "/api/version").status == 200
     assert not [one for one in tmp_path.iterdir() if "secret" in one.read_text()]
     with replay_stub(tmp_path) as replay:
@@ -276,7 +335,9 @@ def test_routes_of_the_stub_are_not_replayed(folder: Path) -> None:
         assert send_request(stub, "GET", "/health").json == {"status": "ok"}
         assert send_request(stub, "GET", "/stub/state").json["in_flight"] == 0
         (row,) = [
-            one for one in send_request(stub, "GET", "/stub/requests").json["requests"] if one["path"] == "/api/chat"
+            one
+            for one in send_request(stub, "GET", "/stub/requests").json["requests"]
+            if one["path"] == "/api/chat"
         ]
         assert (row["status"], row["rule"]) == (404, "no recording")
 
@@ -292,7 +353,9 @@ def test_reply_is_sent_even_if_it_cannot_be_recorded(
 
 def test_unusual_streams_are_parsed() -> None:
     events = ResponseCapture("text/event-stream")
-    events.add(b': wait\n\nevent: x\ndata: {"a":\r\ndata: 1}\r\n\r\ndata: "no object"\n\ndata: [DONE]', 0)
+    events.add(
+        b': wait\n\nevent: x\ndata: {"a":\r\ndata: 1}\r\n\r\ndata: "no object"\n\ndata: [DONE]', 0
+    )
     assert events.finished(0)[0] == [{"a": 1}, '"no object"', {"done": True}]
     lines = ResponseCapture("application/x-ndjson")
     lines.add(b'{"half": "\\ud83d", "whole": "\\ud83d\\ude00"}\n\nnot JSON\n', 0)
@@ -315,7 +378,10 @@ def test_routes_of_the_stub_are_not_forwarded(tmp_path: Path, stub: StubServer) 
         send_message(recorder, "hello")
         assert send_request(recorder, "GET", "/health").json == {"status": "ok"}
         assert send_request(recorder, "GET", "/stub/requests").status == 200
-    assert [file.name.split("-")[0] for file in sorted(tmp_path.iterdir())] == ["api", "config.yaml"]
+    assert [file.name.split("-")[0] for file in sorted(tmp_path.iterdir())] == [
+        "api",
+        "config.yaml",
+    ]
 
 
 @pytest.mark.parametrize("upstream", ["", "localhost:11434", "ftp://x", "http://", "http://x:port"])
@@ -330,11 +396,16 @@ def test_server_url_with_a_query_or_fragment_is_refused(tmp_path: Path, upstream
         record(upstream, tmp_path)
 
 
-def test_ollama_client_reads_recorded_and_replayed_streams(tmp_path: Path, stub: StubServer) -> None:
+def test_ollama_client_reads_recorded_and_replayed_streams(
+    tmp_path: Path, stub: StubServer
+) -> None:
     def stream_texts(replay: StubServer) -> list[str]:
         client = ollama.Client(replay.url)
         try:
-            return [part.message.content or "" for part in client.chat("mochi", HELLO, stream=True, think=True)]
+            return [
+                part.message.content or ""
+                for part in client.chat("mochi", HELLO, stream=True, think=True)
+            ]
         finally:
             client._client.close()
 

@@ -1,4 +1,6 @@
-"""Replay of recordings: unchanged on their own API, translated for other APIs, streamed or whole."""
+"""Replay of recordings: unchanged on their own API, translated for other APIs, streamed or
+whole.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,19 @@ def reply_of(path: Path) -> Reply:
     return recorded(path).reply
 
 
-def write_recording(folder: Path, url: str, body: Any, name: str = "recorded.json", **response: Any) -> Path:
+def write_recording(
+    folder: Path, url: str, body: Any, name: str = "recorded.json", **response: Any
+) -> Path:
     file = folder / name
     recording = {
         "duration_ms": 300,
         "request": {"method": "POST", "url": url, "body": {}},
-        "response": {"status": 200, "body": body, "is_streaming": isinstance(body, list), **response},
+        "response": {
+            "status": 200,
+            "body": body,
+            "is_streaming": isinstance(body, list),
+            **response,
+        },
     }
     file.write_text(json.dumps(recording) if name.endswith("json") else yaml.safe_dump(recording))
     return file
@@ -41,13 +50,19 @@ def contents(reply: Reply) -> tuple[str, str, list[ToolCall]]:
 
 @pytest.fixture
 def start_replay(tmp_path: Path) -> Callable[[], StubServer]:
-    (tmp_path / "config.yaml").write_text("models: {any: [{_default: {type: file, path: recorded.json}}]}")
+    (tmp_path / "config.yaml").write_text(
+        "models: {any: [{_default: {type: file, path: recorded.json}}]}"
+    )
     return lambda: StubServer(config=tmp_path / "config.yaml", speed=0)
 
 
 def test_example_of_the_specification_is_replayed_exactly() -> None:
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
-        body = {"model": "gpt-4", "messages": [{"role": "user", "content": "load fixture"}], "stream": True}
+        body = {
+            "model": "gpt-4",
+            "messages": [{"role": "user", "content": "load fixture"}],
+            "stream": True,
+        }
         answer = send_request(stub, "POST", "/v1/chat/completions", body)
     assert answer.headers["content-type"] == "text/event-stream"
     *events, done = answer.body.decode().removesuffix("\n\n").split("\n\n")
@@ -61,7 +76,9 @@ def test_example_of_the_specification_is_replayed_exactly() -> None:
 def test_example_is_translated_for_other_apis_and_modes() -> None:
     messages = [{"role": "user", "content": "load fixture"}]
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
-        whole = send_request(stub, "POST", "/v1/chat/completions", {"model": "gpt-4", "messages": messages}).json
+        whole = send_request(
+            stub, "POST", "/v1/chat/completions", {"model": "gpt-4", "messages": messages}
+        ).json
         assert whole["choices"][0]["message"]["content"] == "Hello!"
         assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (10, 5)
         anthropic = send_request(
@@ -81,14 +98,22 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
         [
             {"message": {"role": "assistant", "content": "", "thinking": "hm"}, "done": False},
             {"message": {"role": "assistant", "content": "Hi"}, "done": False},
-            {"message": {"role": "assistant", "content": "", "tool_calls": [OLLAMA_CALL]}, "done": False},
+            {
+                "message": {"role": "assistant", "content": "", "tool_calls": [OLLAMA_CALL]},
+                "done": False,
+            },
             {"done": True, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 9},
         ],
     ),
     "ollama whole": (
         "http://x/api/chat",
         {
-            "message": {"role": "assistant", "content": "Hi", "thinking": "hm", "tool_calls": [OLLAMA_CALL]},
+            "message": {
+                "role": "assistant",
+                "content": "Hi",
+                "thinking": "hm",
+                "tool_calls": [OLLAMA_CALL],
+            },
             **{"done": True, "prompt_eval_count": 7, "eval_count": 9},
         },
     ),
@@ -99,11 +124,29 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
             {"choices": [{"index": 0, "delta": {"content": "Hi"}}]},
             {
                 "choices": [
-                    {"delta": {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "now", "arguments": ""}}]}}
+                    {
+                        "delta": {
+                            "tool_calls": [
+                                {
+                                    "index": 0,
+                                    "id": "c1",
+                                    "function": {"name": "now", "arguments": ""},
+                                }
+                            ]
+                        }
+                    }
                 ]
             },
-            {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": '{"a":'}}]}}]},
-            {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]}}]},
+            {
+                "choices": [
+                    {"delta": {"tool_calls": [{"index": 0, "function": {"arguments": '{"a":'}}]}}
+                ]
+            },
+            {
+                "choices": [
+                    {"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]}}
+                ]
+            },
             {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]},
             {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 9}},
             {"done": True},
@@ -117,7 +160,9 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
                     "message": {
                         "content": "Hi",
                         "reasoning": "hm",
-                        "tool_calls": [{"id": "c1", "function": {"name": "now", "arguments": '{"a":1}'}}],
+                        "tool_calls": [
+                            {"id": "c1", "function": {"name": "now", "arguments": '{"a":1}'}}
+                        ],
                     },
                     "finish_reason": "tool_calls",
                 }
@@ -136,7 +181,10 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
                 "item": {"type": "function_call", "id": "i", "call_id": "c1", "name": "now"},
             },
             {"type": "response.function_call_arguments.delta", "item_id": "i", "delta": '{"a":1}'},
-            {"type": "response.completed", "response": {"usage": {"input_tokens": 7, "output_tokens": 9}}},
+            {
+                "type": "response.completed",
+                "response": {"usage": {"input_tokens": 7, "output_tokens": 9}},
+            },
         ],
     ),
     "responses whole": (
@@ -145,7 +193,13 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
             "output": [
                 {"type": "reasoning", "summary": [{"text": "hm"}]},
                 {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]},
-                {"type": "function_call", "id": "i", "call_id": "c1", "name": "now", "arguments": '{"a":1}'},
+                {
+                    "type": "function_call",
+                    "id": "i",
+                    "call_id": "c1",
+                    "name": "now",
+                    "arguments": '{"a":1}',
+                },
             ],
             "usage": {"input_tokens": 7, "output_tokens": 9},
         },
@@ -153,10 +207,25 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
     "anthropic stream": (
         "https://x/v1/messages",
         [
-            {"type": "message_start", "message": {"usage": {"input_tokens": 7, "output_tokens": 1}}},
-            {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
-            {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Hi"}},
+            {
+                "type": "message_start",
+                "message": {"usage": {"input_tokens": 7, "output_tokens": 1}},
+            },
+            {
+                "type": "content_block_start",
+                "index": 0,
+                "content_block": {"type": "thinking", "thinking": ""},
+            },
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "thinking_delta", "thinking": "hm"},
+            },
+            {
+                "type": "content_block_delta",
+                "index": 1,
+                "delta": {"type": "text_delta", "text": "Hi"},
+            },
             {
                 "type": "content_block_start",
                 "index": 2,
@@ -167,7 +236,11 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
                 "index": 2,
                 "delta": {"type": "input_json_delta", "partial_json": '{"a":1}'},
             },
-            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "tool_use"},
+                "usage": {"output_tokens": 9},
+            },
             {"type": "message_stop"},
         ],
     ),
@@ -190,7 +263,13 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
             {"candidates": [{"content": {"parts": [{"text": "Hi"}]}}]},
             {
                 "candidates": [
-                    {"content": {"parts": [{"functionCall": {"id": "c1", "name": "now", "args": {"a": 1}}}]}}
+                    {
+                        "content": {
+                            "parts": [
+                                {"functionCall": {"id": "c1", "name": "now", "args": {"a": 1}}}
+                            ]
+                        }
+                    }
                 ],
                 "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 9},
             },
@@ -258,7 +337,11 @@ def test_recordings_are_replayed_on_the_ollama_api(
 def test_stream_is_replayed_in_its_recorded_time(tmp_path: Path) -> None:
     url, body = EXCHANGES["ollama stream"]
     spread = reply_of(write_recording(tmp_path, url, body, "spread.json"))
-    assert [part.seconds for part in spread.parts if isinstance(part, Pause)] == [0.075, 0.075, 0.15]
+    assert [part.seconds for part in spread.parts if isinstance(part, Pause)] == [
+        0.075,
+        0.075,
+        0.15,
+    ]
     given = reply_of(write_recording(tmp_path, url, body, "given.json", at_ms=[10, 10, 200, 300]))
     assert [type(part) for part in given.parts][:3] == [Pause, Reasoning, Text]
     assert [part.seconds for part in given.parts if isinstance(part, Pause)] == [0.01, 0.29]
@@ -270,13 +353,19 @@ def test_replay_takes_the_recorded_time(tmp_path: Path) -> None:
         whole = reply_of(write_recording(tmp_path, "http://x/api/chat", said, f"{name}.json"))
         assert planned_end(whole) == pytest.approx(300e6)
     ending = [{"message": {"content": "Hi"}, "done": False}, {"done": True}]
-    assert planned_end(reply_of(write_recording(tmp_path, "http://x/api/chat", ending, "ending.json"))) == 300_000_000
+    assert (
+        planned_end(reply_of(write_recording(tmp_path, "http://x/api/chat", ending, "ending.json")))
+        == 300_000_000
+    )
 
 
 def test_done_marker_of_openai_is_not_sent_on_other_apis(tmp_path: Path) -> None:
     for url, objects in (
         ("https://x/v1/messages", [{"type": "message_stop"}, {"done": True}]),
-        ("https://x/v1beta/models/m:streamGenerateContent?alt=sse", [{"candidates": []}, {"done": True}]),
+        (
+            "https://x/v1beta/models/m:streamGenerateContent?alt=sse",
+            [{"candidates": []}, {"done": True}],
+        ),
     ):
         frames = reply_of(write_recording(tmp_path, url, objects, f"{len(url)}.json")).frames
         assert frames is not None
@@ -293,34 +382,70 @@ def test_bodies_are_written_like_the_provider(tmp_path: Path) -> None:
         assert frames.texts == (text,)
 
 
-def test_recorded_error_is_an_error_on_every_api(tmp_path: Path, start_replay: Callable[[], StubServer]) -> None:
+def test_recorded_error_is_an_error_on_every_api(
+    tmp_path: Path, start_replay: Callable[[], StubServer]
+) -> None:
     body = {"error": {"message": "Slow down", "type": "rate_limit_error"}}
-    file = write_recording(tmp_path, "https://x/v1/chat/completions", body, status=429, headers={"Retry-After": "7"})
+    file = write_recording(
+        tmp_path, "https://x/v1/chat/completions", body, status=429, headers={"Retry-After": "7"}
+    )
     assert Failure("Slow down", 429, (("retry-after", "7"),)) in reply_of(file).parts
     request = {"model": "any", "messages": [{"role": "user", "content": "x"}]}
     with start_replay() as stub:
-        same, other = send_request(stub, "POST", "/v1/chat/completions", request), send_message(stub, "x", "any")
+        same, other = (
+            send_request(stub, "POST", "/v1/chat/completions", request),
+            send_message(stub, "x", "any"),
+        )
     assert (same.status, same.json, same.headers["retry-after"]) == (429, body, "7")
-    assert (other.status, other.json, other.headers["retry-after"]) == (429, {"error": "Slow down"}, "7")
+    assert (other.status, other.json, other.headers["retry-after"]) == (
+        429,
+        {"error": "Slow down"},
+        "7",
+    )
 
 
 @cases(
     ("url", "last", "status"),
     [
-        ("https://x/v1/chat/completions", {"error": {"message": "no", "code": "rate_limit_exceeded"}}, 429),
-        ("https://x/v1/chat/completions", {"error": {"message": "no", "type": "server_error", "code": None}}, 500),
-        ("https://x/v1/responses", {"type": "error", "code": "rate_limit_exceeded", "message": "no"}, 429),
         (
-            "https://x/v1/responses",
-            {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "no"}}},
+            "https://x/v1/chat/completions",
+            {"error": {"message": "no", "code": "rate_limit_exceeded"}},
+            429,
+        ),
+        (
+            "https://x/v1/chat/completions",
+            {"error": {"message": "no", "type": "server_error", "code": None}},
             500,
         ),
-        ("https://x/v1/messages", {"type": "error", "error": {"type": "overloaded_error", "message": "no"}}, 529),
-        ("https://x/v1beta/models/m:streamGenerateContent", {"error": {"code": 429, "message": "no"}}, 429),
+        (
+            "https://x/v1/responses",
+            {"type": "error", "code": "rate_limit_exceeded", "message": "no"},
+            429,
+        ),
+        (
+            "https://x/v1/responses",
+            {
+                "type": "response.failed",
+                "response": {"error": {"code": "server_error", "message": "no"}},
+            },
+            500,
+        ),
+        (
+            "https://x/v1/messages",
+            {"type": "error", "error": {"type": "overloaded_error", "message": "no"}},
+            529,
+        ),
+        (
+            "https://x/v1beta/models/m:streamGenerateContent",
+            {"error": {"code": 429, "message": "no"}},
+            429,
+        ),
         ("http://x/api/chat", {"error": "no"}, 500),
     ],
 )
-def test_error_in_a_recorded_stream_has_a_status(tmp_path: Path, url: str, last: dict[str, Any], status: int) -> None:
+def test_error_in_a_recorded_stream_has_a_status(
+    tmp_path: Path, url: str, last: dict[str, Any], status: int
+) -> None:
     assert reply_of(write_recording(tmp_path, url, [last])).parts[-1] == Failure("no", status)
 
 
@@ -336,13 +461,21 @@ def test_error_in_a_recorded_stream_has_a_status(tmp_path: Path, url: str, last:
             2,
             "a number greater than or equal to 200 as status",
         ),
-        ("request: {url: http://x/api/chat}\nresponse:\n  body: {}\n  headers: {a b: c}", 4, "a valid header"),
+        (
+            "request: {url: http://x/api/chat}\nresponse:\n  body: {}\n  headers: {a b: c}",
+            4,
+            "a valid header",
+        ),
         (
             "request: {url: http://x/api/chat}\nresponse: {body: {}, is_streaming: true}",
             2,
             "a list of objects as the body of a stream",
         ),
-        ("request: {url: http://x/api/chat}\nresponse: {body: {}, status: x}", 2, "a valid integer as status"),
+        (
+            "request: {url: http://x/api/chat}\nresponse: {body: {}, status: x}",
+            2,
+            "a valid integer as status",
+        ),
         ("request: {url: http://x/api/chat}\nresponse: {body: [1], at_ms: [1, 2]}", 2, "1 times"),
         (
             "duration_ms: -1\nrequest: {url: http://x/api/chat}\nresponse: {body: {}}",
@@ -359,13 +492,18 @@ def test_malformed_recording_is_reported_with_its_line(
         (tmp_path / "recorded.json").write_text(text)
         answer = send_message(stub, "x", "any")
     assert answer.status == 500
-    assert answer.json["error"].startswith(f"{tmp_path / 'recorded.json'}:{line}: expected {expected}")
+    assert answer.json["error"].startswith(
+        f"{tmp_path / 'recorded.json'}:{line}: expected {expected}"
+    )
 
 
 NO_COUNT = {"usageMetadata": {"candidatesTokenCount": None, "thoughtsTokenCount": 5}}
 
 
-@cases("body", [5, "text", [], [1, None, "x"], {"choices": 7}, {"message": 5}, {"message": {}}, NO_COUNT])
+@cases(
+    "body",
+    [5, "text", [], [1, None, "x"], {"choices": 7}, {"message": 5}, {"message": {}}, NO_COUNT],
+)
 @cases("url", sorted({url for url, _ in EXCHANGES.values()}))
 def test_invalid_recorded_body_does_not_crash(tmp_path: Path, url: str, body: Any) -> None:
     assert isinstance(reply_of(write_recording(tmp_path, url, body)), Reply)
@@ -379,11 +517,18 @@ def test_gemini_stream_is_replayed_as_events_or_as_a_list(
     request = {"contents": [{"parts": [{"text": "x"}]}]}
     with start_replay() as stub:
         path = "/v1beta/models/any:streamGenerateContent"
-        events = send_request(stub, "POST", f"{path}?alt=sse", request).body.decode().split("\r\n\r\n")
+        events = (
+            send_request(stub, "POST", f"{path}?alt=sse", request).body.decode().split("\r\n\r\n")
+        )
         assert [json.loads(event.removeprefix("data: ")) for event in events if event] == body
         listed = send_request(stub, "POST", path, request).json
-        assert "Hi" in [part.get("text") for one in listed for part in one["candidates"][0]["content"]["parts"]]
-    assert contents(reply_of(write_recording(tmp_path, url, body, is_streaming=False)))[:2] == ("hm", "Hi")
+        assert "Hi" in [
+            part.get("text") for one in listed for part in one["candidates"][0]["content"]["parts"]
+        ]
+    assert contents(reply_of(write_recording(tmp_path, url, body, is_streaming=False)))[:2] == (
+        "hm",
+        "Hi",
+    )
     with start_replay() as stub:
         whole = send_request(stub, "POST", "/v1beta/models/any:generateContent", request).json
     assert "Hi" in [part.get("text") for part in whole["candidates"][0]["content"]["parts"]]
@@ -391,7 +536,9 @@ def test_gemini_stream_is_replayed_as_events_or_as_a_list(
 
 def test_unicode_separator_does_not_end_a_line(tmp_path: Path) -> None:
     frames = reply_of(
-        write_recording(tmp_path, "https://x/v1/messages", [{"type": "ping", "a": "\u2028"}, "odd\nlines"])
+        write_recording(
+            tmp_path, "https://x/v1/messages", [{"type": "ping", "a": "\u2028"}, "odd\nlines"]
+        )
     ).frames
     assert frames is not None
     assert frames.texts[0] == 'event: ping\ndata: {"type":"ping","a":"\\u2028"}\n\n'
@@ -399,8 +546,15 @@ def test_unicode_separator_does_not_end_a_line(tmp_path: Path) -> None:
 
 
 def test_recorded_number_of_any_size_is_compared(tmp_path: Path) -> None:
-    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "options": {"seed": 2**70}}
-    recording = {"request": {"url": "http://x/api/chat", "body": body}, "response": {"body": [{"done": True}]}}
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "x"}],
+        "options": {"seed": 2**70},
+    }
+    recording = {
+        "request": {"url": "http://x/api/chat", "body": body},
+        "response": {"body": [{"done": True}]},
+    }
     (tmp_path / "recorded.json").write_text(json.dumps(recording))
     (tmp_path / "config.yaml").write_text("recordings: .")
     with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
@@ -408,7 +562,9 @@ def test_recorded_number_of_any_size_is_compared(tmp_path: Path) -> None:
         assert send_request(stub, "POST", "/api/chat", {**body, "options": {}}).status == 404
 
 
-def test_recording_without_a_model_reply_is_refused(tmp_path: Path, start_replay: Callable[[], StubServer]) -> None:
+def test_recording_without_a_model_reply_is_refused(
+    tmp_path: Path, start_replay: Callable[[], StubServer]
+) -> None:
     write_recording(tmp_path, "http://x/api/chat", {})
     with start_replay() as stub:
         write_recording(tmp_path, "http://x/api/tags", {"models": []})

@@ -44,11 +44,15 @@ class GatedReplies:
         self.gate = Gate()
 
     def __call__(self, prompt: Prompt) -> Reply:
-        return Reply([Text(("one",)), self.gate] if prompt.user_text == "hold" else [Text(("now",))])
+        return Reply(
+            [Text(("one",)), self.gate] if prompt.user_text == "hold" else [Text(("now",))]
+        )
 
 
 @contextmanager
-def open_request(stub: StubServer, text: str, model: str = "a", **fields: Any) -> Iterator[HTTPConnection]:
+def open_request(
+    stub: StubServer, text: str, model: str = "a", **fields: Any
+) -> Iterator[HTTPConnection]:
     """Send a chat and yield its connection when the stub has read the request."""
     before = len(stub.exchanges())
     body = {"model": model, "messages": [{"role": "user", "content": text}], **fields}
@@ -68,9 +72,27 @@ def answer(connection: HTTPConnection) -> tuple[int, Any]:
 
 
 def test_changed_num_ctx_reloads_the_model(private_stub: StubServer) -> None:
-    asked_for = [{}, {"num_ctx": 8192}, {"num_ctx": 8192}, {"num_ctx": 2048}, {}, {}, {"num_ctx": 4096}]
-    assert [reloads(private_stub, options=options) for options in asked_for] == [0, 1, 1, 2, 3, 3, 3]
-    rows = [(row.num_ctx, row.reload) for row in private_stub.exchanges() if row.path == "/api/chat"]
+    asked_for = [
+        {},
+        {"num_ctx": 8192},
+        {"num_ctx": 8192},
+        {"num_ctx": 2048},
+        {},
+        {},
+        {"num_ctx": 4096},
+    ]
+    assert [reloads(private_stub, options=options) for options in asked_for] == [
+        0,
+        1,
+        1,
+        2,
+        3,
+        3,
+        3,
+    ]
+    rows = [
+        (row.num_ctx, row.reload) for row in private_stub.exchanges() if row.path == "/api/chat"
+    ]
     assert rows == [
         *((4096, False), (8192, True), (8192, False), (2048, True)),
         *((4096, True), (4096, False), (4096, False)),
@@ -79,7 +101,10 @@ def test_changed_num_ctx_reloads_the_model(private_stub: StubServer) -> None:
 
 def test_num_ctx_above_the_trained_length_does_not_reload(private_stub: StubServer) -> None:
     fields = [{"num_ctx": 99_999}, {"num_ctx": 8192}]
-    assert [reloads(private_stub, model="mochi-chat", options=options) for options in fields] == [0, 0]
+    assert [reloads(private_stub, model="mochi-chat", options=options) for options in fields] == [
+        0,
+        0,
+    ]
     assert loaded(private_stub) == {"mochi-chat": 8192}
 
 
@@ -99,7 +124,10 @@ def test_num_ctx_above_the_trained_length_does_not_reload(private_stub: StubServ
 def test_only_load_time_options_reload_the_model(
     private_stub: StubServer, before: dict[str, Any], after: dict[str, Any], reloaded: int
 ) -> None:
-    assert [reloads(private_stub, options=before), reloads(private_stub, options=after)] == [0, reloaded]
+    assert [reloads(private_stub, options=before), reloads(private_stub, options=after)] == [
+        0,
+        reloaded,
+    ]
 
 
 def test_shift_reloads_the_model(private_stub: StubServer) -> None:
@@ -112,7 +140,10 @@ def test_shift_reloads_the_model(private_stub: StubServer) -> None:
 
 
 def test_first_load_is_not_a_reload(private_stub: StubServer) -> None:
-    assert [reloads(private_stub, options={"num_ctx": 2048}, keep_alive=0), reloads(private_stub)] == [0, 0]
+    assert [
+        reloads(private_stub, options={"num_ctx": 2048}, keep_alive=0),
+        reloads(private_stub),
+    ] == [0, 0]
     assert state(private_stub)["loads"] == 2
 
 
@@ -133,14 +164,26 @@ def test_load_duration_is_in_the_reply_that_waited() -> None:
             for options in ({}, {}, {"num_ctx": 8192}, {"num_ctx": 8192}, {})
         ]
     usual = durations[1]
-    assert durations == [usual + 2_500_000_000, usual, usual + 2_500_000_000, usual, usual + 2_500_000_000]
+    assert durations == [
+        usual + 2_500_000_000,
+        usual,
+        usual + 2_500_000_000,
+        usual,
+        usual + 2_500_000_000,
+    ]
 
 
 def test_reload_without_load_time_is_in_the_reply() -> None:
     with StubServer(models=[Model("a"), Model("b")], speed=0) as stub:
         finals = [
             send_message(stub, "hello", name, stream=False, options=options).json
-            for name, options in (("a", {}), ("a", {"num_ctx": 8192}), ("a", {"num_ctx": 8192}), ("a", {}), ("b", {}))
+            for name, options in (
+                ("a", {}),
+                ("a", {"num_ctx": 8192}),
+                ("a", {"num_ctx": 8192}),
+                ("a", {}),
+                ("b", {}),
+            )
         ]
     usual = finals[0]["load_duration"]
     more = [final["load_duration"] - usual for final in finals]
@@ -150,7 +193,10 @@ def test_reload_without_load_time_is_in_the_reply() -> None:
 
 def test_reload_waits_only_for_requests_of_its_model() -> None:
     held = GatedReplies()
-    with StubServer(models=[A, B], resolve=held, speed=0) as stub, open_request(stub, "hold") as first:
+    with (
+        StubServer(models=[A, B], resolve=held, speed=0) as stub,
+        open_request(stub, "hold") as first,
+    ):
         assert first.getresponse().status == 200
         with open_request(stub, "now", options={"num_ctx": 8192}) as second:
             assert state(stub)["in_flight"] == 2
@@ -165,7 +211,10 @@ def test_reload_waits_only_for_requests_of_its_model() -> None:
 
 
 def test_held_request_blocks_nothing_by_default() -> None:
-    with StubServer(models=[A], resolve=GatedReplies(), speed=0) as stub, open_request(stub, "hold"):
+    with (
+        StubServer(models=[A], resolve=GatedReplies(), speed=0) as stub,
+        open_request(stub, "hold"),
+    ):
         assert send_message(stub, "now", "a").status == 200
 
 
@@ -189,7 +238,10 @@ def test_one_slot_serializes_requests_of_a_model() -> None:
 async def test_embedding_models_have_one_slot() -> None:
     scheduler = Scheduler(Machine(parallel=2))
     embedder = LoadRequest(Model("e", ("embedding",)))
-    leases = [asyncio.ensure_future(scheduler.acquire(request)) for request in (*[LoadRequest(A)] * 3, *[embedder] * 2)]
+    leases = [
+        asyncio.ensure_future(scheduler.acquire(request))
+        for request in (*[LoadRequest(A)] * 3, *[embedder] * 2)
+    ]
     await checkpoint()
     assert [lease.done() for lease in leases] == [True, True, False, True, False]
     for lease in leases:
@@ -200,7 +252,10 @@ async def test_embedding_models_have_one_slot() -> None:
 def test_disconnect_leaves_the_slot_queue_at_once(parallel: int) -> None:
     held = GatedReplies()
     machine = Machine(parallel=parallel)
-    with StubServer(models=[A], resolve=held, speed=0, machine=machine) as stub, ExitStack() as running:
+    with (
+        StubServer(models=[A], resolve=held, speed=0, machine=machine) as stub,
+        ExitStack() as running,
+    ):
         for _ in range(parallel):
             running.enter_context(open_request(stub, "hold"))
         with open_request(stub, "now"):
@@ -261,7 +316,9 @@ def test_context_that_does_not_fit_is_a_load_error() -> None:
     with StubServer(models=[Model("a", out_of_memory_above=8000)], speed=0) as stub:
         refused = send_message(stub, "hello", "a", options={"num_ctx": 8192})
         assert refused.status == 500
-        assert refused.json == {"error": "llama-server process has terminated: cudaMalloc failed: out of memory"}
+        assert refused.json == {
+            "error": "llama-server process has terminated: cudaMalloc failed: out of memory"
+        }
         assert loaded(stub) == {}
         assert send_message(stub, "hello", "a", options={"num_ctx": 8000}).status == 200
         assert send_message(stub, "hello", "a", options={"num_ctx": 8001}).status == 500
@@ -285,7 +342,11 @@ def test_idle_model_that_expires_first_is_unloaded() -> None:
         send_message(stub, "now", "b", keep_alive=50)
         send_message(stub, "now", "c")
         assert set(loaded(stub)) == {"a", "c"}
-        with open_request(stub, "hold", "a"), open_request(stub, "hold", "c"), open_request(stub, "now", "b") as third:
+        with (
+            open_request(stub, "hold", "a"),
+            open_request(stub, "hold", "c"),
+            open_request(stub, "now", "b") as third,
+        ):
             assert set(loaded(stub)) == {"a", "c"}
             held.gate.open()
             assert answer(third)[0] == 200

@@ -51,13 +51,29 @@ SCHEMAS: list[Any] = [
     {"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]},
     {"type": "object", "additionalProperties": {"type": "number"}, "minProperties": 2},
     {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a", "b"]},
-    {"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "required": ["c"], "maxProperties": 2},
-    {"allOf": [{"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}, {"required": ["b"]}]},
+    {
+        "type": "object",
+        "properties": {"a": {}, "b": {}, "c": {}},
+        "required": ["c"],
+        "maxProperties": 2,
+    },
+    {
+        "allOf": [
+            {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]},
+            {"required": ["b"]},
+        ]
+    },
     {"oneOf": [{"type": "integer", "minimum": 5}, {"type": "string"}]},
     {"anyOf": [False, {"type": "string", "minLength": 2}]},
     {"$ref": "#/$defs/Node", "$defs": {"Node": NODE}},
-    {"properties": {"a": {"$ref": "#/definitions/x~1y"}}, "definitions": {"x/y": {"type": "integer"}}},
-    {"type": "object", "properties": {"deep": {"type": "object", "properties": {"er": {"type": "array"}}}}},
+    {
+        "properties": {"a": {"$ref": "#/definitions/x~1y"}},
+        "definitions": {"x/y": {"type": "integer"}},
+    },
+    {
+        "type": "object",
+        "properties": {"deep": {"type": "object", "properties": {"er": {"type": "array"}}}},
+    },
 ]
 
 
@@ -81,13 +97,18 @@ def test_instance_matches_a_schema_of_an_older_draft(schema: Any) -> None:
 
 
 def test_another_seed_makes_another_instance() -> None:
-    schema = {"type": "object", "properties": {"text": {"type": "string"}, "number": {"type": "integer"}}}
+    schema = {
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "number": {"type": "integer"}},
+    }
     assert len({str(schema_sample(schema, seed)) for seed in range(20)}) > 10
 
 
 def test_optional_properties_are_included_in_schema_order() -> None:
     properties = {name: {"type": "integer"} for name in ("zebra", "ant", "mouse")}
-    assert list(schema_sample({"type": "object", "properties": properties, "required": ["mouse"]})) == [*properties]
+    assert list(
+        schema_sample({"type": "object", "properties": properties, "required": ["mouse"]})
+    ) == [*properties]
 
 
 @cases("format_", ["date", "date-time", "email", "uuid", "uuid4", "uri", "ipv4"])

@@ -34,7 +34,9 @@ HELLO = {"model": "mochi", "messages": [{"role": "user", "content": "hello"}]}
 
 
 @contextmanager
-def scripted_stub(reply: Reply, *, speed: float = 0, models: Sequence[Model] | None = None) -> Iterator[StubServer]:
+def scripted_stub(
+    reply: Reply, *, speed: float = 0, models: Sequence[Model] | None = None
+) -> Iterator[StubServer]:
     with StubServer(resolve=lambda _: reply, speed=speed, models=models) as stub:
         yield stub
 
@@ -47,7 +49,12 @@ def test_script_gets_the_prompt_and_can_decline() -> None:
         return Reply.of("scripted") if prompt.user_text == "script me" else None
 
     with StubServer(resolve=resolve, speed=0) as stub:
-        assert send_message(stub, "script me", options={"temperature": 0}).lines[0]["message"]["content"] == "scripted"
+        assert (
+            send_message(stub, "script me", options={"temperature": 0}).lines[0]["message"][
+                "content"
+            ]
+            == "scripted"
+        )
         assert contents(send_message(stub, "hello").lines).endswith(" hello")
     assert seen[0].thinks
     assert seen[0].options["temperature"] == 0
@@ -66,7 +73,10 @@ def test_usage_and_durations_are_computed_unless_given() -> None:
     with scripted_stub(given) as stub:
         final = send_message(stub, "hello").lines[-1]
     assert final["done_reason"] == "length"
-    assert [final[key] for key in ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")] == [
+    assert [
+        final[key]
+        for key in ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
+    ] == [
         9,
         5,
         6,
@@ -78,7 +88,9 @@ def test_usage_and_durations_are_computed_unless_given() -> None:
 def test_tokens_are_characters_by_default() -> None:
     models = [Model("letters"), Model("words", chars_per_token=4)]
     with scripted_stub(Reply.of("0123456789"), models=models) as stub:
-        letters, words = (send_message(stub, "hello", name, stream=False).json for name in ("letters", "words"))
+        letters, words = (
+            send_message(stub, "hello", name, stream=False).json for name in ("letters", "words")
+        )
     assert (letters["prompt_eval_count"], letters["eval_count"]) == (len("hello"), 10)
     assert (words["prompt_eval_count"], words["eval_count"]) == (2, 3)
 
@@ -92,9 +104,16 @@ def test_zero_counters_are_omitted() -> None:
 
 def test_failure_before_the_first_chunk_is_a_normal_error() -> None:
     with scripted_stub(Reply([Failure("overloaded", 503), Text("never")])) as stub:
-        for stream, kind in ((True, "application/json"), (False, "application/json; charset=utf-8")):
+        for stream, kind in (
+            (True, "application/json"),
+            (False, "application/json; charset=utf-8"),
+        ):
             answer = send_message(stub, "hello", stream=stream)
-            assert (answer.status, answer.json, answer.headers["content-type"]) == (503, {"error": "overloaded"}, kind)
+            assert (answer.status, answer.json, answer.headers["content-type"]) == (
+                503,
+                {"error": "overloaded"},
+                kind,
+            )
         assert [exchange.outcome for exchange in stub.exchanges()] == ["failed", "failed"]
 
 
@@ -142,7 +161,10 @@ def test_gate_at_the_start_delays_the_headers() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_disconnect_cancels_the_reply_at_once(stream: bool) -> None:
     body = json.dumps({**HELLO, "stream": stream}).encode()
-    request = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    request = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (
+        len(body),
+        body,
+    )
     with scripted_stub(Reply([Text(("one",)), Gate()])) as stub:
         with raw_connection(stub, request) as connection:
             stub.wait_for(lambda seen: bool(seen) and (not stream or seen[0].chunks == 1))
@@ -153,7 +175,10 @@ def test_disconnect_cancels_the_reply_at_once(stream: bool) -> None:
 
 def test_unpaced_reply_is_fair_and_can_be_cancelled() -> None:
     body = json.dumps(HELLO).encode()
-    request = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    request = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (
+        len(body),
+        body,
+    )
     with scripted_stub(Reply([Text(["word "] * 300_000)])) as stub:
         with raw_connection(stub, request):
             stub.wait_for(lambda seen: bool(seen) and seen[0].chunks > 0)
@@ -164,7 +189,10 @@ def test_unpaced_reply_is_fair_and_can_be_cancelled() -> None:
 
 
 def test_stopping_the_server_closes_open_streams() -> None:
-    with scripted_stub(Reply([Text(("one",)), Gate()])) as stub, open_stream(stub, "/api/chat", HELLO) as response:
+    with (
+        scripted_stub(Reply([Text(("one",)), Gate()])) as stub,
+        open_stream(stub, "/api/chat", HELLO) as response,
+    ):
         assert response.readline()
         stub.stop()
         with pytest.raises((IncompleteRead, ConnectionError)):
@@ -197,10 +225,17 @@ def test_stop_sequence_ends_a_reply_with_stop() -> None:
 
 
 def test_request_overrides_limits_of_the_modelfile() -> None:
-    with scripted_stub(Reply.of("0123456789"), models=[Model("short", parameters={"num_predict": 3})]) as stub:
+    with scripted_stub(
+        Reply.of("0123456789"), models=[Model("short", parameters={"num_predict": 3})]
+    ) as stub:
         assert contents(send_message(stub, "hello", "short").lines) == "012"
-        assert contents(send_message(stub, "hello", "short", options={"num_predict": 5}).lines) == "01234"
-    with scripted_stub(Reply.of("0123456789"), models=[Model("short", parameters={"stop": "45"})]) as stub:
+        assert (
+            contents(send_message(stub, "hello", "short", options={"num_predict": 5}).lines)
+            == "01234"
+        )
+    with scripted_stub(
+        Reply.of("0123456789"), models=[Model("short", parameters={"stop": "45"})]
+    ) as stub:
         assert contents(send_message(stub, "hello", "short").lines) == "0123"
 
 
@@ -218,8 +253,13 @@ def test_whole_reply_without_tools_keeps_only_the_last_calls() -> None:
     tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
     with scripted_stub(Reply([Reasoning("hm"), ToolCalls([ToolCall("now")])])) as stub:
         assert "tool_calls" not in send_message(stub, "hello", stream=False).json["message"]
-        assert "tool_calls" in send_message(stub, "hello", stream=False, tools=tools).json["message"]
-        assert "tool_calls" in send_message(stub, "hello", "mochi-native:4b", stream=False).json["message"]
+        assert (
+            "tool_calls" in send_message(stub, "hello", stream=False, tools=tools).json["message"]
+        )
+        assert (
+            "tool_calls"
+            in send_message(stub, "hello", "mochi-native:4b", stream=False).json["message"]
+        )
 
 
 def test_script_that_raises_is_a_500() -> None:
@@ -264,9 +304,15 @@ def test_unknown_finish_reason_is_a_500(path: str) -> None:
 def test_choices_have_the_same_text_with_and_without_streaming() -> None:
     with scripted_stub(Reply([Text("a"), Choice(1), Text("b"), Choice(0), Text("c")])) as stub:
         whole = send_request(stub, "POST", "/v1/chat/completions", HELLO).json
-        streamed = send_request(stub, "POST", "/v1/chat/completions", {**HELLO, "stream": True}).body
+        streamed = send_request(
+            stub, "POST", "/v1/chat/completions", {**HELLO, "stream": True}
+        ).body
     assert [choice["message"]["content"] for choice in whole["choices"]] == ["ac", "b"]
-    chunks = [json.loads(line[6:])["choices"][0] for line in streamed.split(b"\n\n") if line.startswith(b"data: {")]
+    chunks = [
+        json.loads(line[6:])["choices"][0]
+        for line in streamed.split(b"\n\n")
+        if line.startswith(b"data: {")
+    ]
     assert [(chunk["index"], chunk["delta"].get("content")) for chunk in chunks] == [
         *((0, "a"), (1, "b"), (0, "c"), (0, None))
     ]
@@ -281,7 +327,9 @@ def test_lone_surrogates_become_replacement_characters(stream: bool) -> None:
     with scripted_stub(reply) as stub:
         lines = send_message(stub, "hello", stream=stream, logprobs=True).lines
     assert (contents(lines, "thinking"), contents(lines)) == ("r\ufffd", "a\ufffdb")
-    (call,) = next(line["message"]["tool_calls"] for line in lines if "tool_calls" in line["message"])
+    (call,) = next(
+        line["message"]["tool_calls"] for line in lines if "tool_calls" in line["message"]
+    )
     assert call["function"]["arguments"] == {"x": "\ufffd"}
 
 
@@ -289,9 +337,9 @@ def test_embeddings_can_be_scripted_and_can_fail() -> None:
     with scripted_stub(Reply(embedding=(3.0, 4.0))) as stub:
         answer = send_request(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"})
         assert answer.json["embeddings"] == [[0.6, 0.8]]
-        assert send_request(stub, "POST", "/api/embeddings", {"model": "mochi-embed", "prompt": "x"}).json[
-            "embedding"
-        ] == [3, 4]
+        assert send_request(
+            stub, "POST", "/api/embeddings", {"model": "mochi-embed", "prompt": "x"}
+        ).json["embedding"] == [3, 4]
     with scripted_stub(Reply([Failure("no", 429)])) as stub:
         answer = send_request(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"})
         assert (answer.json, answer.headers["retry-after"]) == ({"error": "no"}, "1")

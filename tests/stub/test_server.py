@@ -47,7 +47,10 @@ def test_stop_closes_a_connection_that_is_just_being_accepted() -> None:
         client.connect((stub.host, stub.port))
         stub._grace.set_result(0)
 
-    with socket.socket() as client, StubServer() as stub:  # an open connection would be an unraisable warning
+    with (
+        socket.socket() as client,
+        StubServer() as stub,
+    ):  # an open connection would be an unraisable warning
         stub._loop.call_soon_threadsafe(connect_and_stop)
         assert stub._thread is not None
         stub._thread.join(60)
@@ -78,10 +81,12 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 def test_importing_the_package_loads_no_server() -> None:
     program = (
-        "import sys, mochi_stub; "
-        "print(*[name for name in ('uvicorn', 'asyncio', 'orjson', 'mochi_server') if name in sys.modules])"
+        "import sys, mochi_stub; print(*[name for name in ('uvicorn', 'asyncio', 'orjson', "
+        "'mochi_server') if name in sys.modules])"
     )
-    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
     assert printed == "\n"
 
 

@@ -16,7 +16,10 @@ from tests.support.cases import cases
 ENABLED: list[tuple[str, dict[str, Any]]] = [
     *(("ollama", {"think": think, "stream": False}) for think in (True, "low", "max")),
     *(("chat", {"reasoning_effort": effort}) for effort in ("minimal", "low", "high")),
-    *(("response", {"reasoning": reasoning}) for reasoning in ({"effort": "low"}, {"summary": "auto"})),
+    *(
+        ("response", {"reasoning": reasoning})
+        for reasoning in ({"effort": "low"}, {"summary": "auto"})
+    ),
     ("message", {"thinking": {"type": "enabled", "budget_tokens": 1024}}),
     ("message", {"thinking": {"type": "adaptive"}}),
     *(
@@ -29,7 +32,10 @@ DISABLED: list[tuple[str, dict[str, Any]]] = [
     ("chat", {"reasoning_effort": "none"}),
     ("response", {"reasoning": {"effort": "none"}}),
     ("message", {"thinking": {"type": "disabled"}}),
-    ("gemini", {"generationConfig": {"thinkingConfig": {"includeThoughts": True, "thinkingBudget": 0}}}),
+    (
+        "gemini",
+        {"generationConfig": {"thinkingConfig": {"includeThoughts": True, "thinkingBudget": 0}}},
+    ),
 ]
 UNSET: list[tuple[str, dict[str, Any]]] = [
     *(("ollama", {"stream": False}), ("chat", {}), ("response", {}), ("message", {})),
@@ -37,8 +43,13 @@ UNSET: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def ask(stub: StubServer, wire: str, text: str, fields: dict[str, Any], model: str = "mochi") -> tuple[str, str, int]:
-    """Return the thinking and the text of a reply, and its number of thinking tokens. Ollama does not count these."""
+def ask(
+    stub: StubServer, wire: str, text: str, fields: dict[str, Any], model: str = "mochi"
+) -> tuple[str, str, int]:
+    """Return the thinking and the text of a reply, and its number of thinking tokens.
+
+    Ollama does not count these.
+    """
     request = {**body(wire, text, **fields), "model": model}
     answer = send_request(stub, "POST", PATHS[wire].replace("mochi", model), request)
     assert answer.status == 200, answer.body
@@ -58,11 +69,17 @@ def _read_chat(reply: Any) -> tuple[str, str, int]:
 def _read_response(reply: Any) -> tuple[str, str, int]:
     thinking = [part["text"] for item in reply["output"] for part in item.get("summary", ())]
     texts = [part["text"] for item in reply["output"] for part in item.get("content", ())]
-    return "".join(thinking), "".join(texts), reply["usage"]["output_tokens_details"]["reasoning_tokens"]
+    return (
+        "".join(thinking),
+        "".join(texts),
+        reply["usage"]["output_tokens_details"]["reasoning_tokens"],
+    )
 
 
 def _read_message(reply: Any) -> tuple[str, str, int]:
-    texts = ["".join(block.get(kind, "") for block in reply["content"]) for kind in ("thinking", "text")]
+    texts = [
+        "".join(block.get(kind, "") for block in reply["content"]) for kind in ("thinking", "text")
+    ]
     details = reply["usage"].get("output_tokens_details", {"thinking_tokens": 0})
     return texts[0], texts[1], details["thinking_tokens"]
 
@@ -92,31 +109,41 @@ def test_model_thinks_on_request(stub: StubServer, wire: str, fields: dict[str, 
 
 
 @cases(("wire", "fields"), UNSET)
-def test_model_does_not_think_without_a_request(stub: StubServer, wire: str, fields: dict[str, Any]) -> None:
+def test_model_does_not_think_without_a_request(
+    stub: StubServer, wire: str, fields: dict[str, Any]
+) -> None:
     assert ask(stub, wire, "hello", fields)[::2] == ("", 0)
 
 
 @cases(("wire", "fields"), ENABLED[3:])
-def test_model_that_cannot_think_does_not(stub: StubServer, wire: str, fields: dict[str, Any]) -> None:
+def test_model_that_cannot_think_does_not(
+    stub: StubServer, wire: str, fields: dict[str, Any]
+) -> None:
     assert ask(stub, wire, "hello", fields, "mochi-chat")[::2] == ("", 0)
 
 
 @cases(("wire", "fields"), ENABLED)
-def test_configured_model_thinks_on_request(stub: StubServer, wire: str, fields: dict[str, Any]) -> None:
+def test_configured_model_thinks_on_request(
+    stub: StubServer, wire: str, fields: dict[str, Any]
+) -> None:
     thinking, text, _ = ask(stub, wire, "hello", fields, "echo")
     assert (thinking[:5], text) == ("lorem", "hello")
     assert ask(stub, wire, "hello", fields, "thinker")[0].startswith("I was told something.")
 
 
 @cases(("wire", "fields"), DISABLED)
-def test_disabled_thinking_removes_configured_reasoning(stub: StubServer, wire: str, fields: dict[str, Any]) -> None:
+def test_disabled_thinking_removes_configured_reasoning(
+    stub: StubServer, wire: str, fields: dict[str, Any]
+) -> None:
     assert ask(stub, wire, "hello", fields, "thinker") == ("", "hello", 0)
     assert ask(stub, wire, "What?\nReason: why not", fields)[::2] == ("", 0)
 
 
 def test_think_tags_stay_in_the_text(stub: StubServer) -> None:
     for think in (True, False, None):
-        thinking, text, _ = ask(stub, "ollama", "hello", {"think": think, "stream": False}, "think-tags")
+        thinking, text, _ = ask(
+            stub, "ollama", "hello", {"think": think, "stream": False}, "think-tags"
+        )
         assert (thinking, text.partition("</think>")[0][:7]) == ("", "<think>")
 
 
@@ -163,13 +190,19 @@ def test_reply_without_text_follows_the_request(configured_stub: StubServer) -> 
     assert ask(configured_stub, "ollama", "hello", disabled, "pensive")[0] == ""
     tool = {"type": "function", "function": {"name": "now"}}
     request = {**body("chat"), "model": "quiet", "tools": [tool], "tool_choice": "required"}
-    choice = send_request(configured_stub, "POST", "/v1/chat/completions", request).json["choices"][0]
+    choice = send_request(configured_stub, "POST", "/v1/chat/completions", request).json["choices"][
+        0
+    ]
     assert choice["message"]["tool_calls"][0]["function"]["name"] == "now"
 
 
-def test_error_follows_the_configured_number_of_chunks(stub: StubServer, configured_stub: StubServer) -> None:
+def test_error_follows_the_configured_number_of_chunks(
+    stub: StubServer, configured_stub: StubServer
+) -> None:
     for model, think in (("broken", False), ("broken", True), ("rate-limited-midway", True)):
         request = {**body("ollama"), "model": model, "think": think, "stream": True}
-        answer = send_request(configured_stub if model == "broken" else stub, "POST", "/api/chat", request)
+        answer = send_request(
+            configured_stub if model == "broken" else stub, "POST", "/api/chat", request
+        )
         assert answer.status == 200
         assert len(answer.body.splitlines()) == len(["chunk", "chunk", "error"])

@@ -23,7 +23,13 @@ BOOK = {
         "guests": {"type": "array", "items": {"$ref": "#/$defs/guest"}, "minItems": 1},
     },
     "required": ["city", "nights", "room", "guests"],
-    "$defs": {"guest": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}},
+    "$defs": {
+        "guest": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}},
+            "required": ["name"],
+        }
+    },
 }
 SCHEMAS: dict[str, Any] = {"now": {"type": "object", "properties": {}}, "book": BOOK}
 
@@ -31,14 +37,19 @@ CHAT, RESPONSE, MESSAGE = "/v1/chat/completions", "/v1/responses", "/v1/messages
 GEMINI = "/v1beta/models/mochi:generateContent"
 
 NAMED = {"type": "function", "name": "book"}
-CHOICES: list[tuple[str, Any, list[str]]] = [  # the path, the choice of a tool, and the tools that the reply may call
+CHOICES: list[
+    tuple[str, Any, list[str]]
+] = [  # the path, the choice of a tool, and the tools that the reply may call
     (CHAT, "required", ["now", "book"]),
     (CHAT, {"type": "function", "function": {"name": "book"}}, ["book"]),
     (
         CHAT,
         {
             "type": "allowed_tools",
-            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "book"}}]},
+            "allowed_tools": {
+                "mode": "required",
+                "tools": [{"type": "function", "function": {"name": "book"}}],
+            },
         },
         ["book"],
     ),
@@ -46,7 +57,11 @@ CHOICES: list[tuple[str, Any, list[str]]] = [  # the path, the choice of a tool,
     (RESPONSE, NAMED, ["book"]),
     (
         RESPONSE,
-        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "book"}]},
+        {
+            "type": "allowed_tools",
+            "mode": "required",
+            "tools": [{"type": "function", "name": "book"}],
+        },
         ["book"],
     ),
     (MESSAGE, {"type": "any"}, ["now", "book"]),
@@ -60,25 +75,47 @@ FREE: list[tuple[str, Any]] = [
         CHAT,
         {
             "type": "allowed_tools",
-            "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "book"}}]},
+            "allowed_tools": {
+                "mode": "auto",
+                "tools": [{"type": "function", "function": {"name": "book"}}],
+            },
         },
     ),
-    *((MESSAGE, {"type": "auto"}), (MESSAGE, {"type": "none"}), (GEMINI, {"mode": "AUTO"}), (GEMINI, {"mode": "NONE"})),
+    *(
+        (MESSAGE, {"type": "auto"}),
+        (MESSAGE, {"type": "none"}),
+        (GEMINI, {"mode": "AUTO"}),
+        (GEMINI, {"mode": "NONE"}),
+    ),
 ]
 
 
-def body(path: str, choice: Any, text: str = "hello you", model: str = "mochi", **fields: Any) -> dict[str, Any]:
+def body(
+    path: str, choice: Any, text: str = "hello you", model: str = "mochi", **fields: Any
+) -> dict[str, Any]:
     functions = [{"name": name, "parameters": schema} for name, schema in SCHEMAS.items()]
     messages = [{"role": "user", "content": text}]
     chosen = {} if choice is None else {"tool_choice": choice}
     if path == GEMINI:
         contents = [{"role": "user", "parts": [{"text": text}]}]
-        declared = [{"name": tool["name"], "parametersJsonSchema": tool["parameters"]} for tool in functions]
-        config = {"toolConfig": {"functionCallingConfig": choice}, "tools": [{"functionDeclarations": declared}]}
+        declared = [
+            {"name": tool["name"], "parametersJsonSchema": tool["parameters"]} for tool in functions
+        ]
+        config = {
+            "toolConfig": {"functionCallingConfig": choice},
+            "tools": [{"functionDeclarations": declared}],
+        }
         return {"contents": contents, **config, **fields}
     if path == MESSAGE:
         tools = [{"name": tool["name"], "input_schema": tool["parameters"]} for tool in functions]
-        return {"model": model, "messages": messages, "max_tokens": 9999, "tools": tools, **chosen, **fields}
+        return {
+            "model": model,
+            "messages": messages,
+            "max_tokens": 9999,
+            "tools": tools,
+            **chosen,
+            **fields,
+        }
     if path == RESPONSE:
         tools = [{"type": "function", **tool} for tool in functions]
         return {"model": model, "input": text, "tools": tools, **chosen, **fields}
@@ -97,13 +134,23 @@ def calls(path: str, answer: RawResponse) -> list[tuple[str, Any]]:
         items = [item for item in reply["output"] if item["type"] == "function_call"]
         return [(item["name"], json.loads(item["arguments"])) for item in items]
     if path == MESSAGE:
-        return [(block["name"], block["input"]) for block in reply["content"] if block["type"] == "tool_use"]
-    parts = [part["functionCall"] for part in reply["candidates"][0]["content"]["parts"] if "functionCall" in part]
+        return [
+            (block["name"], block["input"])
+            for block in reply["content"]
+            if block["type"] == "tool_use"
+        ]
+    parts = [
+        part["functionCall"]
+        for part in reply["candidates"][0]["content"]["parts"]
+        if "functionCall" in part
+    ]
     return [(call["name"], call["args"]) for call in parts]
 
 
 @cases(("path", "choice", "permitted"), CHOICES)
-def test_required_call_has_valid_arguments(stub: StubServer, path: str, choice: Any, permitted: list[str]) -> None:
+def test_required_call_has_valid_arguments(
+    stub: StubServer, path: str, choice: Any, permitted: list[str]
+) -> None:
     for text in ("hello", "where?", "Book 3 nights for 12 guests."):
         answer = send_request(stub, "POST", path, body(path, choice, text))
         ((name, arguments),) = calls(path, answer)
@@ -115,7 +162,10 @@ def test_required_call_has_valid_arguments(stub: StubServer, path: str, choice: 
 def test_required_call_has_the_finish_reason_of_the_provider(stub: StubServer) -> None:
     chat = send_request(stub, "POST", CHAT, body(CHAT, "required")).json["choices"][0]
     assert (chat["finish_reason"], chat["message"]["content"]) == ("tool_calls", None)
-    assert send_request(stub, "POST", MESSAGE, body(MESSAGE, {"type": "any"})).json["stop_reason"] == "tool_use"
+    assert (
+        send_request(stub, "POST", MESSAGE, body(MESSAGE, {"type": "any"})).json["stop_reason"]
+        == "tool_use"
+    )
     gemini = send_request(stub, "POST", GEMINI, body(GEMINI, {"mode": "ANY"})).json
     assert gemini["candidates"][0]["finishReason"] == "STOP"
 
@@ -135,9 +185,13 @@ def test_packaged_models_make_the_required_call(stub: StubServer, model: str) ->
 
 def test_configured_calls_and_errors_stay(stub: StubServer) -> None:
     required = body(CHAT, "required", model="tool-caller")
-    assert calls(CHAT, send_request(stub, "POST", CHAT, required)) == [("read_file", {"path": "/src/main.js"})]
+    assert calls(CHAT, send_request(stub, "POST", CHAT, required)) == [
+        ("read_file", {"path": "/src/main.js"})
+    ]
     assert send_request(stub, "POST", CHAT, body(CHAT, "required", model="failing")).status == 500
-    shortened = send_request(stub, "POST", CHAT, body(CHAT, "required", model="finish-length")).json["choices"][0]
+    shortened = send_request(
+        stub, "POST", CHAT, body(CHAT, "required", model="finish-length")
+    ).json["choices"][0]
     assert (shortened["finish_reason"], "tool_calls" in shortened["message"]) == ("length", False)
 
 
@@ -186,10 +240,26 @@ def test_required_call_is_streamed(stub: StubServer) -> None:
             {"type": "function", "name": "nope"},
             "the request requires a tool call, but it offers no function nope",
         ),
-        (CHAT, "always", 'Invalid value for tool_choice: expected one of none, auto, required, found "always"'),
-        (CHAT, {"type": "function"}, "Invalid value for tool_choice.function: expected a value, found nothing"),
-        (MESSAGE, {"type": "tool", "name": "nope"}, "the request requires a tool call, but it offers no function nope"),
-        (MESSAGE, {"type": "tool"}, "Invalid value for tool_choice.name: expected a value, found nothing"),
+        (
+            CHAT,
+            "always",
+            'Invalid value for tool_choice: expected one of none, auto, required, found "always"',
+        ),
+        (
+            CHAT,
+            {"type": "function"},
+            "Invalid value for tool_choice.function: expected a value, found nothing",
+        ),
+        (
+            MESSAGE,
+            {"type": "tool", "name": "nope"},
+            "the request requires a tool call, but it offers no function nope",
+        ),
+        (
+            MESSAGE,
+            {"type": "tool"},
+            "Invalid value for tool_choice.name: expected a value, found nothing",
+        ),
         (
             GEMINI,
             {"mode": "ANY", "allowedFunctionNames": ["nope"]},
@@ -197,12 +267,16 @@ def test_required_call_is_streamed(stub: StubServer) -> None:
         ),
     ],
 )
-def test_unknown_tool_is_an_error_of_the_provider(stub: StubServer, path: str, choice: Any, message: str) -> None:
+def test_unknown_tool_is_an_error_of_the_provider(
+    stub: StubServer, path: str, choice: Any, message: str
+) -> None:
     refused = send_request(stub, "POST", path, body(path, choice))
     assert (refused.status, refused.json["error"]["message"]) == (400, message)
 
 
-@cases(("path", "choice"), [(CHAT, "required"), (MESSAGE, {"type": "any"}), (GEMINI, {"mode": "ANY"})])
+@cases(
+    ("path", "choice"), [(CHAT, "required"), (MESSAGE, {"type": "any"}), (GEMINI, {"mode": "ANY"})]
+)
 def test_required_call_without_tools_is_an_error(stub: StubServer, path: str, choice: Any) -> None:
     assert send_request(stub, "POST", path, body(path, choice, tools=[])).status == 400
 
@@ -210,7 +284,10 @@ def test_required_call_without_tools_is_an_error(stub: StubServer, path: str, ch
 def test_anthropic_refuses_a_required_call_with_thinking(stub: StubServer) -> None:
     thinking = {"type": "enabled", "budget_tokens": 1024}
     refused = send_request(stub, "POST", MESSAGE, body(MESSAGE, {"type": "any"}, thinking=thinking))
-    assert refused.json["error"]["message"] == "Thinking may not be enabled when tool_choice forces tool use."
+    assert (
+        refused.json["error"]["message"]
+        == "Thinking may not be enabled when tool_choice forces tool use."
+    )
 
 
 def call(parameters: Any, text: str) -> ToolCall:
@@ -249,15 +326,26 @@ def test_numbers_and_quotes_of_the_message_become_arguments() -> None:
         {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/high"}]},
     ],
 )
-def test_words_of_the_message_that_the_schema_forbids_are_not_used(declared: dict[str, Any]) -> None:
+def test_words_of_the_message_that_the_schema_forbids_are_not_used(
+    declared: dict[str, Any],
+) -> None:
     high = {"type": "integer", "minimum": 100}
-    schema = {"type": "object", "properties": {"x": declared}, "required": ["x"], "$defs": {"high": high}}
+    schema = {
+        "type": "object",
+        "properties": {"x": declared},
+        "required": ["x"],
+        "$defs": {"high": high},
+    }
     arguments = call(schema, "take x=5 and 'five'").arguments
     jsonschema.validate(arguments, schema, format_checker=jsonschema.FormatChecker())
 
 
 def test_required_call_has_optional_arguments(stub: StubServer) -> None:
-    schema = {"type": "object", "properties": {"tasks": {"type": "array", "items": {"type": "string"}}}, "required": []}
+    schema = {
+        "type": "object",
+        "properties": {"tasks": {"type": "array", "items": {"type": "string"}}},
+        "required": [],
+    }
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     answer = send_request(stub, "POST", CHAT, body(CHAT, "required", tools=[tool]))
     ((_, arguments),) = calls(CHAT, answer)

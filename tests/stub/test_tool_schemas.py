@@ -1,6 +1,7 @@
 """Tool schemas that Ollama refuses, with Go's messages, and those that it accepts.
 
-The partial captures contain further cases. The expected messages of this file follow from Go's rules for JSON.
+The partial captures contain further cases. The expected messages of this file follow from Go's
+rules for JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def with_property(schema: Any) -> dict[str, Any]:
     ("tool", "text"),
     [
         (5, "number into Go struct field ChatRequest.tools of type api.Tool"),
-        ({"function": {"name": []}}, "array into Go struct field ToolFunction.tools.function.name of type string"),
+        (
+            {"function": {"name": []}},
+            "array into Go struct field ToolFunction.tools.function.name of type string",
+        ),
     ],
 )
 def test_tool_of_a_wrong_type_is_refused(stub: StubServer, tool: Any, text: str) -> None:
@@ -49,11 +53,21 @@ def test_tool_of_a_wrong_type_is_refused(stub: StubServer, tool: Any, text: str)
         (with_property({"description": ["y"]}), "array", f"{PROPERTY}.description of type string"),
         (with_property({"anyOf": [True]}), "bool", f"{PROPERTY}.anyOf of type api.ToolProperty"),
         (with_property({"required": True}), "bool", f"{PROPERTY}.required of type []string"),
-        (with_property(with_property(False)), "bool", f"{PROPERTY}.properties of type api.ToolProperty"),
-        (with_property(with_property({"type": 5})), "number", f"{PROPERTY}.properties.type of type []string"),
+        (
+            with_property(with_property(False)),
+            "bool",
+            f"{PROPERTY}.properties of type api.ToolProperty",
+        ),
+        (
+            with_property(with_property({"type": 5})),
+            "number",
+            f"{PROPERTY}.properties.type of type []string",
+        ),
     ],
 )
-def test_schema_of_a_wrong_type_is_refused(stub: StubServer, parameters: Any, found: str, place: str) -> None:
+def test_schema_of_a_wrong_type_is_refused(
+    stub: StubServer, parameters: Any, found: str, place: str
+) -> None:
     refused = offer(stub, {"type": "function", "function": {"name": "x", "parameters": parameters}})
     assert (refused.status, refused.json) == (
         400,
@@ -74,9 +88,16 @@ def test_properties_that_are_no_object_are_refused(stub: StubServer, properties:
         {},
         {"$defs": True, "items": 5, "additionalProperties": 5, "title": []},
         with_property(None),
-        with_property({"type": ["string", "null"], "enum": [1, "a", None], "items": True, "default": 5}),
+        with_property(
+            {"type": ["string", "null"], "enum": [1, "a", None], "items": True, "default": 5}
+        ),
         with_property({"anyOf": [{"type": "string"}, {"type": "object", "properties": {}}]}),
     ],
 )
 def test_other_schemas_are_accepted(stub: StubServer, parameters: Any) -> None:
-    assert offer(stub, {"type": "function", "function": {"name": "x", "parameters": parameters}}).status == 200
+    assert (
+        offer(
+            stub, {"type": "function", "function": {"name": "x", "parameters": parameters}}
+        ).status
+        == 200
+    )

@@ -1,4 +1,6 @@
-"""Turns of a recorded conversation in a configuration: the stub answers each prompt as the conversation did."""
+"""Turns of a recorded conversation in a configuration: the stub answers each prompt as the
+conversation did.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,11 @@ def answer(stub: StubServer, lines: list[str], **fields: Any) -> Any:
 def test_each_turn_and_round_has_its_own_reply(stub: StubServer) -> None:
     assert answer(stub, ["user: Yes"])["message"]["content"] == "First yes."
     first = answer(stub, SECOND)
-    assert first["message"]["tool_calls"][0]["function"] == {"index": 0, "name": "add", "arguments": {"a": 1}}
+    assert first["message"]["tool_calls"][0]["function"] == {
+        "index": 0,
+        "name": "add",
+        "arguments": {"a": 1},
+    }
     assert (first["prompt_eval_count"], first["eval_count"]) == (7, 3)
     assert answer(stub, CALLED)["message"]["tool_calls"][0]["function"]["arguments"] == {"a": 2}
     last = answer(stub, [*CALLED, "assistant: ", "tool: 4"])
@@ -58,7 +64,9 @@ def test_each_turn_and_round_has_its_own_reply(stub: StubServer) -> None:
 
 
 def test_prompt_without_its_oldest_messages_continues_the_conversation(stub: StubServer) -> None:
-    assert "error" in answer(stub, ["system: Summary.", "user: Yes", "assistant: Second yes.", "user: Bye"])
+    assert "error" in answer(
+        stub, ["system: Summary.", "user: Yes", "assistant: Second yes.", "user: Bye"]
+    )
 
 
 def test_durations_of_a_reply_are_its_timing(tmp_path: Path) -> None:
@@ -70,12 +78,18 @@ def test_durations_of_a_reply_are_its_timing(tmp_path: Path) -> None:
 
 def test_think_false_removes_the_reasoning_of_a_turn(stub: StubServer) -> None:
     lines = [*CALLED, "assistant: ", "tool: 4"]
-    assert answer(stub, lines, think=False)["message"] == {"role": "assistant", "content": "Second yes."}
+    assert answer(stub, lines, think=False)["message"] == {
+        "role": "assistant",
+        "content": "Second yes.",
+    }
 
 
 def test_other_messages_get_the_replies_of_triggers(stub: StubServer) -> None:
     assert answer(stub, ["user: Hello"])["message"]["content"] == "Hi."
-    assert answer(stub, ["user: Yes", "assistant: First yes.", "user: No"])["message"]["content"] == "Something else."
+    assert (
+        answer(stub, ["user: Yes", "assistant: First yes.", "user: No"])["message"]["content"]
+        == "Something else."
+    )
     rounds = ["assistant: ", "tool: 1"] * 3
     assert answer(stub, [*SECOND, *rounds])["message"]["content"] == "Something else."
 
@@ -89,7 +103,9 @@ def test_other_messages_get_the_replies_of_triggers(stub: StubServer) -> None:
         ("{user: x, replies: y}", "expected a list as replies"),
     ],
 )
-def test_mistake_in_a_turn_is_reported_with_its_line(tmp_path: Path, turn: str, problem: str) -> None:
+def test_mistake_in_a_turn_is_reported_with_its_line(
+    tmp_path: Path, turn: str, problem: str
+) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(f"models:\n  bot:\n    - _turns:\n      - {turn}\n")
     assert problem in validate_config(file)[0]

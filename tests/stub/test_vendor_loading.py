@@ -1,4 +1,6 @@
-"""Loading of models for requests of OpenAI's, Anthropic's and Gemini's APIs, through the scheduler of Ollama's API."""
+"""Loading of models for requests of OpenAI's, Anthropic's and Gemini's APIs, through the scheduler
+of Ollama's API.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ class HeldReply:
         self.gate = Gate()
 
     def __call__(self, prompt: Prompt) -> Reply:
-        return Reply([Text(("one",)), self.gate] if prompt.user_text == "hold" else [Text(("now",))])
+        return Reply(
+            [Text(("one",)), self.gate] if prompt.user_text == "hold" else [Text(("now",))]
+        )
 
 
 def open_post(stub: StubServer, path: str, body: dict[str, Any]) -> HTTPConnection:
@@ -114,7 +118,10 @@ def status(connection: HTTPConnection) -> int:
 @cases("path", GENERATING)
 def test_slots_are_shared_with_requests_of_the_other_apis(path: str) -> None:
     held = HeldReply()
-    with StubServer(resolve=held, speed=0, machine=Machine(parallel=1)) as stub, ExitStack() as stack:
+    with (
+        StubServer(resolve=held, speed=0, machine=Machine(parallel=1)) as stub,
+        ExitStack() as stack,
+    ):
         hold = {"messages": [{"role": "user", "content": "hold"}]}
         first = stack.enter_context(closing(open_post(stub, "/api/chat", hold)))
         second = stack.enter_context(closing(open_post(stub, path, GENERATING[path])))
@@ -130,7 +137,9 @@ def test_full_queue_is_an_error_of_the_provider(path: str) -> None:
     with StubServer(resolve=held, speed=0, machine=machine) as stub, ExitStack() as stack:
         hold = {"messages": [{"role": "user", "content": "hold"}]}
         waiting = [
-            stack.enter_context(closing(open_post(stub, "/api/chat", {**hold, "options": {"num_ctx": context}})))
+            stack.enter_context(
+                closing(open_post(stub, "/api/chat", {**hold, "options": {"num_ctx": context}}))
+            )
             for context in (2048, 1024, 512)
         ]
         refused = post(stub, path)
@@ -143,7 +152,10 @@ def test_full_queue_is_an_error_of_the_provider(path: str) -> None:
 def test_model_that_does_not_fit_is_an_error_of_the_provider() -> None:
     with StubServer(models=[Model("mochi", out_of_memory_above=1)], speed=0) as stub:
         refused = post(stub, "/v1/messages")
-    assert (refused.status, refused.json["error"]) == (500, {"type": "api_error", "message": OUT_OF_MEMORY})
+    assert (refused.status, refused.json["error"]) == (
+        500,
+        {"type": "api_error", "message": OUT_OF_MEMORY},
+    )
 
 
 def test_prompt_cache_is_shared_with_requests_of_the_other_apis(private_stub: StubServer) -> None:

@@ -56,7 +56,9 @@ def _references(schema: Any, value: Any, root: Any) -> list[str]:
 
 
 def _has_type(value: Any, kind: str) -> bool:
-    return isinstance(value, TYPES[kind]) and not (isinstance(value, bool) and kind in ("integer", "number"))
+    return isinstance(value, TYPES[kind]) and not (
+        isinstance(value, bool) and kind in ("integer", "number")
+    )
 
 
 def _object_problems(schema: Any, value: dict[str, Any], root: Any) -> list[str]:
@@ -64,7 +66,11 @@ def _object_problems(schema: Any, value: dict[str, Any], root: Any) -> list[str]
     if not schema.get("minProperties", 0) <= len(value) <= schema.get("maxProperties", len(value)):
         found.append(f"{len(value)} properties")
     for name, item in value.items():
-        found += problems(schema.get("properties", {}).get(name, schema.get("additionalProperties", True)), item, root)
+        found += problems(
+            schema.get("properties", {}).get(name, schema.get("additionalProperties", True)),
+            item,
+            root,
+        )
     return found
 
 
@@ -76,7 +82,9 @@ def _array_problems(schema: Any, value: list[Any], root: Any) -> list[str]:
         found.append("items are equal")
     first = schema.get("prefixItems", [])
     for index, item in enumerate(value):
-        found += problems(first[index] if index < len(first) else schema.get("items", True), item, root)
+        found += problems(
+            first[index] if index < len(first) else schema.get("items", True), item, root
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Agents for tests, written into a data directory as a user would, and messages that cause agent calls."""
+"""Agents for tests, written into a data directory as a user would, and messages that cause agent
+calls.
+"""
 
 from pathlib import Path
 from textwrap import dedent
@@ -63,16 +65,23 @@ def write_agent(data_dir: Path, name: str = "helper", **files: str | None) -> Pa
     return directory
 
 
-def delegate(*does: dict[str, Any], agent: str = "helper", session_id: str | None = None) -> dict[str, Any]:
+def delegate(
+    *does: dict[str, Any], agent: str = "helper", session_id: str | None = None
+) -> dict[str, Any]:
     """Return an instruction to call the agent with an instruction block of its own."""
-    arguments = {"agent": agent, "instruction": instruct(*does, label="A") if does else "Please help."}
+    arguments = {
+        "agent": agent,
+        "instruction": instruct(*does, label="A") if does else "Please help.",
+    }
     if session_id is not None:
         arguments["session_id"] = session_id
     return {"tool_call": [{"name": "agent", "args": arguments}]}
 
 
 def nested(*messages: dict[str, Any], label: str = "ID") -> str:
-    """Return a message like `instruct` whose block may contain nested blocks, which are escaped as JSON."""
+    """Return a message like `instruct` whose block may contain nested blocks, which are escaped as
+    JSON.
+    """
     head, _, rest = instruct(*messages, label=label).partition("<|instruction_start|>")
     block = rest.removesuffix("<|instruction_end|>").replace("<|", "\\u003c|")
     return f"{head}<|instruction_start|>{block}<|instruction_end|>"

@@ -12,7 +12,10 @@ import orjson
 
 KEPT = httpx.Limits()
 UNUSED_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""TLS context that is shared because creating one takes longer than most requests. No connection is encrypted."""
+"""TLS context that is shared because creating one takes longer than most requests.
+
+No connection is encrypted.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,12 @@ class Api:
 
     def __init__(self, url: str, *, limits: httpx.Limits = KEPT, **client: Any) -> None:
         transport = ConnectionsOfEachThread(limits)
-        plain = {"base_url": f"{url}/api/v1", "trust_env": False, "transport": transport, "timeout": 60}
+        plain = {
+            "base_url": f"{url}/api/v1",
+            "trust_env": False,
+            "transport": transport,
+            "timeout": 60,
+        }
         self.http = httpx.Client(**{**plain, **client})
 
     def __enter__(self) -> "Api":
@@ -71,15 +79,21 @@ class Api:
         messages: list[dict[str, Any]] = self.session(session_id)["messages"]
         return messages
 
-    def send_message(self, session_id: str, message: str | None = None, **fields: Any) -> dict[str, Any]:
+    def send_message(
+        self, session_id: str, message: str | None = None, **fields: Any
+    ) -> dict[str, Any]:
         return self.ok(self.http.post(f"/chat/{session_id}", json=_body(message, fields)))
 
-    def stream_message(self, session_id: str, message: str | None = None, **fields: Any) -> list[Event]:
+    def stream_message(
+        self, session_id: str, message: str | None = None, **fields: Any
+    ) -> list[Event]:
         with self.open_stream(session_id, message, **fields) as events:
             return list(events)
 
     @contextmanager
-    def open_stream(self, session_id: str, message: str | None = None, **fields: Any) -> Iterator[Iterator[Event]]:
+    def open_stream(
+        self, session_id: str, message: str | None = None, **fields: Any
+    ) -> Iterator[Iterator[Event]]:
         """Yield the events as they arrive. Leaving the context closes the connection."""
         body = _body(message, fields)
         with self.http.stream("POST", f"/chat/{session_id}/stream", json=body) as response:
@@ -100,18 +114,28 @@ def read_events(response: httpx.Response) -> Iterator[Event]:
     for data in response.iter_raw():
         *frames, rest = (rest + data).split(b"\n\n")
         for frame in frames:
-            fields = dict(line.split(b": ", 1) for line in frame.split(b"\n") if not line.startswith(b":"))
+            fields = dict(
+                line.split(b": ", 1) for line in frame.split(b"\n") if not line.startswith(b":")
+            )
             if fields:
-                yield Event(fields[b"id"].decode(), fields[b"event"].decode(), orjson.loads(fields[b"data"]))
+                yield Event(
+                    fields[b"id"].decode(), fields[b"event"].decode(), orjson.loads(fields[b"data"])
+                )
     assert rest == b"", "the stream ended inside an event"
 
 
 INCIDENTAL = frozenset({"status"})
-"""Types of events that may occur anywhere in a stream. Add a new event here if exact sequences need not contain it."""
+"""Types of events that may occur anywhere in a stream.
+
+Add a new event here if exact sequences need not contain it.
+"""
 
 
 def types_of(events: Iterable[Event]) -> list[str]:
-    """Return the types of the events, oldest first, without incidental events. Compare exact sequences with this."""
+    """Return the types of the events, oldest first, without incidental events.
+
+    Compare exact sequences with this.
+    """
     return [event.type for event in events if event.type not in INCIDENTAL]
 
 

@@ -1,4 +1,6 @@
-"""Names that lead out of a directory, in many spellings, and files that show whether they were read or changed."""
+"""Names that lead out of a directory, in many spellings, and files that show whether they were read
+or changed.
+"""
 
 import os
 from pathlib import Path
@@ -22,7 +24,16 @@ WAYS_OUT = [
     "file:///etc/passwd",
     "~/canary.md",
 ]
-WINDOWS_NAMES = ["CON.md", "nul.md", "NUL .md", "aux.tar.md", "com1.md", "CONIN$.md", "a:b.md", "canary.md::$DATA"]
+WINDOWS_NAMES = [
+    "CON.md",
+    "nul.md",
+    "NUL .md",
+    "aux.tar.md",
+    "com1.md",
+    "CONIN$.md",
+    "a:b.md",
+    "canary.md::$DATA",
+]
 WINDOWS_NAMES += ["canary.md.", "canary.md ", " canary.md", "canary .md", "nul.json", "CON"]
 DECOMPOSED = "cana\u0301ry.md"
 LOOK_ALIKES = [
@@ -39,7 +50,15 @@ LOOK_ALIKES = [
     DECOMPOSED,
     "\ufeffcanary.md",
 ]
-ODD_NAMES = ["canary.md\0", "canary\0.md", "canary.md\n", "\x1b[2Jcanary.md", ".canary.md", ".md", "x" * 300 + ".md"]
+ODD_NAMES = [
+    "canary.md\0",
+    "canary\0.md",
+    "canary.md\n",
+    "\x1b[2Jcanary.md",
+    ".canary.md",
+    ".md",
+    "x" * 300 + ".md",
+]
 ODD_NAMES += ["é" * 150 + ".md", "x" * 5000]
 NAMES = WAYS_OUT + WINDOWS_NAMES + LOOK_ALIKES + ODD_NAMES
 
@@ -48,8 +67,24 @@ SEGMENTS = sorted(
         *(quote(name, safe="") for name in NAMES),
         *(quote(name, safe="/\\") for name in NAMES),
         *(quote(quote(name, safe=""), safe="") for name in WAYS_OUT),
-        *("%2e%2e%2fcanary.md", "..%2Fcanary.md", "..%5ccanary.md", "..%255ccanary.md", "%c0%ae%c0%ae%c0%afcanary.md"),
-        *("%00", "%ff%fe", "%", "%2", "%zz", "%u002e%u002e", "0123456789%00.json", "0123456789.json", "%0d%0aX-Evil:1"),
+        *(
+            "%2e%2e%2fcanary.md",
+            "..%2Fcanary.md",
+            "..%5ccanary.md",
+            "..%255ccanary.md",
+            "%c0%ae%c0%ae%c0%afcanary.md",
+        ),
+        *(
+            "%00",
+            "%ff%fe",
+            "%",
+            "%2",
+            "%zz",
+            "%u002e%u002e",
+            "0123456789%00.json",
+            "0123456789.json",
+            "%0d%0aX-Evil:1",
+        ),
     }
 )
 """Names that can be a path segment of a URL."""

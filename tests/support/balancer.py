@@ -48,5 +48,7 @@ class Balancer:
         for _ in range(len(self.ports)):
             self._turn += 1
             with suppress(OSError):
-                return socket.create_connection(("127.0.0.1", self.ports[self._turn % len(self.ports)]), timeout=None)
+                return socket.create_connection(
+                    ("127.0.0.1", self.ports[self._turn % len(self.ports)]), timeout=None
+                )
         return None

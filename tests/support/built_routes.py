@@ -1,4 +1,7 @@
-"""The routes of the app, built on import. Processes that are forked afterwards share them: they have no state."""
+"""The routes of the app, built on import.
+
+Processes that are forked afterwards share them: they have no state.
+"""
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings

@@ -1,4 +1,7 @@
-"""Tests with a table of cases. The cases share their fixtures, so they cost less than parametrized tests."""
+"""Tests with a table of cases.
+
+The cases share their fixtures, so they cost less than parametrized tests.
+"""
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -13,11 +16,14 @@ Test = Callable[..., Any]
 Values = dict[str, Any]
 
 
-def cases(names: str | Sequence[str], table: Iterable[Any], ids: Any = None) -> Callable[[Test], Test]:
+def cases(
+    names: str | Sequence[str], table: Iterable[Any], ids: Any = None
+) -> Callable[[Test], Test]:
     """Run a test once for each case. Takes the arguments of ``pytest.mark.parametrize``.
 
-    The test fails after its last case, with the names of the failed cases and the first error. The journal of the stub
-    is empty when a case begins. Use it only where no case changes what the test sees in another case.
+    The test fails after its last case, with the names of the failed cases and the first error. The
+    journal of the stub is empty when a case begins. Use it only where no case changes what the test
+    sees in another case.
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]
     ids = ids if ids is None or callable(ids) else [*ids]

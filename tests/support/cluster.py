@@ -28,7 +28,8 @@ _PRELOADED = [
 def preload() -> None:
     """Preload the modules of a server in the process from which children are forked.
 
-    All children of this process share it, also those of other modules, so call it before the first child starts.
+    All children of this process share it, also those of other modules, so call it before the first
+    child starts.
     """
     _CONTEXT.set_forkserver_preload(_PRELOADED)
 
@@ -58,7 +59,9 @@ class Cluster:
         self.members = [Member(*self._arguments, **settings) for _ in range(self._number)]
         for member in self.members:
             self._stack.callback(member.kill)
-        self._balancer = self._stack.enter_context(Balancer([member.port for member in self.members]))
+        self._balancer = self._stack.enter_context(
+            Balancer([member.port for member in self.members])
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,7 +101,11 @@ class Member:
 
 
 def _serve(
-    parent: Connection, environment: dict[str, str], data_dir: str, ollama_host: str, settings: dict[str, Any]
+    parent: Connection,
+    environment: dict[str, str],
+    data_dir: str,
+    ollama_host: str,
+    settings: dict[str, Any],
 ) -> None:
     from tests.support.server import ThreadedServer
 

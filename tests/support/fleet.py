@@ -1,4 +1,6 @@
-"""Several stubs as the hosts of one server, and the turns of many sessions while hosts die and return."""
+"""Several stubs as the hosts of one server, and the turns of many sessions while hosts die and
+return.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +20,16 @@ _MAX_ATTEMPTS = 20
 _RETRY_SECONDS = 0.05
 
 Choice = Callable[[int, Sequence[int]], int]
-"""Function that returns a host for the next turn, from the number of the session and the numbers of running hosts."""
+"""Function that returns a host for the next turn, from the number of the session and the numbers of
+running hosts.
+"""
 
 
 class Fleet:
-    """Hosts that keep their addresses. A killed host aborts its answers, and loses its models and its prompt cache."""
+    """Hosts that keep their addresses.
+
+    A killed host aborts its answers, and loses its models and its prompt cache.
+    """
 
     def __init__(self, stubs: Sequence[StubServer]) -> None:
         self.stubs = stubs
@@ -52,7 +59,10 @@ def name_of(host: int) -> str:
 
 @contextmanager
 def serving(stubs: Sequence[StubServer], **settings: object) -> Iterator[tuple[Fleet, Api]]:
-    """Run the stubs, and a server in front of them. Yield the fleet and a client that any number of threads can use."""
+    """Run the stubs, and a server in front of them.
+
+    Yield the fleet and a client that any number of threads can use.
+    """
     with ExitStack() as stack:
         directory = stack.enter_context(TemporaryDirectory(prefix="mochi-benchmark-"))
         fleet = Fleet([stack.enter_context(stub) for stub in stubs])
@@ -63,12 +73,17 @@ def serving(stubs: Sequence[StubServer], **settings: object) -> Iterator[tuple[F
 
 @dataclass
 class Traffic:
-    """Turns of many sessions. ``choose`` pins each turn to a host; if it is None, the server chooses."""
+    """Turns of many sessions.
+
+    ``choose`` pins each turn to a host; if it is None, the server chooses.
+    """
 
     fleet: Fleet
     api: Api
     choose: Choice | None = None
-    first_tokens: list[float] = field(default_factory=list)  # seconds from the message to the first token
+    first_tokens: list[float] = field(
+        default_factory=list
+    )  # seconds from the message to the first token
     failed: int = 0  # attempts that ended before the first token
     lost: int = 0  # answers that ended early
     _lock: Lock = field(default_factory=Lock)
@@ -93,10 +108,14 @@ class Traffic:
         if self.choose is not None:
             with self._lock:
                 host = self.choose(session, self.fleet.running)
-            self.api.ok(self.api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name_of(host)}))
+            self.api.ok(
+                self.api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name_of(host)})
+            )
 
     def _answer(self, session_id: str, message: str | None) -> tuple[float | None, bool]:
-        """Return the time of the first token, if there is one, and whether the answer is complete."""
+        """Return the time of the first token, if there is one, and whether the answer is
+        complete.
+        """
         first, is_complete = None, True
         with self.api.open_stream(session_id, message) as events:
             for event in events:

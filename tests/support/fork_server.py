@@ -1,7 +1,9 @@
-"""Process that has imported the server and forks for each command, like the fork server of `multiprocessing`.
+"""Process that has imported the server and forks for each command, like the fork server of
+`multiprocessing`.
 
-A forked command needs a tenth of the CPU time of a new interpreter, because it imports nothing. It is a separate
-process with its own arguments, environment, working directory, output, signals and exit code.
+A forked command needs a tenth of the CPU time of a new interpreter, because it imports nothing. It
+is a separate process with its own arguments, environment, working directory, output, signals and
+exit code.
 """
 
 import atexit
@@ -75,7 +77,10 @@ class ForkedProcess:
         return None
 
     def wait(self, timeout: float = 60) -> int:
-        """Return the exit code. Raise ``subprocess.TimeoutExpired`` if the process is still running."""
+        """Return the exit code.
+
+        Raise ``subprocess.TimeoutExpired`` if the process is still running.
+        """
         if self.returncode is None:
             self.returncode = self._server.request(wait=self.pid, seconds=timeout)
         if self.returncode is None:
@@ -95,7 +100,10 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """Client side of the forking process. The constructor returns when the process has imported everything."""
+    """Client side of the forking process.
+
+    The constructor returns when the process has imported everything.
+    """
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -112,18 +120,25 @@ class ForkServer:
         self._lock = threading.Lock()
         atexit.register(self.close)
 
-    def start(self, module: str, arguments: tuple[str, ...], cwd: str, environment: dict[str, str]) -> ForkedProcess:
+    def start(
+        self, module: str, arguments: tuple[str, ...], cwd: str, environment: dict[str, str]
+    ) -> ForkedProcess:
         """Run ``python -m <module> <arguments>``."""
         read, write = os.pipe()
         try:
-            pid = self.request([write], module=module, arguments=arguments, cwd=cwd, environment=environment)
+            pid = self.request(
+                [write], module=module, arguments=arguments, cwd=cwd, environment=environment
+            )
         finally:
             os.close(write)
         assert pid is not None
         return ForkedProcess(self, pid, os.fdopen(read, encoding="utf-8"))
 
     def connect(self, module: str) -> tuple[ForkedProcess, socket.socket]:
-        """Run ``python -m <module>`` with a socket as its input and output. Return the other end of the socket."""
+        """Run ``python -m <module>`` with a socket as its input and output.
+
+        Return the other end of the socket.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             place = {"cwd": str(Path.cwd()), "environment": dict(os.environ)}
@@ -185,7 +200,9 @@ def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
 
 
 def _share_routes() -> None:
-    """Let all commands use the routes that are built already, as `tests.support.server` does for servers in threads."""
+    """Let all commands use the routes that are built already, as `tests.support.server` does for
+    servers in threads.
+    """
     from mochi_server import testing
     from mochi_server.app import create_app as create
     from mochi_server.cli import main, server

@@ -1,4 +1,7 @@
-"""Names that the `conftest.py` of tests of client frameworks imports. Their packages are in the group `frameworks`."""
+"""Names that the `conftest.py` of tests of client frameworks imports.
+
+Their packages are in the group `frameworks`.
+"""
 
 from importlib.util import find_spec
 
@@ -9,12 +12,18 @@ collect_ignore_glob = [] if find_spec("langchain_tests") else ["test_*.py"]
 
 @pytest.fixture
 def benchmark() -> None:
-    """Stand in for the fixture of a plugin that is not loaded. The standard test that uses it is skipped."""
+    """Stand in for the fixture of a plugin that is not loaded.
+
+    The standard test that uses it is skipped.
+    """
 
 
 @pytest.fixture
 def vcr() -> None:
-    """Stand in for the fixture of a plugin that is not loaded. The standard test that uses it is skipped."""
+    """Stand in for the fixture of a plugin that is not loaded.
+
+    The standard test that uses it is skipped.
+    """
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,7 +7,10 @@ from mochi_stub.reply import Gate, Reply, Text
 
 
 class GatedStub:
-    """A stub whose answers to "hold" send three pieces and then wait for the gate. Other answers end at once."""
+    """A stub whose answers to "hold" send three pieces and then wait for the gate.
+
+    Other answers end at once.
+    """
 
     def __init__(self) -> None:
         self.gate = Gate()
@@ -25,7 +28,10 @@ class GatedStub:
         return Reply([Text(["one ", "two ", "three "]), self.gate, Text("four")])
 
     def chats(self, outcome: str, within: float = 5) -> list[Exchange]:
-        """Return the chat requests with this outcome. Wait up to ``within`` seconds for the first."""
+        """Return the chat requests with this outcome.
+
+        Wait up to ``within`` seconds for the first.
+        """
 
         def ended(exchanges: list[Exchange]) -> list[Exchange]:
             return [e for e in exchanges if e.path == "/api/chat" and e.outcome == outcome]

@@ -1,7 +1,8 @@
 """MCP servers over HTTP that answer as `hostile_mcp.py`.
 
-A server has the paths `/<seed>/json` and `/<seed>/events`, which determine the type of its response bodies. As a
-program, it takes a directory for journals and seeds, and prints its port. The tool of each server is `random_<seed>`.
+A server has the paths `/<seed>/json` and `/<seed>/events`, which determine the type of its response
+bodies. As a program, it takes a directory for journals and seeds, and prints its port. The tool of
+each server is `random_<seed>`.
 """
 
 import gzip
@@ -66,7 +67,9 @@ class HostileHttp(BaseHTTPRequestHandler):
     def _send(self, answers: list[bytes], content: bytes | None = None) -> None:
         events = b"".join(b"data: %s\n\n" % each for each in answers)
         body = content or (events if self._streams else b"".join(answers[-1:]))
-        self.send_header("Content-Type", "text/event-stream" if self._streams else "application/json")
+        self.send_header(
+            "Content-Type", "text/event-stream" if self._streams else "application/json"
+        )
         self.send_header("Mcp-Session-Id", "1")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -94,7 +97,10 @@ def serving(*servers: Hostile) -> Iterator[int]:
 
 def main() -> None:
     directory, *seeds = sys.argv[1:]
-    servers = [Hostile(str(Path(directory, f"hostile-{seed}")), int(seed), [f"random_{seed}"]) for seed in seeds]
+    servers = [
+        Hostile(str(Path(directory, f"hostile-{seed}")), int(seed), [f"random_{seed}"])
+        for seed in seeds
+    ]
     with serving(*servers) as port:
         sys.stdout.write(f"{port}\n")
         sys.stdout.flush()

@@ -1,9 +1,10 @@
 """MCP server that sends malformed, huge and endless answers, over stdio or HTTP.
 
-As a program, it takes the path of its journal, a seed and the names of its tools. A call of a tool that is named as a
-key of `RESULTS` or `RESPONSES` gets this answer. A call of a tool whose name begins with `random` gets a generated
-answer. With a seed of 0, all other answers are valid; otherwise three of ten answers to another request are generated,
-too. It imports little, because it starts often.
+As a program, it takes the path of its journal, a seed and the names of its tools. A call of a tool
+that is named as a key of `RESULTS` or `RESPONSES` gets this answer. A call of a tool whose name
+begins with `random` gets a generated answer. With a seed of 0, all other answers are valid;
+otherwise three of ten answers to another request are generated, too. It imports little, because it
+starts often.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ RESULTS: dict[str, bytes] = {
     "digits": b'{"content":[],"structuredContent":{"a":%s}}' % (b"9" * 10_000),
     "cut": b'{"content":[',
     "values": b'{"content":[],"structuredContent":{"a":[%s1]}}' % (b"[]," * 500_000),
-    "blocks": b'{"content":[%s{"type":"text","text":""}]}' % (b'{"type":"text","text":""},' * 10_000),
+    "blocks": b'{"content":[%s{"type":"text","text":""}]}'
+    % (b'{"type":"text","text":""},' * 10_000),
 }
 TOOLS: dict[str, bytes] = {
     "surrogate": rb'{"name":"bad","description":"\ud800","inputSchema":{"type":"object"}}',
@@ -93,8 +95,8 @@ def response(request_id: Any, result: bytes) -> bytes:
 class Hostile:
     """The answers of one MCP server.
 
-    Its journal has one letter for each generated answer: the first letter of the request, without `tools/`. The
-    journal continues after a restart.
+    Its journal has one letter for each generated answer: the first letter of the request, without
+    `tools/`. The journal continues after a restart.
     """
 
     def __init__(self, journal: str, seed: int, tools: list[str]) -> None:
@@ -111,7 +113,9 @@ class Hostile:
         name = message.get("params", {}).get("name", "")
         self._requests += 1
         chosen = random.Random(f"{self.seed} {self._requests} {self._generated_before()}")
-        if name.startswith("random") or (self.seed and method != "tools/call" and chosen.random() < 0.3):
+        if name.startswith("random") or (
+            self.seed and method != "tools/call" and chosen.random() < 0.3
+        ):
             return self._generated(method, request_id, self._valid(method, name))
         if name in RESPONSES and method == "tools/call":
             return [RESPONSES[name]]
@@ -134,7 +138,9 @@ class Hostile:
         return b'{"tools":[%s]}' % b",".join([*valid, TOOLS[name]])
 
     def messages(self) -> list[bytes]:
-        """Return generated requests and notifications that answer nothing, or no messages if the seed is 0."""
+        """Return generated requests and notifications that answer nothing, or no messages if the
+        seed is 0.
+        """
         if not self.seed:
             return []
         chosen = random.Random(f"{self.seed} {self._generated_before()}")
@@ -146,46 +152,86 @@ class Hostile:
             file.write(method.removeprefix("tools/")[:1].encode())
         return chosen.choice(self.KINDS)(self, chosen, request_id, valid)
 
-    def _mutated(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
+    def _mutated(
+        self, chosen: random.Random, request_id: Any, valid: dict[str, Any]
+    ) -> list[bytes]:
         message = {"jsonrpc": "2.0", "id": request_id, "result": valid}
         text = json.dumps(mutated(chosen, message))
         return [text.encode()]
 
     def _error(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
         del valid
-        error = mutated(chosen, {"code": chosen.choice([-32000, -32600, -32601, 0]), "message": "No.", "data": {}})
+        error = mutated(
+            chosen,
+            {"code": chosen.choice([-32000, -32600, -32601, 0]), "message": "No.", "data": {}},
+        )
         return [json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode()]
 
     def _result(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
         del valid
         return [response(request_id, RESULTS[chosen.choice(sorted(RESULTS))])]
 
-    def _listing(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
+    def _listing(
+        self, chosen: random.Random, request_id: Any, valid: dict[str, Any]
+    ) -> list[bytes]:
         del valid
         return [response(request_id, self.listing(chosen.choice(sorted(TOOLS))))]
 
-    def _garbled(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
+    def _garbled(
+        self, chosen: random.Random, request_id: Any, valid: dict[str, Any]
+    ) -> list[bytes]:
         text = bytearray(response(request_id, json.dumps(valid).encode()))
         for _ in range(chosen.randint(1, 5)):
             text[chosen.randrange(len(text))] = chosen.choice(b'"\\{}[],:0\x80\xff\r ')
         return [bytes(text)]
 
-    def _requested(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
-        message = {"jsonrpc": "2.0", "id": "s", "method": chosen.choice(SERVER_REQUESTS), "params": {"messages": []}}
-        requests = [json.dumps(mutated(chosen, {**message, "id": f"s{number}"})) for number in range(20)]
-        return [*(text.encode() for text in requests), response(request_id, json.dumps(valid).encode())]
+    def _requested(
+        self, chosen: random.Random, request_id: Any, valid: dict[str, Any]
+    ) -> list[bytes]:
+        message = {
+            "jsonrpc": "2.0",
+            "id": "s",
+            "method": chosen.choice(SERVER_REQUESTS),
+            "params": {"messages": []},
+        }
+        requests = [
+            json.dumps(mutated(chosen, {**message, "id": f"s{number}"})) for number in range(20)
+        ]
+        return [
+            *(text.encode() for text in requests),
+            response(request_id, json.dumps(valid).encode()),
+        ]
 
-    def _notified(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
+    def _notified(
+        self, chosen: random.Random, request_id: Any, valid: dict[str, Any]
+    ) -> list[bytes]:
         method = f"notifications/{chosen.choice(NOTIFICATIONS)}"
-        message = {"jsonrpc": "2.0", "method": method, "params": {"requestId": request_id, "progress": 1}}
+        message = {
+            "jsonrpc": "2.0",
+            "method": method,
+            "params": {"requestId": request_id, "progress": 1},
+        }
         notifications = [json.dumps(mutated(chosen, message)).encode() for _ in range(20)]
         return [*notifications, response(request_id, json.dumps(valid).encode())]
 
     def _noise(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
-        line = chosen.choice([b"y", b"{", b'{"id"}', b"\r", b"[" * 1000, b'"' * 1000, b"", b":", b"data: {}"])
+        line = chosen.choice(
+            [b"y", b"{", b'{"id"}', b"\r", b"[" * 1000, b'"' * 1000, b"", b":", b"data: {}"]
+        )
         return [*[line] * 200, response(request_id, json.dumps(valid).encode())]
 
-    KINDS = (_mutated, _mutated, _mutated, _error, _result, _listing, _garbled, _requested, _notified, _noise)
+    KINDS = (
+        _mutated,
+        _mutated,
+        _mutated,
+        _error,
+        _result,
+        _listing,
+        _garbled,
+        _requested,
+        _notified,
+        _noise,
+    )
 
 
 def mutated(chosen: random.Random, value: Any) -> Any:
@@ -214,7 +260,11 @@ def main() -> None:
         message = json.loads(line)
         listed = message.get("method") == "tools/list"
         kinds = [name.removeprefix("list_") for name in tools if name.startswith("list_")]
-        lines = [response(message["id"], server.listing(kinds[0]))] if listed and kinds else server.answers(message)
+        lines = (
+            [response(message["id"], server.listing(kinds[0]))]
+            if listed and kinds
+            else server.answers(message)
+        )
         sys.stdout.buffer.write(b"".join(line + b"\n" for line in lines))
         sys.stdout.buffer.flush()
         if listed and "flood" in tools:

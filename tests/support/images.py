@@ -3,12 +3,20 @@
 from base64 import b64decode, b64encode
 from hashlib import sha256
 
-PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+PNG = b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 GIF = b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 JPEG = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00" + bytes(100) + b"\xff\xd9"
 WEBP = b64decode("UklGRiQAAABXRUJQVlA4IBgAAAAwAQCdASoBAAEAAgA0JaQAA3AA/vuUAAA=")
 BMP = b"BM\x3a\x00\x00\x00\x00\x00\x00\x00\x36\x00\x00\x00\x28\x00\x00\x00" + bytes(40)
-KINDS = {"image/png": PNG, "image/gif": GIF, "image/jpeg": JPEG, "image/webp": WEBP, "image/bmp": BMP}
+KINDS = {
+    "image/png": PNG,
+    "image/gif": GIF,
+    "image/jpeg": JPEG,
+    "image/webp": WEBP,
+    "image/bmp": BMP,
+}
 
 
 def base64_image(data: bytes) -> str:

@@ -7,9 +7,14 @@ from mochi_server.web.keys import hash_of
 
 
 def write_keys(path: Path, **keys: dict[str, Any]) -> Path:
-    """Write a keys file. The secret of each key is its name and ` secret`; the values are its other fields."""
+    """Write a keys file.
+
+    The secret of each key is its name and ` secret`; the values are its other fields.
+    """
     entries = (
-        "\n  ".join([f"- name: {name}", f"hash: {hash_of(f'{name} secret'.encode())}", *_lines(fields)])
+        "\n  ".join(
+            [f"- name: {name}", f"hash: {hash_of(f'{name} secret'.encode())}", *_lines(fields)]
+        )
         for name, fields in keys.items()
     )
     path.write_text("\n".join(entries) + "\n")

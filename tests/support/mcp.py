@@ -24,7 +24,9 @@ def hostile(data_dir: Path, *tools: str, seed: int = 0) -> dict[str, Any]:
 
 
 def write_mcp(data_dir: Path, **servers: Any) -> Path:
-    """Write `mcp.json` with these servers into the tools directory, mark the data directory, and return the path."""
+    """Write `mcp.json` with these servers into the tools directory, mark the data directory, and
+    return the path.
+    """
     directory = data_dir / "tools"
     directory.mkdir(exist_ok=True)
     (data_dir / DATA_DIR_MARKER).touch()
@@ -47,7 +49,9 @@ def started(data_dir: Path) -> list[int]:
 def running(data_dir: Path) -> int:
     """Return how many of the started processes and their children are running."""
     mine = f"JOURNAL={data_dir / 'journal'}".encode()
-    return sum(mine in _environment(path).split(b"\0") for path in Path("/proc").glob("[0-9]*/environ"))
+    return sum(
+        mine in _environment(path).split(b"\0") for path in Path("/proc").glob("[0-9]*/environ")
+    )
 
 
 def _environment(path: Path) -> bytes:
@@ -58,7 +62,10 @@ def _environment(path: Path) -> bytes:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process is running. A process that has ended but was not waited for is not."""
+    """Return whether a process is running.
+
+    A process that has ended but was not waited for is not.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -68,7 +75,11 @@ def is_alive(pid: int) -> bool:
 def has_socket(pid: int, port: int) -> bool:
     """Return whether a process has the socket that listens on a port of 127.0.0.1."""
     listening = f"0100007F:{port:04X} 00000000:0000 0A"
-    sockets = [line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if listening in line]
+    sockets = [
+        line.split()[9]
+        for line in Path("/proc/net/tcp").read_text().splitlines()
+        if listening in line
+    ]
     assert sockets
     targets = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
     return any(f"socket:[{inode}]" in targets for inode in sockets)

@@ -45,7 +45,9 @@ class HttpMcp:
 
     def __init__(self, port: int = 0) -> None:
         app = _server().streamable_http_app()
-        self._server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, timeout_graceful_shutdown=1))
+        self._server = uvicorn.Server(
+            uvicorn.Config(app, port=port, log_config=None, timeout_graceful_shutdown=1)
+        )
         self._thread = threading.Thread(target=self._server.run, daemon=True)
 
     @property

@@ -1,7 +1,7 @@
 """Minimal MCP server that starts fast and can misbehave in ways that no SDK allows.
 
-Arguments: the tools that it offers, or how it fails. It writes its input and actions to the file in `JOURNAL`. It
-imports little, because many tests start it.
+Arguments: the tools that it offers, or how it fails. It writes its input and actions to the file in
+`JOURNAL`. It imports little, because many tests start it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 READ_ONLY = {"readOnlyHint": True}
-TEXT = {"type": "object", "properties": {"text": {"type": "string", "description": "Any text"}}, "required": ["text"]}
+TEXT = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "description": "Any text"}},
+    "required": ["text"],
+}
 
 TOOLS: dict[str, dict[str, Any]] = {
     "echo": {"description": "Say it again.", "inputSchema": TEXT, "annotations": READ_ONLY},
@@ -28,17 +32,28 @@ TOOLS: dict[str, dict[str, Any]] = {
     "listed": {
         "inputSchema": {
             "type": "object",
-            "properties": {"text": {"type": "string", "default": "everything"}, "page": {"type": "integer"}},
+            "properties": {
+                "text": {"type": "string", "default": "everything"},
+                "page": {"type": "integer"},
+            },
             "required": ["text", "page"],
         }
     },
     "x" * 65: {},
-    "unique": {"inputSchema": {"type": "object", "properties": {"items": {"type": "array", "uniqueItems": True}}}},
+    "unique": {
+        "inputSchema": {
+            "type": "object",
+            "properties": {"items": {"type": "array", "uniqueItems": True}},
+        }
+    },
     "doubling": {
         "inputSchema": {
             "type": "object",
             "allOf": [{"$ref": "#/$defs/d0"}],
-            "$defs": {f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(40)},
+            "$defs": {
+                f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2}
+                for level in range(40)
+            },
         }
     },
 }
@@ -54,7 +69,10 @@ def text(content: str, *, is_error: bool = False) -> dict[str, Any]:
 RESULTS: dict[str, dict[str, Any]] = {
     "fail": text("It did not work.", is_error=True),
     "fail_silently": {"content": [], "isError": True},
-    "fail_with_image": {"content": [{"type": "image", "mimeType": "image/png", "data": PNG}], "isError": True},
+    "fail_with_image": {
+        "content": [{"type": "image", "mimeType": "image/png", "data": PNG}],
+        "isError": True,
+    },
     "much": text("x" * 1_000_000),
     "structured": {"content": [], "structuredContent": {"degrees": 21}},
     "nonsense": {"content": "no list"},
@@ -62,14 +80,20 @@ RESULTS: dict[str, dict[str, Any]] = {
     "bytes": {
         "content": [
             {"type": "image", "mimeType": "image/png", "data": "AAAA" * 1000},
-            {"type": "resource", "resource": {"uri": "file:///a.bin", "mimeType": "application/x-a", "blob": "AAAA"}},
+            {
+                "type": "resource",
+                "resource": {"uri": "file:///a.bin", "mimeType": "application/x-a", "blob": "AAAA"},
+            },
         ]
     },
     "picture": {
         "content": [
             {"type": "text", "text": "A dot and a blob:"},
             {"type": "image", "mimeType": "image/png", "data": PNG},
-            {"type": "resource", "resource": {"uri": "file:///a.gif", "mimeType": "image/gif", "blob": GIF}},
+            {
+                "type": "resource",
+                "resource": {"uri": "file:///a.gif", "mimeType": "image/gif", "blob": GIF},
+            },
         ]
     },
 }
@@ -116,7 +140,10 @@ def answer(message: dict[str, Any], offered: list[str]) -> dict[str, Any] | None
                 "serverInfo": {"name": "by hand", "version": "1"},
             }
         case "tools/list":
-            listed = [{"name": name, "inputSchema": {"type": "object"}, **TOOLS.get(name, {})} for name in offered]
+            listed = [
+                {"name": name, "inputSchema": {"type": "object"}, **TOOLS.get(name, {})}
+                for name in offered
+            ]
             return {"tools": listed}
         case "tools/call":
             return call(message["params"]["name"], message["params"].get("arguments", {}), offered)

@@ -1,4 +1,6 @@
-"""Routes and their bodies from the OpenAPI document, so that new routes are tested automatically."""
+"""Routes and their bodies from the OpenAPI document, so that new routes are tested
+automatically.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +12,10 @@ from mochi_server import create_app
 
 @dataclass(frozen=True)
 class Route:
-    """One method of a path. `schema` is the schema of its body, or None. `queries` are its query parameters."""
+    """One method of a path.
+
+    `schema` is the schema of its body, or None. `queries` are its query parameters.
+    """
 
     method: str
     path: str
@@ -27,9 +32,15 @@ class Route:
 
     @property
     def example(self) -> Any:
-        """Return the example of the body in the document, with a model of the stub, or the smallest valid body."""
+        """Return the example of the body in the document, with a model of the stub, or the smallest
+        valid body.
+        """
         examples = (self.schema or {}).get("examples")
-        return {**examples[0], **({"model": "mochi"} if "model" in examples[0] else {})} if examples else self.body
+        return (
+            {**examples[0], **({"model": "mochi"} if "model" in examples[0] else {})}
+            if examples
+            else self.body
+        )
 
     @property
     def fields(self) -> list[str]:
@@ -47,7 +58,9 @@ def routes() -> list[Route]:
 
 
 def _queries(operation: dict[str, Any]) -> frozenset[str]:
-    return frozenset(each["name"] for each in operation.get("parameters", ()) if each["in"] == "query")
+    return frozenset(
+        each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"
+    )
 
 
 def _body_schema(operation: dict[str, Any]) -> dict[str, Any] | None:
@@ -74,7 +87,9 @@ def _sample(schema: dict[str, Any]) -> Any:
     schema = _resolved(schema)
     if schema.get("type") == "object":
         return {name: _sample(schema["properties"][name]) for name in schema.get("required", ())}
-    return {"string": "mochi", "boolean": True, "integer": 0, "number": 0, "array": []}.get(schema.get("type", ""))
+    return {"string": "mochi", "boolean": True, "integer": 0, "number": 0, "array": []}.get(
+        schema.get("type", "")
+    )
 
 
 @cache

@@ -10,7 +10,9 @@ _PORTS = range(12_000, 32_000)
 
 def free_port() -> int:
     """Return a port on which no process listens, and which the system gives to no other process."""
-    chance = SystemRandom()  # plugins of pytest seed the shared generator with the same number in each worker
+    chance = (
+        SystemRandom()
+    )  # plugins of pytest seed the shared generator with the same number in each worker
     while True:
         port = chance.choice(_PORTS)
         with socket.socket() as listener, suppress(OSError):

@@ -1,7 +1,7 @@
 """Real PostgreSQL for tests: Debian's if it is installed, else that of a Python package.
 
-One cluster serves a whole test run. The first test that needs it starts it, in any worker. The process that began the
-run stops it.
+One cluster serves a whole test run. The first test that needs it starts it, in any worker. The
+process that began the run stops it.
 """
 
 import os
@@ -23,12 +23,20 @@ LOCKED, PASSWORD = "locked", "hush-hush"
 """Database user with a password. The other users have none."""
 
 _DIRECTORY = "MOCHI_TESTS_POSTGRES"
-_HOST_RULES = f"host all {LOCKED} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\nlocal all all trust\n"
-_UNSAFE_AND_FAST = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=400"
+_HOST_RULES = (
+    f"host all {LOCKED} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\nlocal all "
+    "all trust\n"
+)
+_UNSAFE_AND_FAST = (
+    "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=400"
+)
 
 
 class Postgres:
-    """A cluster in a directory of its own, on the loopback interface. `options` are those of the server's command."""
+    """A cluster in a directory of its own, on the loopback interface.
+
+    `options` are those of the server's command.
+    """
 
     def __init__(self, directory: Path, options: str = "") -> None:
         self._data = directory / "data"
@@ -39,11 +47,24 @@ class Postgres:
 
     def create(self) -> None:
         """Create the files of the cluster."""
-        self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8")
+        self._run(
+            "initdb",
+            "-D",
+            str(self._data),
+            "-A",
+            "trust",
+            "-U",
+            "postgres",
+            "--no-sync",
+            "-E",
+            "UTF8",
+        )
         (self._data / "pg_hba.conf").write_text(_HOST_RULES)
 
     def copy(self, template: "Postgres") -> None:
-        """Copy the files of a cluster that has not been started, which takes less time than to create them."""
+        """Copy the files of a cluster that has not been started, which takes less time than to
+        create them.
+        """
         command = ["cp", "--recursive", "--preserve", str(template._data), str(self._data)]
         subprocess.run(command, check=True)
 
@@ -51,9 +72,21 @@ class Postgres:
         """Start the cluster. Return when it accepts connections."""
         if not self._port_file.exists():
             self._port_file.write_text(str(free_port()))
-        options = f"-p {self.port} -k {self._socket_dir} -c listen_addresses=127.0.0.1 {_UNSAFE_AND_FAST}"
+        options = (
+            f"-p {self.port} -k {self._socket_dir} -c listen_addresses=127.0.0.1 {_UNSAFE_AND_FAST}"
+        )
         log = str(self._data / "log")
-        self._run("pg_ctl", "-D", str(self._data), "-w", "-l", log, "-o", f"{options} {self._options}", "start")
+        self._run(
+            "pg_ctl",
+            "-D",
+            str(self._data),
+            "-w",
+            "-l",
+            log,
+            "-o",
+            f"{options} {self._options}",
+            "start",
+        )
 
     def stop(self, mode: str = "immediate") -> None:
         """Stop the cluster; `immediate` is like a crash."""
@@ -61,7 +94,10 @@ class Postgres:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Freeze all processes of the cluster while the context is open. The kernel still accepts connections."""
+        """Freeze all processes of the cluster while the context is open.
+
+        The kernel still accepts connections.
+        """
         self._signal(signal.SIGSTOP)
         try:
             yield
@@ -83,7 +119,9 @@ class Postgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [*self._as_user, str(self._bin / program), *arguments]
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/")
+        subprocess.run(
+            command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/"
+        )
 
 
 def shared_instance() -> Postgres:
@@ -100,7 +138,9 @@ def shared_instance() -> Postgres:
             postgres.start()
             with psycopg.connect(postgres.url(), autocommit=True) as connection:
                 with suppress(psycopg.Error):  # the Python package does not have it
-                    connection.execute("CREATE EXTENSION pg_trgm")  # in the public schema, which remains
+                    connection.execute(
+                        "CREATE EXTENSION pg_trgm"
+                    )  # in the public schema, which remains
                 connection.execute(f"CREATE ROLE {LOCKED} LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
             (directory / "running").touch()
     return postgres
@@ -121,7 +161,10 @@ def _template() -> Postgres:
 
 
 def begin_run() -> None:
-    """Create the directory for the cluster of this run. Call it in the process that begins the run."""
+    """Create the directory for the cluster of this run.
+
+    Call it in the process that begins the run.
+    """
     directory = Path(tempfile.mkdtemp(prefix="mochi-postgres-"))
     directory.chmod(0o755)
     os.environ[_DIRECTORY] = str(directory)
@@ -139,9 +182,13 @@ def end_run() -> None:
 def private_cluster() -> Iterator[Postgres]:
     """A running cluster that belongs to one test, which may stop and start it."""
     template = _template()
-    with tempfile.TemporaryDirectory(prefix="mochi-postgres-", ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="mochi-postgres-", ignore_cleanup_errors=True
+    ) as directory:
         Path(directory).chmod(0o755)
-        postgres = Postgres(Path(directory), "-c synchronous_commit=on")  # an immediate stop loses no commit
+        postgres = Postgres(
+            Path(directory), "-c synchronous_commit=on"
+        )  # an immediate stop loses no commit
         postgres.copy(template)
         postgres.start()
         try:
@@ -167,7 +214,9 @@ def fresh_schema(url: str) -> Iterator[str]:
 
 
 def schema_of(url: str, directory: str) -> str:
-    """Return the URL of the schema that belongs to a directory; it exists as long as the cluster."""
+    """Return the URL of the schema that belongs to a directory; it exists as long as the
+    cluster.
+    """
     import psycopg
 
     schema = f"of_{sha256(directory.encode()).hexdigest()[:24]}"
@@ -177,9 +226,13 @@ def schema_of(url: str, directory: str) -> str:
 
 
 def _programs(directory: Path) -> tuple[Path, list[str]]:
-    """Return the directory of the programs and the command prefix that runs them as another user than root."""
+    """Return the directory of the programs and the command prefix that runs them as another user
+    than root.
+    """
     is_root = os.getuid() == 0
-    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda path: int(path.parts[-3]))
+    debian = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda path: int(path.parts[-3])
+    )
     found = str(debian[-1]) if debian else shutil.which("pg_ctl")
     if found is not None:
         folder = Path(found).resolve().parent

@@ -15,7 +15,8 @@ from tests.support.api import Api
 from tests.support.fork_server import ForkedProcess, ForkServer
 
 _INTERPRETER_PREFIXES = ("PYTHON", "LD_")
-"""Prefixes of environment variables that the interpreter or loader reads before the program starts."""
+"""Prefixes of environment variables that the interpreter or loader reads before the program starts.
+"""
 
 
 @cache
@@ -27,7 +28,8 @@ def shared_fork_server() -> ForkServer:
 class Command:
     """Process of `python -m <module> <arguments>`; its output is collected in `output`.
 
-    The process is forked from one that has imported the server, unless the interpreter itself reads `environment`.
+    The process is forked from one that has imported the server, unless the interpreter itself reads
+    `environment`.
     """
 
     _forks = fork_server.AVAILABLE
@@ -55,7 +57,10 @@ class Command:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for client in self._clients:
             client.http.close()
@@ -74,10 +79,17 @@ class Command:
         raise AssertionError(f"{text!r} was never printed: {''.join(self.output)}")
 
     def api(self, **client: Any) -> Api:
-        """Return a client for the address that the server has printed. It is closed with the command."""
+        """Return a client for the address that the server has printed.
+
+        It is closed with the command.
+        """
         greeted = "mochi-server is at http://"
-        line = next((line for line in self.output if greeted in line), None) or self.read_until(greeted)
-        self._clients.append(Api("http://" + re.split(r'[\s"]', line.partition("http://")[2])[0], **client))
+        line = next((line for line in self.output if greeted in line), None) or self.read_until(
+            greeted
+        )
+        self._clients.append(
+            Api("http://" + re.split(r'[\s"]', line.partition("http://")[2])[0], **client)
+        )
         return self._clients[-1]
 
     def end(self, sig: signal.Signals = signal.SIGTERM) -> int:

@@ -21,7 +21,10 @@ Chat = Callable[[socket.socket], None]
 
 
 class RawOllama:
-    """Ollama server on a real socket. `chat` handles the chat route; a test that shares the server may replace it."""
+    """Ollama server on a real socket.
+
+    `chat` handles the chat route; a test that shares the server may replace it.
+    """
 
     def __init__(self, chat: Chat, *, tags: bytes = TAGS, show: bytes = SHOW) -> None:
         self.chat = chat
@@ -35,7 +38,10 @@ class RawOllama:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._listener.close()
 
@@ -53,12 +59,15 @@ class RawOllama:
             elif path in self.answers:
                 connection.sendall(whole(self.answers[path]))
             else:
-                connection.sendall(whole(b"404 page not found", status="404 Not Found", content_type="text/plain"))
+                connection.sendall(
+                    whole(b"404 page not found", status="404 Not Found", content_type="text/plain")
+                )
 
 
 def whole(body: bytes, *, status: str = "200 OK", content_type: str = "application/json") -> bytes:
     head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: "
+        f"{len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
 
@@ -71,7 +80,10 @@ def stream_head() -> bytes:
 def line(content: str, done: bool = False) -> bytes:
     """Return one line of a streamed chat answer."""
     end = ',"done":true,"done_reason":"stop"}' if done else ',"done":false}'
-    return b'{"model":"raw","message":{"role":"assistant","content":"%s"}%s\n' % (content.encode(), end.encode())
+    return b'{"model":"raw","message":{"role":"assistant","content":"%s"}%s\n' % (
+        content.encode(),
+        end.encode(),
+    )
 
 
 def _read_request(connection: socket.socket) -> str:
@@ -81,7 +93,14 @@ def _read_request(connection: socket.socket) -> str:
             raise OSError("closed")
         data += more
     head, _, body = data.partition(b"\r\n\r\n")
-    length = next((int(h.split(b":")[1]) for h in head.split(b"\r\n") if h.lower().startswith(b"content-length:")), 0)
+    length = next(
+        (
+            int(h.split(b":")[1])
+            for h in head.split(b"\r\n")
+            if h.lower().startswith(b"content-length:")
+        ),
+        0,
+    )
     while len(body) < length:
         body += connection.recv(65536)
     return head.split(b" ")[1].decode()

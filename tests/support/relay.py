@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 
 
 class CuttingRelay:
-    """Relay that cuts the first responses after the given numbers of bytes. Use it as a context manager.
+    """Relay that cuts the first responses after the given numbers of bytes.
+
+    Use it as a context manager.
 
     The first number applies to the first connection, and so on. Later connections are not cut.
     """
@@ -56,8 +58,12 @@ class CuttingRelay:
                 limit = self._cuts[self.connections] if self.connections < len(self._cuts) else None
                 self.connections += 1
                 self._ends += [client, server]
-                threading.Thread(target=copy_bytes, args=(client, server, None), daemon=True).start()
-                threading.Thread(target=copy_bytes, args=(server, client, limit), daemon=True).start()
+                threading.Thread(
+                    target=copy_bytes, args=(client, server, None), daemon=True
+                ).start()
+                threading.Thread(
+                    target=copy_bytes, args=(server, client, limit), daemon=True
+                ).start()
 
 
 def copy_bytes(source: socket.socket, target: socket.socket, limit: int | None = None) -> None:

@@ -8,6 +8,14 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.storage.memory import MemorySessionStore
 
 
-def run_of(turn_input: TurnInput = TurnInput(), session_id: str = "0123456789", **fields: Any) -> Run:  # noqa: B008 - frozen
+def run_of(
+    turn_input: TurnInput = TurnInput(),  # noqa: B008 - frozen
+    session_id: str = "0123456789",
+    **fields: Any,
+) -> Run:
     """Return a run of a session that no store contains."""
-    return Run(Conversations(MemorySessionStore(), MemorySessionStore()).stored(session_id), turn_input, **fields)
+    return Run(
+        Conversations(MemorySessionStore(), MemorySessionStore()).stored(session_id),
+        turn_input,
+        **fields,
+    )

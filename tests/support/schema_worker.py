@@ -1,4 +1,5 @@
-"""Worker for checks with JSON schemas that is forked instead of started, because importing its libraries takes 0.2 s.
+"""Worker for checks with JSON schemas that is forked instead of started, because importing its
+libraries takes 0.2 s.
 
 As a program, this module is the worker.
 """
@@ -18,7 +19,9 @@ from tests.support.process import shared_fork_server
 class ForkedWorker:
     """Worker with what ``SchemaChecks`` uses of ``asyncio.subprocess.Process``."""
 
-    def __init__(self, process: ForkedProcess, stdout: asyncio.StreamReader, stdin: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, process: ForkedProcess, stdout: asyncio.StreamReader, stdin: asyncio.StreamWriter
+    ) -> None:
         self._process = process
         self.pid = process.pid
         self.stdout = stdout

@@ -1,4 +1,6 @@
-"""The server under test: uvicorn on a free port in a thread, or several processes that share a database."""
+"""The server under test: uvicorn on a free port in a thread, or several processes that share a
+database.
+"""
 
 import asyncio
 import os
@@ -26,7 +28,10 @@ from tests.support.cluster import Cluster
 from tests.support.openapi import document
 
 SERVERS = "MOCHI_TEST_SERVERS"
-"""Environment variable: number of server processes behind a load balancer. If unset, one server runs in a thread."""
+"""Environment variable: number of server processes behind a load balancer.
+
+If unset, one server runs in a thread.
+"""
 
 
 class GivenSettings(MochiServerSettings):
@@ -57,7 +62,9 @@ class RunningServer:
         if number := int(os.environ.get(SERVERS, "0")):
             self._server = Cluster(number, str(data_dir), ollama_host, **settings)
         else:
-            self._server = ThreadedServer(str(data_dir), ollama_host, components, protocol, **settings)
+            self._server = ThreadedServer(
+                str(data_dir), ollama_host, components, protocol, **settings
+            )
         self._clients: list[Api] = []
 
     @cached_property
@@ -125,7 +132,12 @@ class ThreadedServer:
         share_routes(self.app)
         self.app.openapi = document  # type: ignore[method-assign]  # making it takes longer than most tests
         config = uvicorn.Config(
-            self.app, http=protocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
+            self.app,
+            http=protocol,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=5,
         )
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
@@ -170,7 +182,8 @@ class _Server(uvicorn.Server):
         await self._leaving.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Shut down like uvicorn, but poll without uvicorn's pauses of 0.1 s, which add up to a minute in a test run.
+        """Shut down like uvicorn, but poll without uvicorn's pauses of 0.1 s, which add up to a
+        minute in a test run.
 
         The commands in `tests/cli` and `tests/faults` use uvicorn's own shutdown.
         """

@@ -19,4 +19,6 @@ class GivenStores(FileStores):
 
 def with_store(make: Callable[[Path], FileSessionStore]) -> Components:
     """Return components with the store that ``make`` returns for a sessions directory."""
-    return Components(stores=lambda settings: GivenStores(settings, make(settings.resolved_sessions_dir)))
+    return Components(
+        stores=lambda settings: GivenStores(settings, make(settings.resolved_sessions_dir))
+    )

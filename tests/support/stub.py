@@ -20,7 +20,9 @@ def chats(stub: StubServer) -> list[Exchange]:
 
 
 class ModelStub(StubServer):
-    """Stub for tests that share a server and add their own models, because sessions share the window of a model."""
+    """Stub for tests that share a server and add their own models, because sessions share the
+    window of a model.
+    """
 
     def __init__(self) -> None:
         self._added: list[Model] = []

@@ -11,7 +11,11 @@ LOOK: dict[str, Any] = {
     "function": {
         "name": "look",
         "description": "Look somewhere.",
-        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"at": {"type": "string"}},
+            "required": ["at"],
+        },
     },
 }
 """Definition of a client's tool in OpenAI's format."""
@@ -20,7 +24,9 @@ SAMPLES = Path(__file__).parents[2] / "tools"
 
 
 def write_tools(data_dir: Path, source: str, **modules: str) -> Path:
-    """Write a tools directory with this `__init__.py` and these modules, and mark it as `mochi-server init` does."""
+    """Write a tools directory with this `__init__.py` and these modules, and mark it as
+    `mochi-server init` does.
+    """
     (data_dir / DATA_DIR_MARKER).touch()
     directory = data_dir / "tools"
     directory.mkdir(exist_ok=True)

@@ -28,7 +28,9 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                receiver.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                receiver.received.append(
+                    ({name.lower(): value for name, value in self.headers.items()}, body)
+                )
                 receiver.answering.wait()
                 self.send_response(receiver.statuses.pop(0) if receiver.statuses else 204)
                 self.send_header("Location", "/elsewhere")

@@ -17,9 +17,10 @@ from tests.support.cases import cases
 
 MCP_SKILL = "---\ndescription: x\nmcp_tools: time\n---\n"
 SEVERAL_FAULTS = (
-    "SKILL.md: it has no description; begin it with the three lines `---`, `description: ...` and `---`; "
-    "SKILL.md: model must be text, not int; SKILL.md: mcp_tools must be a list of names, such as [time, echo]; "
-    "__init__.py: no usable tool in __all__; x: __all__ names it, but it does not exist; "
+    "SKILL.md: it has no description; begin it with the three lines `---`, `description: ...` "
+    "and `---`; SKILL.md: model must be text, not int; SKILL.md: mcp_tools must be a list of "
+    "names, such as [time, echo]; __init__.py: no usable tool in __all__; x: __all__ names it, "
+    "but it does not exist; "
 )
 
 
@@ -36,7 +37,9 @@ def test_folder_agent_chats_is_never_an_agent(tmp_path: Path) -> None:
 
 def test_agent_has_description_prompt_model_and_tools(tmp_path: Path) -> None:
     write_agent(
-        tmp_path, SKILL='---\ndescription: "Reads: and writes"\nmodel: qwen3:8b\n---\n\nYou help.\n---\nAlways.\n'
+        tmp_path,
+        SKILL='---\ndescription: "Reads: and writes"\nmodel: qwen3:8b\n---\n\nYou '
+        "help.\n---\nAlways.\n",
     )
     agent = discovery(tmp_path).get("helper")
     assert (agent.valid, agent.error_message) == (True, None)
@@ -70,7 +73,10 @@ def test_files_and_hidden_folders_are_not_agents(tmp_path: Path) -> None:
         ({"helper": None}, "helper.py is missing"),
         ({"__init__": None}, "__init__.py is missing"),
         ({"SKILL": None, "helper": None}, "SKILL.md is missing; helper.py is missing"),
-        ({"SKILL": "---\nmodel: 5\nmcp_tools: {a: b}\n---\n", "__init__": "__all__ = ['x']"}, SEVERAL_FAULTS),
+        (
+            {"SKILL": "---\nmodel: 5\nmcp_tools: {a: b}\n---\n", "__init__": "__all__ = ['x']"},
+            SEVERAL_FAULTS,
+        ),
         ({"SKILL": MCP_SKILL, "helper": None}, "helper.py is missing"),
         (
             {"SKILL": MCP_SKILL, "__init__": "__all__ = ['x']"},
@@ -80,11 +86,16 @@ def test_files_and_hidden_folders_are_not_agents(tmp_path: Path) -> None:
         ({"__init__": "x = 1"}, "__all__: it must be a list of names"),
         ({"__init__": "from .helper import nothing"}, "ImportError"),
         ({"helper": "def broken(:"}, "helper.py: SyntaxError"),
-        ({"helper": "def broken(:", "__init__": None}, "__init__.py is missing; helper.py: SyntaxError"),
+        (
+            {"helper": "def broken(:", "__init__": None},
+            "__init__.py is missing; helper.py: SyntaxError",
+        ),
         ({"helper": "import sys; sys.exit(3)"}, "SystemExit"),
     ],
 )
-def test_missing_or_invalid_files_are_named(tmp_path: Path, files: dict[str, str | None], message: str) -> None:
+def test_missing_or_invalid_files_are_named(
+    tmp_path: Path, files: dict[str, str | None], message: str
+) -> None:
     write_agent(tmp_path, "helper", **files)
     write_agent(tmp_path, "good")
     agents = discovery(tmp_path).discover()
@@ -110,7 +121,10 @@ def test_missing_or_invalid_files_are_named(tmp_path: Path, files: dict[str, str
         ("---\ndescription:\n  a: b\n---\n", "description must be text, not dict"),
         ("---\ndescription: x\nmodel: [a]\n---\n", "model must be text, not list"),
         ("---\ndescription: x\nmodel: 2026-01-01\n---\n", "model must be text, not date"),
-        ("---\ndescription: x\nmcp_tools: 5\n---\n", "mcp_tools must be a list of names, such as [time, echo]"),
+        (
+            "---\ndescription: x\nmcp_tools: 5\n---\n",
+            "mcp_tools must be a list of names, such as [time, echo]",
+        ),
         ("---\ndescription: x\nmcp_tools: [a, ' ']\n---\n", "mcp_tools must be a list of names"),
         ("---\ndescription: x\nmcp_tools: [5]\n---\n", "mcp_tools must be a list of names"),
         ("---\ndescription: 2026-13-45\n---\n", "month must be in 1..12"),
@@ -126,7 +140,9 @@ def test_invalid_skill_names_file_and_reason(text: str, reason: str) -> None:
 
 def test_skill_that_is_not_utf8_makes_the_agent_invalid(tmp_path: Path) -> None:
     (write_agent(tmp_path) / "SKILL.md").write_bytes(b"---\ndescription: caf\xe9\n---\n")
-    assert "SKILL.md: it is not UTF-8" in str(discovery(tmp_path).discover()["helper"].error_message)
+    assert "SKILL.md: it is not UTF-8" in str(
+        discovery(tmp_path).discover()["helper"].error_message
+    )
 
 
 def test_skill_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
@@ -135,8 +151,14 @@ def test_skill_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_windows_line_ends_and_long_descriptions_are_read() -> None:
-    skill = parse_skill("helper", "---\r\ndescription: >\r\n  Does this\r\n  and that.\r\n---\r\nYou help.\r\n")
-    assert (skill.description, skill.model, skill.system_prompt) == ("Does this and that.", None, "You help.")
+    skill = parse_skill(
+        "helper", "---\r\ndescription: >\r\n  Does this\r\n  and that.\r\n---\r\nYou help.\r\n"
+    )
+    assert (skill.description, skill.model, skill.system_prompt) == (
+        "Does this and that.",
+        None,
+        "You help.",
+    )
 
 
 @pytest.mark.parametrize("name", ["chats", "reload"])
@@ -174,7 +196,12 @@ def test_skill_is_read_again_when_it_is_used(tmp_path: Path) -> None:
 
 
 def test_agent_with_mcp_tools_needs_no_python_files(tmp_path: Path) -> None:
-    write_agent(tmp_path, SKILL="---\ndescription: x\nmcp_tools: [a, b, a]\n---\n", helper=None, __init__=None)
+    write_agent(
+        tmp_path,
+        SKILL="---\ndescription: x\nmcp_tools: [a, b, a]\n---\n",
+        helper=None,
+        __init__=None,
+    )
     write_agent(tmp_path, "both", SKILL=MCP_SKILL)
     agents = discovery(tmp_path).discover()
     assert (agents["helper"].error_message, agents["helper"].mcp_tools) == (None, ("a", "b"))

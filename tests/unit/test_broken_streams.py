@@ -29,5 +29,9 @@ def test_stream_that_can_be_resumed_has_no_end_at_a_shutdown(path: str) -> None:
 
 
 def test_completion_cannot_be_resumed_after_a_shutdown() -> None:
-    assert closing_body("/v1/messages", "0123456789", ShuttingDown(), b"").startswith(b"event: error")
-    assert closing_body("/v1/completions", "0123456789", ShuttingDown(), b"").endswith(b"data: [DONE]\n\n")
+    assert closing_body("/v1/messages", "0123456789", ShuttingDown(), b"").startswith(
+        b"event: error"
+    )
+    assert closing_body("/v1/completions", "0123456789", ShuttingDown(), b"").endswith(
+        b"data: [DONE]\n\n"
+    )

@@ -20,7 +20,9 @@ __all__ = []
 """
 
 
-def test_other_threads_do_not_import_files_of_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_threads_do_not_import_files_of_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere, tools = tmp_path / "elsewhere", tmp_path / "tools"
     for directory in (elsewhere, tools):
         directory.mkdir()

@@ -38,7 +38,9 @@ def no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_defaults_are_those_of_the_specification() -> None:
     settings = MochiServerSettings()
-    assert {name: getattr(settings, name.removeprefix("MOCHI_").lower()) for name in APPENDIX_B} == APPENDIX_B
+    assert {
+        name: getattr(settings, name.removeprefix("MOCHI_").lower()) for name in APPENDIX_B
+    } == APPENDIX_B
 
 
 def test_arguments_override_environment_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,14 +56,23 @@ def test_arguments_override_environment_and_defaults(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", ["api_keys", "summary_unsupported_models"])
 @pytest.mark.parametrize(
     ("value", "items"),
-    [('["a", "b,c"]', ("a", "b,c")), (' [" a "] ', ("a",)), ("[]", ()), ("a,[b]", ("a", "[b]")), ("[a", ("[a",))],
+    [
+        ('["a", "b,c"]', ("a", "b,c")),
+        (' [" a "] ', ("a",)),
+        ("[]", ()),
+        ("a,[b]", ("a", "[b]")),
+        ("[a", ("[a",)),
+    ],
 )
 def test_lists_are_json_or_separated_by_commas(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, items: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv(f"MOCHI_{name.upper()}", value)
     read = getattr(MochiServerSettings(), name)
-    assert tuple(item.get_secret_value() if isinstance(item, SecretStr) else item for item in read) == items
+    assert (
+        tuple(item.get_secret_value() if isinstance(item, SecretStr) else item for item in read)
+        == items
+    )
 
 
 def test_origins_can_be_a_json_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +96,9 @@ def test_blank_api_key_is_none(keys: list[str]) -> None:
 def test_agent_chats_are_in_the_agents_directory(tmp_path: Path) -> None:
     settings = MochiServerSettings(agents_dir=tmp_path / "people", data_dir=tmp_path)
     assert settings.resolved(settings.agent_chats_dir) == tmp_path / "people" / "agent_chats"
-    assert MochiServerSettings(agents_dir="people", agent_chats_dir="talk").agent_chats_dir == "talk"
+    assert (
+        MochiServerSettings(agents_dir="people", agent_chats_dir="talk").agent_chats_dir == "talk"
+    )
     app = create_app(settings, agents_dir="others")
     assert app.state.settings.agent_chats_dir == str(Path("others", "agent_chats"))
 
@@ -126,7 +139,9 @@ def test_invalid_values_are_refused(name: str, value: object) -> None:
         MochiServerSettings(**{name: value})
 
 
-@cases("url", ["https://10.0.0.5", "http://10.0.0.5/path", "http://10.0.0.5:8000", "http://[::1]:8000"])
+@cases(
+    "url", ["https://10.0.0.5", "http://10.0.0.5/path", "http://10.0.0.5:8000", "http://[::1]:8000"]
+)
 def test_advertised_url_of_workers_names_a_host(url: str) -> None:
     several: dict[str, Any] = {"store_url": "postgresql://h/db", "workers": 2}
     for valid in ("http://10.0.0.5", "http://[::1]"):
@@ -144,14 +159,18 @@ def test_advertised_url_of_workers_names_a_host(url: str) -> None:
         ({"host": "::"}, [f"http://{socket.gethostname()}:8000", "http://127.0.0.1:8000"]),
     ],
 )
-def test_advertised_url_defaults_to_host_and_port(settings: dict[str, Any], urls: list[str]) -> None:
+def test_advertised_url_defaults_to_host_and_port(
+    settings: dict[str, Any], urls: list[str]
+) -> None:
     assert MochiServerSettings(**settings).resolved_advertise_url in urls
 
 
 def test_error_of_an_invalid_origin_has_no_password() -> None:
     with pytest.raises(ValidationError) as caught:
         MochiServerSettings(allowed_origins="http://me:hush@chat.example")
-    assert caught.value.errors()[0]["msg"].startswith("Value error, 'http://***@chat.example' is not an origin")
+    assert caught.value.errors()[0]["msg"].startswith(
+        "Value error, 'http://***@chat.example' is not an origin"
+    )
 
 
 def test_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,11 +187,15 @@ def test_data_directory_cannot_be_a_file(tmp_path: Path) -> None:
         MochiServerSettings(data_dir=tmp_path / "file")
     with pytest.raises(ValidationError):
         MochiServerSettings(data_dir=tmp_path / "file" / "sub" / "folder")
-    assert MochiServerSettings(data_dir=tmp_path / "new" / "folder").data_dir == str(tmp_path / "new" / "folder")
+    assert MochiServerSettings(data_dir=tmp_path / "new" / "folder").data_dir == str(
+        tmp_path / "new" / "folder"
+    )
 
 
 def test_app_accepts_overrides_and_settings(tmp_path: Path) -> None:
-    assert create_app(ollama_host="http://localhost:1", data_dir=str(tmp_path)).title == "mochi-server"
+    assert (
+        create_app(ollama_host="http://localhost:1", data_dir=str(tmp_path)).title == "mochi-server"
+    )
     assert create_app(MochiServerSettings(data_dir=tmp_path)).title == "mochi-server"
     assert create_app(MochiServerSettings(data_dir=tmp_path), port=1).title == "mochi-server"
     with pytest.raises(ValidationError):
@@ -180,7 +203,9 @@ def test_app_accepts_overrides_and_settings(tmp_path: Path) -> None:
 
 
 def test_ollama_host_without_scheme_has_the_default_port() -> None:
-    assert MochiServerSettings(ollama_host="192.168.1.100").ollama_host == "http://192.168.1.100:11434"
+    assert (
+        MochiServerSettings(ollama_host="192.168.1.100").ollama_host == "http://192.168.1.100:11434"
+    )
     assert MochiServerSettings(ollama_host="box:8080").ollama_host == "http://box:8080"
 
 
@@ -199,7 +224,9 @@ def test_ollama_host_without_scheme_has_the_default_port() -> None:
         ("", "http://localhost:11434"),
     ],
 )
-def test_address_of_ollama_defaults_to_ollama_host(monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
+def test_address_of_ollama_defaults_to_ollama_host(
+    monkeypatch: pytest.MonkeyPatch, host: str, url: str
+) -> None:
     monkeypatch.setenv("OLLAMA_HOST", host)
     assert MochiServerSettings().ollama_host == url
     assert MochiServerSettings(ollama_host="http://other:1").ollama_host == "http://other:1"
@@ -209,7 +236,11 @@ def test_address_of_ollama_defaults_to_ollama_host(monkeypatch: pytest.MonkeyPat
 
 def test_hosts_have_names_and_urls(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("gpu=10.0.0.1  # the first\n\n10.0.0.2:99, https://u:p@h/x\n")
-    expected = [("gpu", "http://10.0.0.1:11434"), ("10.0.0.2:99", "http://10.0.0.2:99"), ("h:443", "https://u:p@h/x")]
+    expected = [
+        ("gpu", "http://10.0.0.1:11434"),
+        ("10.0.0.2:99", "http://10.0.0.2:99"),
+        ("h:443", "https://u:p@h/x"),
+    ]
     assert [*MochiServerSettings(ollama_hosts="@hosts", data_dir=tmp_path).hosts()] == expected
     given = MochiServerSettings(ollama_hosts=["gpu=10.0.0.1", "10.0.0.2:99", "https://u:p@h/x"])
     assert [*given.hosts()] == expected
@@ -228,7 +259,9 @@ def test_hosts_have_names_and_urls(tmp_path: Path) -> None:
         ("@missing", "cannot read .*missing"),
     ],
 )
-def test_invalid_list_of_hosts_is_refused(monkeypatch: pytest.MonkeyPatch, value: str, problem: str) -> None:
+def test_invalid_list_of_hosts_is_refused(
+    monkeypatch: pytest.MonkeyPatch, value: str, problem: str
+) -> None:
     monkeypatch.setenv("MOCHI_OLLAMA_HOSTS", value)
     with pytest.raises(ValidationError, match=problem) as refused:
         MochiServerSettings()

@@ -8,7 +8,13 @@ import pytest
 from mochi_server.chat.model_call import allocate_window, save_window
 from mochi_server.errors import StorageBusy
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.windows import Allocation, PromptSize, TokenEstimate, WindowDecision, WindowRegistry
+from mochi_server.inference.windows import (
+    Allocation,
+    PromptSize,
+    TokenEstimate,
+    WindowDecision,
+    WindowRegistry,
+)
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.session import ChatSession
@@ -21,7 +27,9 @@ NOW = "2026-01-01T00:00:00+00:00"
 
 
 def model(maximum: int | None, name: str = "m:latest", num_ctx: int | None = None) -> ModelInfo:
-    return ModelInfo(name, 1.0, capabilities=("completion",), context_length=maximum, num_ctx=num_ctx)
+    return ModelInfo(
+        name, 1.0, capabilities=("completion",), context_length=maximum, num_ctx=num_ctx
+    )
 
 
 async def decide(
@@ -45,33 +53,45 @@ def registry_with_models(**windows: int) -> WindowRegistry:
     return WindowRegistry(loaded)
 
 
-@cases(("maximum", "window"), [(40960, 8192), (9102, 8191), (8192, 7372), (512, 460), (1_048_576, 8192), (None, 8192)])
+@cases(
+    ("maximum", "window"),
+    [(40960, 8192), (9102, 8191), (8192, 7372), (512, 460), (1_048_576, 8192), (None, 8192)],
+)
 async def test_first_window_is_at_most_8192(maximum: int | None, window: int) -> None:
     decision = await decide(WindowRegistry(), model(maximum), previous=None)
     assert (decision.window, decision.reason) == (window, "initial_setup")
 
 
 class _LockedStore(MemorySessionStore):
-    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+    async def patch(
+        self, session_id: str, fields: FieldChanges, *, revision: str | None = None
+    ) -> ChatSession:
         del session_id, fields, revision
         raise StorageBusy("Another process has locked the files.")
 
 
-@pytest.mark.parametrize(("store", "stored"), [(MemorySessionStore(), 8192), (_LockedStore(), None)])
-async def test_turn_does_not_fail_if_its_window_cannot_be_stored(store: MemorySessionStore, stored: int | None) -> None:
+@pytest.mark.parametrize(
+    ("store", "stored"), [(MemorySessionStore(), 8192), (_LockedStore(), None)]
+)
+async def test_turn_does_not_fail_if_its_window_cannot_be_stored(
+    store: MemorySessionStore, stored: int | None
+) -> None:
     session = await store.create(ChatSession.create(SessionCreationOptions("m:latest")))
     gateway = ModelGateway(AsyncOllamaClient("http://127.0.0.1:1"))
     window = allocate_window(gateway, model(40960), session, session.history)
     await window.decide(100)
     await save_window(window, session, store)
     await gateway.fleet.aclose()
-    assert (await store.load(session.session_id)).metadata.context_window_config["current_window"] == stored
+    assert (await store.load(session.session_id)).metadata.context_window_config[
+        "current_window"
+    ] == stored
 
 
 async def test_window_doubles_up_to_nine_tenths_and_never_shrinks() -> None:
     registry, info = WindowRegistry(), model(40960)
     seen = [
-        (await decide(registry, info, need=need)) for need in (100, 5461, 5462, 8000, 10923, 21846, 36000, 99999, 10)
+        (await decide(registry, info, need=need))
+        for need in (100, 5461, 5462, 8000, 10923, 21846, 36000, 99999, 10)
     ]
     assert [d.window for d in seen] == [8192, 8192, 16384, 16384, 32768, 36864, 36864, 36864, 36864]
     assert [d.reason for d in seen] == [
@@ -137,7 +157,9 @@ async def test_window_of_the_modelfile_is_the_minimum() -> None:
 async def test_window_belongs_to_the_model_not_the_session() -> None:
     registry, info = WindowRegistry(), model(40960)
     await decide(registry, info, need=7000)
-    decision = await decide(registry, info, need=10, config=default_window_config() | {"current_window": 8192})
+    decision = await decide(
+        registry, info, need=10, config=default_window_config() | {"current_window": 8192}
+    )
     assert (decision.window, decision.reason) == (16384, "adopted_loaded")
     assert (await decide(registry, model(40960, "other"), previous="other")).window == 8192
 
@@ -150,7 +172,10 @@ async def test_first_window_is_that_of_ollama_for_another_model_of_this_size() -
         return loaded
 
     registry = WindowRegistry(windows, size_of=sizes.get)
-    new = {name: ModelInfo(f"{name}:latest", size, context_length=40960) for name, size in (("small", 4), ("large", 6))}
+    new = {
+        name: ModelInfo(f"{name}:latest", size, context_length=40960)
+        for name, size in (("small", 4), ("large", 6))
+    }
     loaded |= {"a:latest": 20000, "b:latest": 30000}
     registry.record_request("b", 30000)
     assert (await decide(registry, new["small"], previous=None)).window == 20000
@@ -172,7 +197,9 @@ async def test_window_that_an_earlier_process_has_requested_is_not_that_of_ollam
     for stored, first in ((16_384, 8192), (8192, 16_384)):
         registry = WindowRegistry(windows, size_of=lambda _: 5.0)
         config = default_window_config() | {"current_window": stored}
-        assert (await decide(registry, model(40_960, "a:latest"), previous="a", config=config)).window == 16_384
+        assert (
+            await decide(registry, model(40_960, "a:latest"), previous="a", config=config)
+        ).window == 16_384
         assert (await decide(registry, new, previous=None)).window == first
 
 
@@ -196,7 +223,9 @@ async def test_out_of_memory_lowers_the_window_once() -> None:
     registry, info = WindowRegistry(), model(40960)
     await decide(registry, info, need=12000)
     assert registry.step_down(info, registry.size("m"))
-    assert registry.current(info, "load_failed_step_down") == WindowDecision(16384, "load_failed_step_down")
+    assert registry.current(info, "load_failed_step_down") == WindowDecision(
+        16384, "load_failed_step_down"
+    )
     assert (await decide(registry, info, need=30000)).window == 16384
 
 
@@ -285,7 +314,12 @@ async def test_window_loaded_for_a_manual_window_is_not_adopted() -> None:
     decision = await decide(registry, info, config=manual(20000))
     assert (decision.is_loaded, decision.differs) == (True, False)
     other = await decide(registry, info, previous=None)
-    assert (other.window, other.reason, other.is_loaded, other.differs) == (8192, "initial_setup", False, True)
+    assert (other.window, other.reason, other.is_loaded, other.differs) == (
+        8192,
+        "initial_setup",
+        False,
+        True,
+    )
     assert (await decide(registry, info, need=11_000)).window == 32768
 
 
@@ -316,7 +350,9 @@ async def test_manual_window_steps_down_for_the_turn_only() -> None:
 async def test_history_keeps_the_last_ten_changes() -> None:
     registry, config = WindowRegistry(), default_window_config()
     for maximum in range(1000, 3000, 100):
-        decision = await decide(registry, model(maximum, f"m{maximum}"), previous="other", config=config)
+        decision = await decide(
+            registry, model(maximum, f"m{maximum}"), previous="other", config=config
+        )
         config = registry.adjusted(config, decision, NOW)
     history = config["adjustment_history"]
     assert len(history) == 10

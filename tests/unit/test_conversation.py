@@ -191,7 +191,9 @@ CASES = [
         sent=[result("b")],
         expected=f"messages: {NOTHING_NEW}",
     ),
-    Case(id="only an answer", stored=ONE_TURN, sent=[answer()], expected=f"messages: {NOTHING_NEW}"),
+    Case(
+        id="only an answer", stored=ONE_TURN, sent=[answer()], expected=f"messages: {NOTHING_NEW}"
+    ),
     Case(
         id="all messages again",
         stored=TWO_TURNS,
@@ -227,7 +229,12 @@ CASES = [
         action=ALL,
         expected=f"messages.2: {NOTHING_NEW}",
     ),
-    Case(id="unanswered message", stored=[user("One?")], sent=[user("One?")], expected={"change": "regenerate"}),
+    Case(
+        id="unanswered message",
+        stored=[user("One?")],
+        sent=[user("One?")],
+        expected={"change": "regenerate"},
+    ),
     Case(
         id="unanswered message with a key",
         stored=[user("One?")],
@@ -275,7 +282,12 @@ CASES = [
         action="compare_all",
         expected={"change": "regenerate", "instructions": "Be brief."},
     ),
-    Case(id="blank message", stored=[], sent=[user(" ")], expected="messages: the user's message must not be blank"),
+    Case(
+        id="blank message",
+        stored=[],
+        sent=[user(" ")],
+        expected="messages: the user's message must not be blank",
+    ),
 ]
 
 
@@ -285,7 +297,9 @@ def compared(case: Case) -> tuple[TurnInput, TurnInput]:
     session.messages = case.stored
     positions = None if case.action == "compare" else range(len(case.sent))
     turn = TurnInput(tools=ToolSelection(must_call=True), key=case.key)
-    found = to_turn(session, SentMessages(case.sent, case.images or {}, case.action, positions), turn)
+    found = to_turn(
+        session, SentMessages(case.sent, case.images or {}, case.action, positions), turn
+    )
     return replace(turn, revision=None if case.action == "add" else session.revision), found
 
 
@@ -309,7 +323,10 @@ def test_results_have_the_digest_of_the_key() -> None:
 def test_system_messages_are_instructions() -> None:
     session = ChatSession.create(SessionCreationOptions("mochi"))
     sent = SentMessages([{"role": "system", "content": "Be brief."}, user("One?")])
-    assert to_turn(session, sent, TurnInput(instructions="It is 9.")).instructions == "It is 9.\n\nBe brief."
+    assert (
+        to_turn(session, sent, TurnInput(instructions="It is 9.")).instructions
+        == "It is 9.\n\nBe brief."
+    )
 
 
 @cases(

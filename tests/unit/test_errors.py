@@ -35,7 +35,10 @@ def test_removed_model_is_not_suggested_in_its_own_place() -> None:
 
 
 def test_storage_error_has_no_file_name() -> None:
-    for error in (TimeoutError("the lock /home/somebody/x.lock"), FileNotFoundError(2, "No such file", "/home/x")):
+    for error in (
+        TimeoutError("the lock /home/somebody/x.lock"),
+        FileNotFoundError(2, "No such file", "/home/x"),
+    ):
         body = errors.StorageFailed("save session 0123456789", error).body()
         assert b"save session 0123456789" in body
         assert b"/home" not in body

@@ -46,7 +46,9 @@ def test_long_log_is_read_in_batches_from_any_position() -> None:
     for number in range(5000):
         log.add([ContentDelta(f"{number} " + "x" * 200)])
     everything = _events(log)
-    assert everything == [(number + 1, ContentDelta(f"{number} " + "x" * 200)) for number in range(5000)]
+    assert everything == [
+        (number + 1, ContentDelta(f"{number} " + "x" * 200)) for number in range(5000)
+    ]
     first = log.after(0)
     assert first is not None
     assert 1 < first.last < 5000
@@ -104,4 +106,7 @@ def test_recent_events_are_read_without_decoding() -> None:
     old, recent = log.after(0), log.after(3)
     assert old is not None
     assert recent is not None
-    assert (old.published, recent.published) == (None, [*map(ContentDelta, ("four", "five", "six"))])
+    assert (old.published, recent.published) == (
+        None,
+        [*map(ContentDelta, ("four", "five", "six"))],
+    )

@@ -1,4 +1,6 @@
-"""Encoding of runs for frontends: snapshots of dropped events, continued streams and reserved cases."""
+"""Encoding of runs for frontends: snapshots of dropped events, continued streams and reserved
+cases.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEnc
     return AgUiEncoder(FrontendRun(waiting_run(result=result)), run_input, timeout)
 
 
-def encode(encoder: InteractiveEncoder, *published: events.ChatEvent, first: int = 1) -> list[dict[str, Any]]:
+def encode(
+    encoder: InteractiveEncoder, *published: events.ChatEvent, first: int = 1
+) -> list[dict[str, Any]]:
     lines = [encode_event(event) for event in published]
     return messages(encoder.encode(Batch(first, lines)))
 
@@ -69,10 +73,19 @@ def test_snapshot_is_sent_from_its_first_new_character() -> None:
 
 
 def test_continued_stream_has_the_ids_of_the_first() -> None:
-    published = (events.ContentDelta("One moment."), CONFIRMATION, RESULT, events.ContentDelta("Done."))
+    published = (
+        events.ContentDelta("One moment."),
+        CONFIRMATION,
+        RESULT,
+        events.ContentDelta("Done."),
+    )
     whole = encode(ai_sdk(), *published)
     assert encode(ai_sdk(after=2), *published) == whole[-3:]
-    assert [chunk["type"] for chunk in whole[-3:]] == ["tool-output-available", "text-start", "text-delta"]
+    assert [chunk["type"] for chunk in whole[-3:]] == [
+        "tool-output-available",
+        "text-start",
+        "text-delta",
+    ]
 
 
 def test_decided_call_does_not_end_a_repeated_stream() -> None:
@@ -84,7 +97,11 @@ def test_decided_call_does_not_end_a_repeated_stream() -> None:
 
 @cases(
     ("result", "kind"),
-    [(RESULT, "tool-output-available"), (DENIED, "tool-output-denied"), (TIMED_OUT, "tool-output-error")],
+    [
+        (RESULT, "tool-output-available"),
+        (DENIED, "tool-output-denied"),
+        (TIMED_OUT, "tool-output-error"),
+    ],
 )
 def test_results_differ_by_outcome(result: events.ToolResult, kind: str) -> None:
     assert encode(ai_sdk(), CONFIRMATION, result)[-1]["type"] == kind
@@ -104,7 +121,11 @@ def test_other_events_become_data_parts_and_custom_events() -> None:
     }
     assert (status["type"], status["transient"]) == ("data-status", True)
     (custom,) = encode(ag_ui(), WARNING)
-    assert (custom["type"], custom["name"], custom["value"]["code"]) == ("CUSTOM", "warning", "ANSWER_CUT")
+    assert (custom["type"], custom["name"], custom["value"]["code"]) == (
+        "CUSTOM",
+        "warning",
+        "ANSWER_CUT",
+    )
 
 
 def test_failed_run_ends_with_its_error() -> None:
@@ -133,10 +154,24 @@ def test_events_of_ag_ui_are_valid() -> None:
     from ag_ui.core import Event
 
     published = (
-        *(events.ThinkingDelta("hm"), events.ContentDelta("One"), events.ToolCalled("add", {"a": 1}, 0)),
-        *(events.ToolResult("add", True, None, None, None, 0), events.ToolContinuationStart(), WARNING),
-        *(events.AgentStart("helper", "Help.", None, "c"), events.AgentPlanning("Plan.", "helper", "s", "c")),
-        *(events.AgentComplete("helper", "s", "Done.", True, None, "s", "c"), events.ContentDelta("Two")),
+        *(
+            events.ThinkingDelta("hm"),
+            events.ContentDelta("One"),
+            events.ToolCalled("add", {"a": 1}, 0),
+        ),
+        *(
+            events.ToolResult("add", True, None, None, None, 0),
+            events.ToolContinuationStart(),
+            WARNING,
+        ),
+        *(
+            events.AgentStart("helper", "Help.", None, "c"),
+            events.AgentPlanning("Plan.", "helper", "s", "c"),
+        ),
+        *(
+            events.AgentComplete("helper", "s", "Done.", True, None, "s", "c"),
+            events.ContentDelta("Two"),
+        ),
         events.MessageComplete("m", "mochi", 1, 2, {}, "stop"),
     )
     encoder = ag_ui()

@@ -12,11 +12,33 @@ from uvicorn.server import ServerState
 from tests.support.cases import cases
 
 CONNECTION_METHODS = (
-    *("connection_made", "connection_lost", "data_received", "on_message_begin", "on_header", "on_headers_complete"),
-    *("on_body", "on_message_complete", "on_response_complete", "send_400_response", "_should_upgrade"),
+    *(
+        "connection_made",
+        "connection_lost",
+        "data_received",
+        "on_message_begin",
+        "on_header",
+        "on_headers_complete",
+    ),
+    *(
+        "on_body",
+        "on_message_complete",
+        "on_response_complete",
+        "send_400_response",
+        "_should_upgrade",
+    ),
     *("_unset_keepalive_if_required", "_start_asgi_task"),
 )
-CONNECTION_ATTRIBUTES = ("client", "cycle", "headers", "loop", "parser", "pipeline", "scope", "transport")
+CONNECTION_ATTRIBUTES = (
+    "client",
+    "cycle",
+    "headers",
+    "loop",
+    "parser",
+    "pipeline",
+    "scope",
+    "transport",
+)
 CYCLE_ATTRIBUTES = ("disconnected", "message_event", "response_complete", "response_started")
 ADVICE = "Adapt src/mochi_server/web/http_protocol.py and the range of versions in pyproject.toml."
 
@@ -24,7 +46,9 @@ ADVICE = "Adapt src/mochi_server/web/http_protocol.py and the range of versions 
 def missing(found: Any, names: tuple[str, ...]) -> str:
     absent = [name for name in names if not hasattr(found, name)]
     return (
-        f"uvicorn {uvicorn.__version__}: {type(found).__name__} lacks {', '.join(absent)}. {ADVICE}" if absent else ""
+        f"uvicorn {uvicorn.__version__}: {type(found).__name__} lacks {', '.join(absent)}. {ADVICE}"
+        if absent
+        else ""
     )
 
 
@@ -33,7 +57,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def protocol() -> httptools_impl.HttpToolsProtocol:
-    return httptools_impl.HttpToolsProtocol(uvicorn.Config(app, ws="none", log_config=None), ServerState(), {})
+    return httptools_impl.HttpToolsProtocol(
+        uvicorn.Config(app, ws="none", log_config=None), ServerState(), {}
+    )
 
 
 def cycle(connection: httptools_impl.HttpToolsProtocol) -> httptools_impl.RequestResponseCycle:
@@ -49,7 +75,9 @@ async def test_uvicorn_has_the_internals_of_the_protocol() -> None:
 
 @cases("name", ["feed_data", "get_method", "should_upgrade"])
 def test_httptools_has_the_internals_of_the_protocol(name: str) -> None:
-    assert hasattr(httptools.HttpRequestParser, name), f"httptools {version('httptools')} lacks {name}. {ADVICE}"
+    assert hasattr(httptools.HttpRequestParser, name), (
+        f"httptools {version('httptools')} lacks {name}. {ADVICE}"
+    )
     assert issubclass(httptools.HttpParserUpgrade, Exception), ADVICE
 
 

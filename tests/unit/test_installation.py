@@ -51,6 +51,8 @@ def test_command_names_the_source_of_the_installation(
     assert install_command("mcp") == command
 
 
-def test_command_without_metadata_names_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_without_metadata_names_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert install_command("mcp") == INDEX

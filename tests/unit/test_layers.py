@@ -1,4 +1,6 @@
-"""Check the architecture: packages import only from lower ones, and the library imports no web framework."""
+"""Check the architecture: packages import only from lower ones, and the library imports no web
+framework.
+"""
 
 import ast
 import re
@@ -66,7 +68,9 @@ def level_of(package: str) -> int:
 
 def first_party(path: Path) -> set[str]:
     """Return the packages and root modules of the server that a file imports."""
-    return {name.split(".")[1] for name in imports(path) if name.startswith("mochi_server.")} - {"__version__"}
+    return {name.split(".")[1] for name in imports(path) if name.startswith("mochi_server.")} - {
+        "__version__"
+    }
 
 
 def test_packages_import_only_from_lower_ones() -> None:
@@ -84,20 +88,37 @@ def test_only_the_gateway_adapts_requests_to_ollama() -> None:
     """Other modules neither send chat requests nor handle refused prompts and a lack of memory."""
     names = r"\b(is_context_refusal|is_out_of_memory|post_chat)\b"
     outside = [path for path in MODULES if package_of(path) not in ("ollama", "inference")]
-    assert [(str(path), found[0]) for path in outside if (found := re.search(names, source(path)))] == []
+    assert [
+        (str(path), found[0]) for path in outside if (found := re.search(names, source(path)))
+    ] == []
 
 
 def test_only_the_events_module_contains_their_names() -> None:
-    shared = {"done", "error", "snapshot", "status", "stopped", "tool_call", "tool_result", "warning", "logprobs"}
+    shared = {
+        "done",
+        "error",
+        "snapshot",
+        "status",
+        "stopped",
+        "tool_call",
+        "tool_result",
+        "warning",
+        "logprobs",
+    }
     names = {event.type for event in vars(events).values() if hasattr(event, "type")} - shared
     assert len(names) > 10
     quoted = rf"([\"'])({'|'.join(names)})\1"
     outside = [path for path in MODULES if path != SERVER / "events.py"]
-    assert [(str(path), found[2]) for path in outside if (found := re.search(quoted, source(path)))] == []
+    assert [
+        (str(path), found[2]) for path in outside if (found := re.search(quoted, source(path)))
+    ] == []
 
 
 def test_client_imports_only_events_and_errors() -> None:
-    assert set().union(*(first_party(path) for path in MODULES if package_of(path) == "client")) <= CLIENT
+    assert (
+        set().union(*(first_party(path) for path in MODULES if package_of(path) == "client"))
+        <= CLIENT
+    )
 
 
 def test_library_modules_import_no_web_framework() -> None:
@@ -111,10 +132,18 @@ def test_library_modules_import_no_web_framework() -> None:
 
 
 def test_server_and_stub_do_not_import_each_other() -> None:
-    assert not {name for path in STUB_MODULES for name in imports(path) if name.startswith("mochi_server")}
-    using_the_stub = [path for path in MODULES if any(name.startswith("mochi_stub") for name in imports(path))]
+    assert not {
+        name for path in STUB_MODULES for name in imports(path) if name.startswith("mochi_server")
+    }
+    using_the_stub = [
+        path for path in MODULES if any(name.startswith("mochi_stub") for name in imports(path))
+    ]
     assert using_the_stub == [SERVER / "cli" / "main.py", SERVER / "cli" / "scenario.py"]
-    statements = ast.walk(ast.parse(source(SERVER / "cli" / "scenario.py")))  # it writes a program that uses the stub
+    statements = ast.walk(
+        ast.parse(source(SERVER / "cli" / "scenario.py"))
+    )  # it writes a program that uses the stub
     assert not [
-        node.module for node in statements if isinstance(node, ast.ImportFrom) and "mochi_stub" in str(node.module)
+        node.module
+        for node in statements
+        if isinstance(node, ast.ImportFrom) and "mochi_stub" in str(node.module)
     ]

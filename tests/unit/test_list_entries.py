@@ -1,4 +1,7 @@
-"""List entries have the fields of the documented model. Stores write them and nothing validates them again."""
+"""List entries have the fields of the documented model.
+
+Stores write them and nothing validates them again.
+"""
 
 from mochi_server.models.sessions import Session
 from mochi_server.sessions.session import LIST_FIELDS

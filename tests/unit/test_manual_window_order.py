@@ -21,12 +21,16 @@ MODEL = "mochi"
 
 
 class FailingStore(MemorySessionStore):
-    """Store that may have no disk space for metadata, or may receive another change before a change of metadata."""
+    """Store that may have no disk space for metadata, or may receive another change before a change
+    of metadata.
+    """
 
     full = False
     earlier: Callable[[], Awaitable[object]] | None = None
 
-    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+    async def patch(
+        self, session_id: str, fields: FieldChanges, *, revision: str | None = None
+    ) -> ChatSession:
         if self.full:
             raise StorageFailed("save the session", OSError(28, "No space left on device"))
         earlier, self.earlier = self.earlier, None
@@ -77,10 +81,14 @@ async def test_window_whose_release_cannot_be_stored_stays(services: Services) -
     assert released.metadata.context_window_config["manual_override"] is False
 
 
-async def test_turn_keeps_a_window_that_a_client_sets_while_the_turn_ends(services: Services) -> None:
+async def test_turn_keeps_a_window_that_a_client_sets_while_the_turn_ends(
+    services: Services,
+) -> None:
     sessions, store, session_id = await create_service(services)
     session = await store.load(session_id)
-    turn = allocate_window(services.gateway, await services.fleet.find_model(MODEL), session, session.history)
+    turn = allocate_window(
+        services.gateway, await services.fleet.find_model(MODEL), session, session.history
+    )
     turn.decision = WindowDecision(16_384, "usage_threshold")
     store.earlier = lambda: sessions.patch(session_id, {"context_window": {"current_window": 2048}})
     await save_window(turn, session, store)

@@ -116,7 +116,11 @@ def test_model_without_details_does_not_hide_others(kind: type[Sync | Async]) ->
 
 def test_model_is_found_by_name_without_tag(client: Sync | Async) -> None:
     model = client.find("MOCHI")
-    assert (model.name, model.context_length, model.has_capability("thinking")) == ("mochi:latest", 40960, True)
+    assert (model.name, model.context_length, model.has_capability("thinking")) == (
+        "mochi:latest",
+        40960,
+        True,
+    )
 
 
 @cases("name", ["nobody", "mochi-embed"])
@@ -137,9 +141,14 @@ def test_chat_equals_its_collected_stream(client: Sync | Async) -> None:
 def test_ids_of_tool_calls_are_kept(kind: type[Sync | Async]) -> None:
     reply = Reply.of("", tool_calls=[ToolCall("now", {"zone": "UTC"}, id="call_x")])
     with StubServer(speed=0, resolve=lambda _: reply) as stub:
-        answer = kind(stub.url).chat(model="mochi", tools=[{"type": "function", "function": {"name": "now"}}])
+        answer = kind(stub.url).chat(
+            model="mochi", tools=[{"type": "function", "function": {"name": "now"}}]
+        )
     (call,) = answer.message["tool_calls"]
-    assert call == {"id": "call_x", "function": {"index": 0, "name": "now", "arguments": {"zone": "UTC"}}}
+    assert call == {
+        "id": "call_x",
+        "function": {"index": 0, "name": "now", "arguments": {"zone": "UTC"}},
+    }
 
 
 def test_unicode_line_separators_do_not_split_text(kind: type[Sync | Async]) -> None:
@@ -151,7 +160,10 @@ def test_unicode_line_separators_do_not_split_text(kind: type[Sync | Async]) -> 
 @cases("chunks", [["Hi"], []], ids=["in mid-stream", "before it"])
 def test_errors_have_the_message_of_ollama(kind: type[Sync | Async], chunks: list[str]) -> None:
     reply = Reply([Text(chunks), Failure("kaput")])
-    with StubServer(speed=0, resolve=lambda _: reply) as stub, pytest.raises(OllamaError, match="kaput"):
+    with (
+        StubServer(speed=0, resolve=lambda _: reply) as stub,
+        pytest.raises(OllamaError, match="kaput"),
+    ):
         kind(stub.url).chat(model="mochi")
 
 
@@ -161,11 +173,16 @@ def test_unknown_model_is_not_found(client: Sync | Async) -> None:
 
 
 def test_unknown_host_name_is_reported_in_words() -> None:
-    class NoSuchName(ConnectionRefusedError):  # like aiohttp's exception, whose number comes from the resolver
+    class NoSuchName(
+        ConnectionRefusedError
+    ):  # like aiohttp's exception, whose number comes from the resolver
         errno = socket.EAI_NONAME
         os_error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    assert "http://nobody: Name or service not known." in translate(NoSuchName(), "http://nobody").message
+    assert (
+        "http://nobody: Name or service not known."
+        in translate(NoSuchName(), "http://nobody").message
+    )
 
 
 def test_server_without_tls_is_reported_in_words(stub: StubServer) -> None:
@@ -176,8 +193,14 @@ def test_server_without_tls_is_reported_in_words(stub: StubServer) -> None:
 def test_html_error_page_is_reported_by_its_status() -> None:
     page = b"<!DOCTYPE html>\n<html><head><title>\n502 Bad Gateway</title></head><body>nginx</body></html>"
     advice = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
-    assert refusal_error(502, page).message == f"Ollama answered with status 502 and no message. {advice}"
-    assert refusal_error(404, b"<html>").message == f"Ollama answered with status 404 and no message. {advice}"
+    assert (
+        refusal_error(502, page).message
+        == f"Ollama answered with status 502 and no message. {advice}"
+    )
+    assert (
+        refusal_error(404, b"<html>").message
+        == f"Ollama answered with status 404 and no message. {advice}"
+    )
     unknown_path = refusal_error(404, b"404 page not found", model="mochi")
     assert unknown_path.message == f"Ollama answered with status 404 and no message. {advice}"
     assert refusal_error(500, b'{"error": "no"}').message == "Ollama failed (500): no"
@@ -233,7 +256,9 @@ async def test_window_stays_known_while_an_answer_of_the_model_runs() -> None:
         client = AsyncOllamaClient(stub.url)
         await client.chat("mochi", HELLO, context_window=4096)
         assert await client.loaded_windows() == {"mochi:latest": 4096}
-        pieces = client.chat_stream("mochi", [{"role": "user", "content": "hold"}], context_window=4096)
+        pieces = client.chat_stream(
+            "mochi", [{"role": "user", "content": "hold"}], context_window=4096
+        )
         await anext(pieces)
         await client.chat("mochi", HELLO, context_window=4096)
         windows = [await client.loaded_windows()]
@@ -262,7 +287,9 @@ async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubS
 
     await client.chat("mochi", HELLO, context_window=4096)
     client.prefetch_loaded()
-    await client.chat("mochi", HELLO, context_window=8192)  # a request before the chat may be answered after it
+    await client.chat(
+        "mochi", HELLO, context_window=8192
+    )  # a request before the chat may be answered after it
     assert await client.loaded_windows() == {"mochi:latest": 8192}
     await client.chat("mochi", HELLO, context_window=8192)
     client.prefetch_loaded()

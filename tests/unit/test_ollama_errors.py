@@ -1,4 +1,6 @@
-"""Errors of Ollama: readable messages without internal text of a model runner or of an HTTP library."""
+"""Errors of Ollama: readable messages without internal text of a model runner or of an HTTP
+library.
+"""
 
 import time
 
@@ -7,7 +9,13 @@ import orjson
 import pytest
 
 from mochi_server.errors import OllamaBusy, OllamaError, OllamaUnreachable
-from mochi_server.ollama.errors import is_context_refusal, refusal_error, refused_tokens, reported_error, translate
+from mochi_server.ollama.errors import (
+    is_context_refusal,
+    refusal_error,
+    refused_tokens,
+    reported_error,
+    translate,
+)
 from tests.support.cases import cases
 
 REFUSED = {
@@ -23,10 +31,16 @@ REFUSED = {
     ("received", "message"),
     [
         ("slow down", "Ollama failed (500): slow down"),
-        ("requires more memory " * 20, "Ollama failed (500): " + ("requires more memory " * 20)[:300] + "..."),
+        (
+            "requires more memory " * 20,
+            "Ollama failed (500): " + ("requires more memory " * 20)[:300] + "...",
+        ),
         (orjson.dumps({"error": REFUSED}).decode(), f"Ollama failed (500): {REFUSED['message']}"),
         ("llama-server chat error: map[code:500 message:kaput]", "Ollama failed (500): kaput"),
-        ("llama-server chat error: map[code:400 message:two words n_ctx:8 type:bad]", "Ollama failed (500): two words"),
+        (
+            "llama-server chat error: map[code:400 message:two words n_ctx:8 type:bad]",
+            "Ollama failed (500): two words",
+        ),
         (
             "llama-server process has terminated: exit status 2",
             "Ollama failed (500): model runner process has terminated: exit status 2",
@@ -38,7 +52,8 @@ REFUSED = {
         ),
         (
             'do request: Post "http://127.0.0.1:38233/completion": EOF',
-            "Ollama failed (500): its model runner stopped during the request. See the log of Ollama.",
+            "Ollama failed (500): its model runner stopped during the request. See the log of "
+            "Ollama.",
         ),
     ],
 )
@@ -61,11 +76,18 @@ def test_refused_key_names_the_variable_of_the_key(body: bytes, reason: str) -> 
     assert "`ollama signin`" in message
 
 
-@pytest.mark.parametrize("raw", ["var m map[string]string // message: x\n", "{"], ids=["map", "braces"])
+@pytest.mark.parametrize(
+    "raw", ["var m map[string]string // message: x\n", "{"], ids=["map", "braces"]
+)
 def test_long_error_with_text_of_the_model_is_read_quickly(raw: str) -> None:
-    text = f"error parsing tool call: raw='{raw * (60_000 // len(raw))}', err=unexpected end of JSON input"
+    text = (
+        f"error parsing tool call: raw='{raw * (60_000 // len(raw))}', err=unexpected end of "
+        "JSON input"
+    )
     began = time.process_time()
-    assert reported_error(orjson.dumps({"error": text})).message == f"Ollama failed: {text[:300]}..."
+    assert (
+        reported_error(orjson.dumps({"error": text})).message == f"Ollama failed: {text[:300]}..."
+    )
     assert time.process_time() - began < 0.5
 
 
@@ -88,7 +110,9 @@ def test_refused_prompt_is_recognized_by_the_received_text() -> None:
 @cases(
     "error",
     [
-        aiohttp.ClientPayloadError("Response payload is not completed: <TransferEncodingError: 400, message='x'>"),
+        aiohttp.ClientPayloadError(
+            "Response payload is not completed: <TransferEncodingError: 400, message='x'>"
+        ),
         aiohttp.ServerDisconnectedError(),
         aiohttp.ClientConnectionError("Connector is closed"),
         ConnectionResetError(104, "internal"),
@@ -102,7 +126,9 @@ def test_broken_connection_has_no_text_of_the_library(error: Exception) -> None:
 
 
 def test_failed_connection_has_no_text_of_the_library() -> None:
-    error = translate(aiohttp.ConnectionTimeoutError("Connection timeout to host http://ollama"), "http://ollama")
+    error = translate(
+        aiohttp.ConnectionTimeoutError("Connection timeout to host http://ollama"), "http://ollama"
+    )
     assert isinstance(error, OllamaUnreachable)
     assert "to host" not in error.message
 
@@ -112,8 +138,13 @@ def test_busy_ollama_is_an_error_of_its_own(status: int) -> None:
     error = refusal_error(status, b'{"error":"server busy, please try again."}', retry_after="30")
     assert isinstance(error, OllamaBusy)
     assert (error.status, error.details) == (503, {"upstream_status": status, "retry_after": 30})
-    assert error.message == "Ollama is busy: server busy, please try again. Send the request again in 30 seconds."
-    assert refusal_error(status, b"{}", retry_after="1").message.endswith("Send the request again in 1 second.")
+    assert (
+        error.message
+        == "Ollama is busy: server busy, please try again. Send the request again in 30 seconds."
+    )
+    assert refusal_error(status, b"{}", retry_after="1").message.endswith(
+        "Send the request again in 1 second."
+    )
 
 
 @cases("header", [None, "", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"])

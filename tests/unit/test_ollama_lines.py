@@ -6,7 +6,10 @@ from mochi_server.errors import OllamaError
 from mochi_server.ollama.transport import LineReader
 from tests.support.cases import cases
 
-LINES = [{"message": {"content": text}, "done": False} for text in ("a\u0085b", "c\u2028d", "\U0001f375", "")]
+LINES = [
+    {"message": {"content": text}, "done": False}
+    for text in ("a\u0085b", "c\u2028d", "\U0001f375", "")
+]
 LINES.append({"done": True})
 WIRE = b"".join(orjson.dumps(line) + b"\n" for line in LINES)
 
@@ -14,7 +17,11 @@ WIRE = b"".join(orjson.dumps(line) + b"\n" for line in LINES)
 @cases("size", [1, 2, 3, 7, 64, len(WIRE)])
 def test_lines_are_assembled_from_any_chunks(size: int) -> None:
     reader = LineReader()
-    read = [line for start in range(0, len(WIRE), size) for line in reader.feed(WIRE[start : start + size])]
+    read = [
+        line
+        for start in range(0, len(WIRE), size)
+        for line in reader.feed(WIRE[start : start + size])
+    ]
     assert read == LINES
     assert reader.done
     assert reader.failure is None

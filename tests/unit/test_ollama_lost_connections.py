@@ -28,7 +28,9 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
 def chunked(words: list[str]) -> bytes:
     """Return an answer in chunks, without the last chunk."""
     return (
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"%x\r\n%s\r\n" % (len(w), w) for w in map(line, words))
+        HEAD
+        + b"Transfer-Encoding: chunked\r\n\r\n"
+        + b"".join(b"%x\r\n%s\r\n" % (len(w), w) for w in map(line, words))
     )
 
 
@@ -75,12 +77,16 @@ async def receive_text(url: str, pause: float) -> str:
 @pytest.mark.parametrize("pause", [0, 0.0001], ids=["fast consumer", "slow consumer"])
 @pytest.mark.parametrize("chat", CONNECTIONS.values(), ids=CONNECTIONS)
 def test_lost_connection_keeps_the_lines_received(
-    chat: Callable[[socket.socket], None], pause: float, loop: Callable[[], asyncio.AbstractEventLoop]
+    chat: Callable[[socket.socket], None],
+    pause: float,
+    loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     with RawOllama(chat) as ollama:
         running = loop()
         try:
-            answers = {running.run_until_complete(receive_text(ollama.url, pause)) for _ in range(ROUNDS)}
+            answers = {
+                running.run_until_complete(receive_text(ollama.url, pause)) for _ in range(ROUNDS)
+            }
         finally:
             running.close()
     assert answers == {"".join(WORDS)}
@@ -97,7 +103,9 @@ async def test_malformed_chunk_ends_the_answer(rest: bytes) -> None:
     lines: list[dict[str, Any]] = []
     payload = chat_payload("raw", [{"role": "user", "content": "Hello!"}])
     with RawOllama(chat) as ollama:
-        transport = Transport(parse_endpoint(ollama.url), connect_timeout=5, stall_timeout=60, check_seconds=0.05)
+        transport = Transport(
+            parse_endpoint(ollama.url), connect_timeout=5, stall_timeout=60, check_seconds=0.05
+        )
         with anyio.fail_after(30), pytest.raises(OllamaError, match="ended before it was done"):
             await transport.post("/api/chat", payload, lines.extend)
         await transport.aclose()
@@ -116,7 +124,8 @@ async def test_error_of_the_consumer_is_not_one_of_the_connection() -> None:
 
 async def test_error_that_arrives_in_two_parts_is_read_completely() -> None:
     sent = whole(
-        b'{"error":"model requires more system memory (9 GiB) than is available"}', status="500 Internal Error"
+        b'{"error":"model requires more system memory (9 GiB) than is available"}',
+        status="500 Internal Error",
     )
 
     def chat(connection: socket.socket) -> None:

@@ -23,14 +23,20 @@ from tests.support.cases import cases
     [
         ("localhost:11434", "http://localhost:11434", None),
         ("http://localhost:11434/", "http://localhost:11434", None),
-        ("https://me:p%40ss@example.com/ollama/", "https://example.com/ollama", "Basic bWU6cEBzcw=="),
+        (
+            "https://me:p%40ss@example.com/ollama/",
+            "https://example.com/ollama",
+            "Basic bWU6cEBzcw==",
+        ),
         ("http://[::1]:11434", "http://[::1]:11434", None),
         ("192.168.1.100", "http://192.168.1.100:11434", None),
         ("[::1]/ollama", "http://[::1]:11434/ollama", None),
         ("http://192.168.1.100", "http://192.168.1.100", None),
     ],
 )
-def test_endpoints_keep_paths_and_hide_credentials(host: str, url: str, authorization: str | None) -> None:
+def test_endpoints_keep_paths_and_hide_credentials(
+    host: str, url: str, authorization: str | None
+) -> None:
     found = parse_endpoint(host)
     assert found.url == url
     assert found.headers.get("Authorization") == authorization
@@ -45,8 +51,19 @@ def test_api_key_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> 
 @cases(
     ("host", "expected"),
     [
-        *[("localhost", True), ("a.localhost", True), ("127.8.9.1", True), ("::1", True), ("[::1]", True)],
-        *[("192.168.0.1", False), ("localhost.evil.example", False), ("", False), ("10.0.0.1", False)],
+        *[
+            ("localhost", True),
+            ("a.localhost", True),
+            ("127.8.9.1", True),
+            ("::1", True),
+            ("[::1]", True),
+        ],
+        *[
+            ("192.168.0.1", False),
+            ("localhost.evil.example", False),
+            ("", False),
+            ("10.0.0.1", False),
+        ],
     ],
 )
 def test_only_loopback_bypasses_the_proxy(host: str, expected: bool) -> None:
@@ -56,8 +73,15 @@ def test_only_loopback_bypasses_the_proxy(host: str, expected: bool) -> None:
 
 
 def test_payload_has_only_given_fields() -> None:
-    assert chat_payload("m", []) == {"model": "m", "messages": [], "stream": True, "truncate": False}
-    assert chat_payload("m", [], think=False, context_window=4096, options={"seed": 1}, keep_alive=0) == {
+    assert chat_payload("m", []) == {
+        "model": "m",
+        "messages": [],
+        "stream": True,
+        "truncate": False,
+    }
+    assert chat_payload(
+        "m", [], think=False, context_window=4096, options={"seed": 1}, keep_alive=0
+    ) == {
         "model": "m",
         "messages": [],
         "stream": True,
@@ -85,8 +109,13 @@ def test_window_and_context_length_are_read() -> None:
     details = read_show(
         {
             "capabilities": ["completion"],
-            "parameters": 'stop                           "</s>"\nnum_ctx                        4096\nseed  5',
-            "model_info": {"general.architecture": "bert", "bert.context_length": 512, "llama.context_length": 8192},
+            "parameters": 'stop                           "</s>"\nnum_ctx                        '
+            "4096\nseed  5",
+            "model_info": {
+                "general.architecture": "bert",
+                "bert.context_length": 512,
+                "llama.context_length": 8192,
+            },
         }
     )
     assert (details.num_ctx, details.context_length) == (4096, 512)

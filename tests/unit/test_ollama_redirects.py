@@ -1,4 +1,6 @@
-"""Redirects from Ollama are refused, because following one would send the conversation to another address."""
+"""Redirects from Ollama are refused, because following one would send the conversation to another
+address.
+"""
 
 import socket
 import threading
@@ -9,7 +11,12 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_server.errors import OllamaError
-from mochi_server.ollama import AsyncInstructorOllamaClient, AsyncOllamaClient, ChatMessage, OllamaClient
+from mochi_server.ollama import (
+    AsyncInstructorOllamaClient,
+    AsyncOllamaClient,
+    ChatMessage,
+    OllamaClient,
+)
 from tests.support.cases import cases
 
 HELLO: list[ChatMessage] = [{"role": "user", "content": "Hello!"}]
@@ -25,7 +32,10 @@ class City(BaseModel):
 @contextmanager
 def redirecting_server(location: str, status: str = "307 Temporary Redirect") -> Iterator[str]:
     """Return the URL of a server that redirects each request."""
-    head = f"HTTP/1.1 {status}\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    head = (
+        f"HTTP/1.1 {status}\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: "
+        "close\r\n\r\n"
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -91,9 +101,13 @@ async def test_redirect_is_not_followed(call: Callable[[str], Awaitable[None]]) 
 
 
 @cases("call", CALLS)
-async def test_refused_redirect_names_the_target_host_only(call: Callable[[str], Awaitable[None]]) -> None:
+async def test_refused_redirect_names_the_target_host_only(
+    call: Callable[[str], Awaitable[None]],
+) -> None:
     with (
-        redirecting_server("https://user:secret@elsewhere.example:8080/x?token=1", "302 Found") as url,
+        redirecting_server(
+            "https://user:secret@elsewhere.example:8080/x?token=1", "302 Found"
+        ) as url,
         pytest.raises(OllamaError, match=REFUSED) as refused,
     ):
         await call(url)

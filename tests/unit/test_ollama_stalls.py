@@ -9,7 +9,12 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_server.errors import OllamaError
-from mochi_server.ollama import AsyncInstructorOllamaClient, AsyncOllamaClient, ChatMessage, OllamaClient
+from mochi_server.ollama import (
+    AsyncInstructorOllamaClient,
+    AsyncOllamaClient,
+    ChatMessage,
+    OllamaClient,
+)
 from tests.support.cases import cases
 from tests.support.raw_ollama import RawOllama, line, stream_head
 
@@ -27,7 +32,9 @@ class City(BaseModel):
 
 
 def dribbles(start: bytes, parts: Iterable[bytes]) -> Chat:
-    """Return a handler that sends `start`, then one part at a time, faster than the stall timeout."""
+    """Return a handler that sends `start`, then one part at a time, faster than the stall
+    timeout.
+    """
 
     def chat(connection: socket.socket) -> None:
         connection.sendall(start)
@@ -51,10 +58,19 @@ CONTENT = dribbles(stream_head(), [line("Hi ")] * 20 + [line("there", done=True)
 @cases(
     "chat",
     [BLANK_LINES, EMPTY_LINES, NO_MESSAGES, HALF_LINE, HEADER],
-    ids=["blank lines", "lines without text", "lines without a message", "half a line", "header bytes"],
+    ids=[
+        "blank lines",
+        "lines without text",
+        "lines without a message",
+        "half a line",
+        "header bytes",
+    ],
 )
 async def test_stream_without_content_times_out(chat: Chat) -> None:
-    with RawOllama(chat) as ollama, pytest.raises(OllamaError, match="sent no data before the timeout"):
+    with (
+        RawOllama(chat) as ollama,
+        pytest.raises(OllamaError, match="sent no data before the timeout"),
+    ):
         async with aclosing(AsyncOllamaClient(ollama.url, stall_timeout=STALL_SECONDS)) as client:
             await client.chat("raw", HELLO)
 
@@ -68,8 +84,13 @@ async def test_slow_stream_with_content_does_not_time_out() -> None:
 
 @pytest.mark.parametrize("chat", [HEADER, BODY], ids=["header bytes", "body bytes"])
 async def test_structured_response_that_dribbles_times_out(chat: Chat) -> None:
-    with RawOllama(chat) as ollama, pytest.raises(OllamaError, match="sent no data before the timeout"):
-        async with aclosing(AsyncInstructorOllamaClient(ollama.url, timeout=STALL_SECONDS)) as client:
+    with (
+        RawOllama(chat) as ollama,
+        pytest.raises(OllamaError, match="sent no data before the timeout"),
+    ):
+        async with aclosing(
+            AsyncInstructorOllamaClient(ollama.url, timeout=STALL_SECONDS)
+        ) as client:
             await client.structured_response("raw", HELLO, City)
 
 

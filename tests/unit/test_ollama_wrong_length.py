@@ -11,7 +11,9 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nContent-Length
 
 def start_ollama() -> RawOllama:
     """An Ollama whose answer ends before its declared length."""
-    return RawOllama(lambda connection: connection.sendall(HEAD + line("Hi ") + line("there", done=True)))
+    return RawOllama(
+        lambda connection: connection.sendall(HEAD + line("Hi ") + line("there", done=True))
+    )
 
 
 async def test_answer_shorter_than_declared_is_complete() -> None:

@@ -16,7 +16,9 @@ DEPLOY = HOW_TO.parent / "examples" / "deploy"
 
 def block(page: str, language: str) -> str:
     """Return the first block of a language on a page."""
-    found = re.search(rf"^```{language}\n(.*?)^```$", (HOW_TO / page).read_text(), re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^```{language}\n(.*?)^```$", (HOW_TO / page).read_text(), re.MULTILINE | re.DOTALL
+    )
     assert found, f"{page} has no block of {language}"
     return found[1]
 
@@ -53,4 +55,7 @@ def test_compose_file_builds_the_server_and_waits_for_grace() -> None:
     assert server["ports"] == [f"127.0.0.1:8000:{environment('server')['MOCHI_PORT']}"]
     assert server["volumes"] == [f"mochi:{value('server', 'VOLUME')}"]
     assert set(server["depends_on"]) < set(compose["services"])
-    assert int(server["stop_grace_period"].removesuffix("s")) > server["environment"]["MOCHI_SHUTDOWN_GRACE_SECONDS"]
+    assert (
+        int(server["stop_grace_period"].removesuffix("s"))
+        > server["environment"]["MOCHI_SHUTDOWN_GRACE_SECONDS"]
+    )

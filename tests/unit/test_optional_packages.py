@@ -80,7 +80,8 @@ print(json.dumps(report))
 
 
 def program(statements: list[str]) -> str:
-    """Return a program that runs statements and collects the packages of web frameworks that each has loaded.
+    """Return a program that runs statements and collects the packages of web frameworks that each
+    has loaded.
 
     Statements without a client also load no HTTP client.
     """
@@ -118,7 +119,9 @@ def test_each_library_import_alone_loads_no_web_framework(statement: str) -> Non
 
 
 @pytest.mark.parametrize("configured", ["without a file", "without a server in it"])
-def test_mcp_is_imported_only_if_a_server_is_configured(report: dict[str, Any], configured: str) -> None:
+def test_mcp_is_imported_only_if_a_server_is_configured(
+    report: dict[str, Any], configured: str
+) -> None:
     assert report[configured] == [[], []]
     assert report["MCP"] == []
 

@@ -1,4 +1,6 @@
-"""Writes of partial answers while the model writes, so that a crash loses only the last seconds of text."""
+"""Writes of partial answers while the model writes, so that a crash loses only the last seconds of
+text.
+"""
 
 import asyncio
 import selectors
@@ -54,7 +56,9 @@ class _Store(MemorySessionStore):
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
-        self.flushes.append((round(asyncio.get_running_loop().time(), 1), change.partial["content"]))
+        self.flushes.append(
+            (round(asyncio.get_running_loop().time(), 1), change.partial["content"])
+        )
 
 
 class _Turn:

@@ -34,8 +34,14 @@ def missing_tests(text: str) -> list[str]:
 def untested_promises(text: str, heading: str) -> list[str]:
     """Return the list items after a heading that have no footnote with a test."""
     tested = {label for label, note in FOOTNOTE.findall(text) if TEST.search(note)}
-    start = next(found.end() for found in re.finditer(r"^#+ (.+)$", text, re.MULTILINE) if re.search(heading, found[1]))
-    return [item for item in ITEM.findall(text[start:]) if not tested & set(REFERENCE.findall(item))]
+    start = next(
+        found.end()
+        for found in re.finditer(r"^#+ (.+)$", text, re.MULTILINE)
+        if re.search(heading, found[1])
+    )
+    return [
+        item for item in ITEM.findall(text[start:]) if not tested & set(REFERENCE.findall(item))
+    ]
 
 
 def footnote_mistakes(text: str) -> set[str]:
@@ -62,11 +68,15 @@ def test_promises_name_a_test(page: str, heading: str) -> None:
 
 def test_promise_without_a_test_is_reported() -> None:
     notes = "[^a]: `tests/unit/test_promises.py::gone`\n[^b]: No test.\n[^b]: Again.\n"
-    text = f"# A\n- no promise\n\n## Promises\n\n- one[^a]\n- two\n  lines[^b]\n- three[^c]\n\n{notes}"
+    text = (
+        f"# A\n- no promise\n\n## Promises\n\n- one[^a]\n- two\n  lines[^b]\n- three[^c]\n\n{notes}"
+    )
     assert missing_tests(text) == ["tests/unit/test_promises.py::gone"]
     assert untested_promises(text, "^Promises$") == ["- two\n  lines[^b]", "- three[^c]"]
     assert footnote_mistakes(text) == {"b", "c"}
-    assert missing_tests("`tests/unit/no_such_file.py::test_x`") == ["tests/unit/no_such_file.py::test_x"]
+    assert missing_tests("`tests/unit/no_such_file.py::test_x`") == [
+        "tests/unit/no_such_file.py::test_x"
+    ]
 
 
 def test_security_page_names_tests() -> None:

@@ -6,7 +6,14 @@ from typing import Any
 
 import orjson
 
-from mochi_server.chat.prompt import HIDDEN_IMAGES, TRIMMED_CHARS, Checkpoint, Prompt, shows_images, to_ollama_messages
+from mochi_server.chat.prompt import (
+    HIDDEN_IMAGES,
+    TRIMMED_CHARS,
+    Checkpoint,
+    Prompt,
+    shows_images,
+    to_ollama_messages,
+)
 from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import Encoded
@@ -18,7 +25,9 @@ from tests.support.cases import cases
 
 
 def conversation(seed: int, turns: int = 200) -> list[Message]:
-    """Return turns of every kind: with thinking, tools, calls without results, empty answers and images."""
+    """Return turns of every kind: with thinking, tools, calls without results, empty answers and
+    images.
+    """
     chance = random.Random(seed)
     messages = [system_message("Be brief.")] if chance.random() < 0.5 else []
     for number in range(turns):
@@ -27,18 +36,29 @@ def conversation(seed: int, turns: int = 200) -> list[Message]:
             messages[-1]["images"] = [{"sha256": "a" * 64, "media_type": "image/png"}]
         for _ in range(chance.choice([0, 0, 0, 1, 3])):
             messages += _round(chance)
-        messages.append(_said("" if chance.random() < 0.1 else f"answer {number}", thinking=chance.random() < 0.5))
+        messages.append(
+            _said(
+                "" if chance.random() < 0.1 else f"answer {number}", thinking=chance.random() < 0.5
+            )
+        )
     return messages[: -chance.randint(1, 8)]
 
 
 def _said(content: str, *, thinking: bool = False) -> Message:
-    message: Message = {"role": "assistant", "content": content, "model": "m", "message_id": new_id()}
+    message: Message = {
+        "role": "assistant",
+        "content": content,
+        "model": "m",
+        "message_id": new_id(),
+    }
     return {**message, "thinking": "hm"} if thinking else message
 
 
 def _round(chance: random.Random) -> list[Message]:
     ids = [new_id() for _ in range(chance.randint(1, 3))]
-    calls: Any = [{"id": one, "function": {"index": 0, "name": "add", "arguments": {"a": 1}}} for one in ids]
+    calls: Any = [
+        {"id": one, "function": {"index": 0, "name": "add", "arguments": {"a": 1}}} for one in ids
+    ]
     results: list[Message] = [
         {
             "role": "tool",
@@ -86,11 +106,20 @@ def test_model_without_vision_gets_no_images(seed: int) -> None:
 
 
 def test_trimming_removes_images_of_old_results() -> None:
-    result: Message = {"role": "tool", "content": "A dot", "images": [{"sha256": "0" * 64, "media_type": "image/png"}]}
-    history = History.of([{"role": "user", "content": "Look"}, result, {"role": "user", "content": "Again"}])
+    result: Message = {
+        "role": "tool",
+        "content": "A dot",
+        "images": [{"sha256": "0" * 64, "media_type": "image/png"}],
+    }
+    history = History.of(
+        [{"role": "user", "content": "Look"}, result, {"role": "user", "content": "Again"}]
+    )
     whole, trimmed = Prompt(history, 2), Prompt(history, 2, trim_end=2)
     assert sent(whole)[1] == {"role": "tool", "content": "A dot", "images": ["0" * 64]}
-    assert sent(trimmed)[1] == {"role": "tool", "content": "A dot\n[The images of this old result are left out.]"}
+    assert sent(trimmed)[1] == {
+        "role": "tool",
+        "content": "A dot\n[The images of this old result are left out.]",
+    }
     assert (whole.size_with([]).images, trimmed.size_with([]).images, trimmed.trimmed) == (1, 0, 1)
 
 
@@ -99,9 +128,15 @@ def test_trimming_shortens_old_tool_results(seed: int) -> None:
     messages = conversation(seed)
     whole = Prompt(History.of(messages), last_user_index(messages))
     trimmed = Prompt(whole.history, whole.turn_start, trim_end=whole.turn_start)
-    old = [i for i, m in enumerate(messages[: whole.turn_start]) if m["role"] == "tool" and len(m["content"]) > 400]
+    old = [
+        i
+        for i, m in enumerate(messages[: whole.turn_start])
+        if m["role"] == "tool" and len(m["content"]) > 400
+    ]
     assert trimmed.trimmed == len(old) > 0
-    assert whole.size_with([]).characters - trimmed.size_with([]).characters > len(old) * TRIMMED_CHARS
+    assert (
+        whole.size_with([]).characters - trimmed.size_with([]).characters > len(old) * TRIMMED_CHARS
+    )
     assert [m["role"] for m in sent(trimmed)] == [m["role"] for m in sent(whole)]
     assert trimmed.size_with([]) == PromptSize.of(sent(trimmed))
 
@@ -117,5 +152,7 @@ def test_checkpoint_replaces_the_messages_it_covers(seed: int) -> None:
         assert prompt.dropped == end - system
         found = sent(prompt)
         assert "what was said" in found[system]["content"]
-        assert found[system + 2 :] == to_ollama_messages(messages[end:], last_user_index(messages) - end)
+        assert found[system + 2 :] == to_ollama_messages(
+            messages[end:], last_user_index(messages) - end
+        )
         assert prompt.size_with([]) == PromptSize.of(found)

@@ -22,7 +22,9 @@ def test_reference_has_no_other_pages() -> None:
 
 
 def test_table_of_settings_has_every_setting_once() -> None:
-    rows = re.findall(r"^\| <a id=\"(\w+)\"></a>`(\w+)` \|", (FOLDER / "settings.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| <a id=\"(\w+)\"></a>`(\w+)` \|", (FOLDER / "settings.md").read_text(), re.MULTILINE
+    )
     settings = sorted(f"MOCHI_{name.upper()}" for name in MochiServerSettings.model_fields)
     assert sorted(name for _, name in rows) == settings
     assert [anchor for anchor, name in rows if anchor != name.lower()] == []

@@ -18,7 +18,16 @@ async def test_images_are_read_in_order() -> None:
     assert await read_images({}) == ()
 
 
-@cases("text", [base64_image(PNG)[:-1], f"x{base64_image(PNG)}", f"data:image/png,{base64_image(PNG)}", "=", "\0"])
+@cases(
+    "text",
+    [
+        base64_image(PNG)[:-1],
+        f"x{base64_image(PNG)}",
+        f"data:image/png,{base64_image(PNG)}",
+        "=",
+        "\0",
+    ],
+)
 async def test_first_invalid_image_is_named(text: str) -> None:
     images = [base64_image(PNG), base64_image(GIF), text, text]
     with pytest.raises(ValidationFailed, match=r"^images\.2: not an image"):
@@ -26,7 +35,9 @@ async def test_first_invalid_image_is_named(text: str) -> None:
 
 
 async def test_large_images_do_not_block_the_event_loop() -> None:
-    images: dict[Location, str] = {(index,): base64_image(numbered_image(index, 1_000_000)) for index in range(8)}
+    images: dict[Location, str] = {
+        (index,): base64_image(numbered_image(index, 1_000_000)) for index in range(8)
+    }
     rounds, reading = 0, asyncio.ensure_future(read_images(images))
     while not reading.done():
         await asyncio.sleep(0)

@@ -47,7 +47,9 @@ async def test_ended_runs_are_dropped_after_their_time() -> None:
 
 async def test_ended_run_of_a_conversation_in_memory_is_dropped_at_once() -> None:
     session = ChatSession.create(SessionCreationOptions("mochi"))
-    conversation = await Conversations(MemorySessionStore(), MemorySessionStore()).in_memory(session)
+    conversation = await Conversations(MemorySessionStore(), MemorySessionStore()).in_memory(
+        session
+    )
     run, runs = Run(conversation, TurnInput("Hello")), RunTable(60)
     runs.add(run)
     assert runs.find(conversation.run_key) is run

@@ -12,7 +12,9 @@ from tests.support.tools import SAMPLES as SAMPLE_TOOLS
 
 
 @pytest.fixture(params=["delete_file", "delete_rename_file"])
-def delete(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def delete(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], str]:
     """A tool that deletes files in the folder `workspace`."""
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))
     (tmp_path / "workspace").mkdir()
@@ -32,7 +34,9 @@ def test_deleting_a_link_keeps_its_target(delete: Callable[[str], str], tmp_path
     assert list(workspace.iterdir()) == []
 
 
-def test_links_across_the_border_of_the_workspace_are_not_deleted(delete: Callable[[str], str], tmp_path: Path) -> None:
+def test_links_across_the_border_of_the_workspace_are_not_deleted(
+    delete: Callable[[str], str], tmp_path: Path
+) -> None:
     inside, outside = tmp_path / "workspace", tmp_path / "outside"
     outside.mkdir()
     for file in (inside / "file", outside / "file"):
@@ -42,4 +46,9 @@ def test_links_across_the_border_of_the_workspace_are_not_deleted(delete: Callab
     for path in ("../outside/in", "out", str(outside / "in")):
         with pytest.raises(ValueError, match="outside the workspace"):
             delete(path)
-    assert sorted(path.name for path in [*inside.iterdir(), *outside.iterdir()]) == ["file", "file", "in", "out"]
+    assert sorted(path.name for path in [*inside.iterdir(), *outside.iterdir()]) == [
+        "file",
+        "file",
+        "in",
+        "out",
+    ]

@@ -1,4 +1,6 @@
-"""FIFOs, devices and huge files in place of the files that users write: each is a problem, and none blocks."""
+"""FIFOs, devices and huge files in place of the files that users write: each is a problem, and none
+blocks.
+"""
 
 import logging
 import os
@@ -92,7 +94,9 @@ def test_special_skill_file_is_an_error(tmp_path: Path, make: Make) -> None:
     assert not AgentDiscoveryService(tmp_path).discover()["agent"].valid
 
 
-def test_packaged_prompt_replaces_a_special_file(tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_packaged_prompt_replaces_a_special_file(
+    tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING)
     make(tmp_path / "planning.md")
     assert PromptLoader(tmp_path / "planning.md").planning() == PromptLoader().planning()

@@ -45,7 +45,11 @@ def test_chat_response_can_be_constructed() -> None:
 
 def test_chat_response_reads_like_that_of_the_ollama_library(stub: StubServer) -> None:
     with OllamaClient(host=stub.url) as client:
-        pieces = list(client.chat_stream("mochi", [{"role": "user", "content": "Hello!"}], context_window=8192))
+        pieces = list(
+            client.chat_stream(
+                "mochi", [{"role": "user", "content": "Hello!"}], context_window=8192
+            )
+        )
     assert "".join(piece.message.content for piece in pieces).endswith("Hello!")
     assert [piece["done"] for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     assert (pieces[0]["message"]["role"], pieces[0].message.tool_calls) == ("assistant", None)
@@ -67,7 +71,11 @@ def test_models_read_like_those_of_the_ollama_library(stub: StubServer) -> None:
         model = next(model for model in client.list_models() if model.name == "mochi-chat:latest")
         details = client.show_model_details("mochi-chat")
     assert model.capabilities == details.capabilities == ["completion"]
-    assert details.modelinfo[f"{model.family}.context_length"] == details.context_length == model.context_length
+    assert (
+        details.modelinfo[f"{model.family}.context_length"]
+        == details.context_length
+        == model.context_length
+    )
 
 
 def test_client_accepts_messages_and_tools_of_the_ollama_library(stub: StubServer) -> None:
@@ -75,7 +83,9 @@ def test_client_accepts_messages_and_tools_of_the_ollama_library(stub: StubServe
         """Read a file."""
         return path
 
-    tool = ollama.Tool(type="function", function=ollama.Tool.Function(name="read_file", description="Read a file."))
+    tool = ollama.Tool(
+        type="function", function=ollama.Tool.Function(name="read_file", description="Read a file.")
+    )
     messages: list[Any] = [ollama.Message(role="user", content="Hello!")]
     with OllamaClient(host=stub.url) as client:
         (call,) = client.chat("tool-caller", messages, [tool]).message.tool_calls
@@ -100,7 +110,11 @@ def test_services_have_the_names_of_the_specification() -> None:
 def test_summary_model_skips_the_models_of_the_specification() -> None:
     created = "2025-01-15T10:30:00"
     metadata = sessions.SessionMetadata(
-        session_id="a1b2c3d4e5", model="gpt-oss:20b", created_at=created, updated_at=created, summary_model="mochi"
+        session_id="a1b2c3d4e5",
+        model="gpt-oss:20b",
+        created_at=created,
+        updated_at=created,
+        summary_model="mochi",
     )
     assert services.SummaryModelManager().choose(metadata) == "mochi"
 
@@ -134,7 +148,10 @@ def test_app_works_with_the_test_client_twice(tmp_path: Path, stub: StubServer) 
             created = client.post("/api/v1/sessions", json={"model": "mochi"})
             assert created.status_code == 201
             session_id = created.json()["session_id"]
-            assert client.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).status_code == 200
+            assert (
+                client.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).status_code
+                == 200
+            )
 
 
 async def test_app_answers_in_process(tmp_path: Path, stub: StubServer) -> None:
@@ -159,7 +176,12 @@ def test_message_types_can_be_stored(tmp_path: Path) -> None:
     assert [message["role"] for message in stored] == ["user", "assistant", "tool"]
     assert SystemMessage(role="system", content="Be brief.", source_file=None)["role"] == "system"
     assert {UserMessage, AssistantMessage, ToolMessage, SystemMessage} == {
-        *(sessions.UserMessage, sessions.AssistantMessage, sessions.ToolMessage, sessions.SystemMessage)
+        *(
+            sessions.UserMessage,
+            sessions.AssistantMessage,
+            sessions.ToolMessage,
+            sessions.SystemMessage,
+        )
     }
 
 
@@ -206,14 +228,31 @@ class OwnClient:
         self.is_asynchronous = is_asynchronous
 
     def list_models(self) -> list[ModelInfo]:
-        return [ModelInfo(name="test-model", size_mb=1000.0, capabilities=("completion", "tools"), context_length=8192)]
+        return [
+            ModelInfo(
+                name="test-model",
+                size_mb=1000.0,
+                capabilities=("completion", "tools"),
+                context_length=8192,
+            )
+        ]
 
     def chat_stream(self, **request: Any) -> Any:
         responses = [
-            ChatResponse(message=ReceivedMessage(role="assistant", content=request["messages"][-1]["content"])),
-            ChatResponse(message=ReceivedMessage(role="assistant", content=""), done=True, prompt_eval_count=20),
+            ChatResponse(
+                message=ReceivedMessage(
+                    role="assistant", content=request["messages"][-1]["content"]
+                )
+            ),
+            ChatResponse(
+                message=ReceivedMessage(role="assistant", content=""),
+                done=True,
+                prompt_eval_count=20,
+            ),
         ]
-        return self._asynchronous(responses) if self.is_asynchronous else self._synchronous(responses)
+        return (
+            self._asynchronous(responses) if self.is_asynchronous else self._synchronous(responses)
+        )
 
     def _synchronous(self, responses: list[ChatResponse]) -> Iterator[ChatResponse]:
         yield from responses
@@ -230,8 +269,12 @@ def test_own_client_answers_in_place_of_ollama(tmp_path: Path, is_asynchronous: 
     for _ in range(2):
         with testclient.TestClient(app) as http:
             assert http.get("/api/v1/health").json()["ollama_connected"]
-            session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
-            answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()["message"]
+            session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()[
+                "session_id"
+            ]
+            answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()[
+                "message"
+            ]
             assert (answer["content"], answer["prompt_eval_count"]) == ("Hello!", 20)
             assert http.post("/api/v1/sessions", json={"model": "other"}).status_code == 404
 
@@ -248,25 +291,39 @@ def test_own_client_serves_own_routes(tmp_path: Path) -> None:
 
 
 def _ollama_responses() -> list[Any]:
-    call = ollama.Message.ToolCall(function=ollama.Message.ToolCall.Function(name="add", arguments={"a": 1}))
+    call = ollama.Message.ToolCall(
+        function=ollama.Message.ToolCall.Function(name="add", arguments={"a": 1})
+    )
     return [
-        ollama.ChatResponse(message=ollama.Message(role="assistant", content="Hello!", tool_calls=[call]), done=False),
         ollama.ChatResponse(
-            message=ollama.Message(role="assistant", content=""), done=True, eval_count=10, prompt_eval_count=20
+            message=ollama.Message(role="assistant", content="Hello!", tool_calls=[call]),
+            done=False,
+        ),
+        ollama.ChatResponse(
+            message=ollama.Message(role="assistant", content=""),
+            done=True,
+            eval_count=10,
+            prompt_eval_count=20,
         ),
     ]
 
 
 @pytest.mark.parametrize("is_dictionary", [False, True])
-def test_own_client_can_return_responses_of_the_ollama_library(tmp_path: Path, is_dictionary: bool) -> None:
+def test_own_client_can_return_responses_of_the_ollama_library(
+    tmp_path: Path, is_dictionary: bool
+) -> None:
     class Calling(OwnClient):
         def chat_stream(self, **request: Any) -> Any:
             responses = _ollama_responses()[request["messages"][-1]["role"] == "tool" :]
             return [response.model_dump() if is_dictionary else response for response in responses]
 
     client = Calling(is_asynchronous=False)
-    with testclient.TestClient(create_app(MochiServerSettings(data_dir=str(tmp_path)), ollama_client=client)) as http:
-        session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
+    with testclient.TestClient(
+        create_app(MochiServerSettings(data_dir=str(tmp_path)), ollama_client=client)
+    ) as http:
+        session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()[
+            "session_id"
+        ]
         answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()
         messages = http.get(f"/api/v1/sessions/{session_id}/messages").json()["messages"]
     assert answer["message"]["prompt_eval_count"] == 20
@@ -281,7 +338,9 @@ def test_failing_own_client_is_an_error_of_ollama(tmp_path: Path) -> None:
 
     app = create_app(data_dir=str(tmp_path), ollama_client=Failing(is_asynchronous=False))
     with testclient.TestClient(app) as http:
-        session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
+        session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()[
+            "session_id"
+        ]
         response = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"})
     assert (response.status_code, response.json()["error"]["code"]) == (502, "OLLAMA_ERROR")
 
@@ -310,12 +369,18 @@ def test_app_on_open_address_logs_its_generated_key(
     tmp_path: Path, stub: StubServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app(ollama_host=stub.url, data_dir=str(tmp_path), host="0.0.0.0")  # noqa: S104 - in process
-    with caplog.at_level(logging.WARNING), testclient.TestClient(app, base_url="http://192.168.1.5") as http:
+    with (
+        caplog.at_level(logging.WARNING),
+        testclient.TestClient(app, base_url="http://192.168.1.5") as http,
+    ):
         (secret,) = app.state.settings.api_keys
         key = secret.get_secret_value()
         assert key in caplog.text
         assert http.get("/api/v1/sessions").status_code == 401
-        assert http.get("/api/v1/sessions", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+        assert (
+            http.get("/api/v1/sessions", headers={"Authorization": f"Bearer {key}"}).status_code
+            == 200
+        )
 
 
 def test_packages_list_their_public_names() -> None:

@@ -15,7 +15,13 @@ AGENT = TurnRules(plans=True)
 def answer(text: str = "", *names: str, **fields: Any) -> Message:
     """Return an answer that calls these tools. The ID of a call is its name."""
     calls: list[Any] = [{"id": name, "function": {"name": name, "arguments": {}}} for name in names]
-    message: Message = {"role": "assistant", "content": text, "message_id": "a", "timestamp": "", **fields}  # type: ignore[typeddict-item]
+    message: Message = {
+        "role": "assistant",
+        "content": text,
+        "message_id": "a",
+        "timestamp": "",
+        **fields,  # type: ignore[typeddict-item]
+    }
     return {**message, "tool_calls": calls} if calls else message
 
 
@@ -25,12 +31,18 @@ def result(name: str, **fields: Any) -> Message:
 
 def rounds(count: int) -> list[Message]:
     """Return rounds with a different call each."""
-    return [message for n in range(count) for message in (answer("", f"call{n}"), result(f"call{n}"))]
+    return [
+        message for n in range(count) for message in (answer("", f"call{n}"), result(f"call{n}"))
+    ]
 
 
-def waiting(decision: Decision | None = None, *, expired: bool = False, agent: AgentCall | None = None) -> StoredTurn:
+def waiting(
+    decision: Decision | None = None, *, expired: bool = False, agent: AgentCall | None = None
+) -> StoredTurn:
     expires_at = 1.0 if expired else None
-    approval = Approval("conf_r1_1", "one", {}, 0, "", expires_at=expires_at, agent=agent, decision=decision)
+    approval = Approval(
+        "conf_r1_1", "one", {}, 0, "", expires_at=expires_at, agent=agent, decision=decision
+    )
     turn = NEW.requested(approval, {}, events=3)
     return turn if decision is None and not expired else turn.decided(decision)
 
@@ -41,16 +53,31 @@ TABLE: dict[str, tuple[list[Message], StoredTurn, TurnRules, Step]] = {
     "after the forced call": (rounds(1), NEW, TurnRules(must_call=True), AskModel()),
     "answer": ([answer("Hi")], NEW, TurnRules(), Finish()),
     "answer after a round": ([*rounds(1), answer("Hi")], NEW, TurnRules(), Finish()),
-    "interrupted answer": ([*rounds(1), answer("H", interrupted=True)], NEW, TurnRules(), AskModel()),
+    "interrupted answer": (
+        [*rounds(1), answer("H", interrupted=True)],
+        NEW,
+        TurnRules(),
+        AskModel(),
+    ),
     "all calls have results": (rounds(1), NEW, TurnRules(), AskModel()),
-    "calls of the client": ([answer("", "one", client_tool_calls=["one"])], NEW, TurnRules(), Finish()),
+    "calls of the client": (
+        [answer("", "one", client_tool_calls=["one"])],
+        NEW,
+        TurnRules(),
+        Finish(),
+    ),
     "calls of the client, after the server's": (
         [answer("", "one", "two", client_tool_calls=["two"]), result("one")],
         NEW,
         TurnRules(),
         Finish(),
     ),
-    "limit of rounds": (rounds(2), NEW, TurnRules(rounds=2), AskModel(offers_tools=False, limit="rounds")),
+    "limit of rounds": (
+        rounds(2),
+        NEW,
+        TurnRules(rounds=2),
+        AskModel(offers_tools=False, limit="rounds"),
+    ),
     "answer at the limit": ([*rounds(2), answer("Hi")], NEW, TurnRules(rounds=2), Finish()),
     "limit of identical calls": (
         [answer("", "one"), result("one")] * 2,
@@ -60,8 +87,18 @@ TABLE: dict[str, tuple[list[Message], StoredTurn, TurnRules, Step]] = {
     ),
     "agent plans": ([], NEW, AGENT, AskModel("planning", offers_tools=False)),
     "agent executes its plan": ([answer("Plan")], NEW, AGENT, AskModel("execution")),
-    "agent has announced calls": ([answer("Plan"), answer("I will look.")], NEW, AGENT, AskModel("execution")),
-    "agent answers without calls": ([answer("Plan"), answer("I will."), answer("Done")], NEW, AGENT, Finish()),
+    "agent has announced calls": (
+        [answer("Plan"), answer("I will look.")],
+        NEW,
+        AGENT,
+        AskModel("execution"),
+    ),
+    "agent answers without calls": (
+        [answer("Plan"), answer("I will."), answer("Done")],
+        NEW,
+        AGENT,
+        Finish(),
+    ),
     "agent after its calls": ([answer("Plan"), *rounds(1)], NEW, AGENT, AskModel("execution")),
     "agent has finished": ([answer("Plan"), *rounds(1), answer("Done")], NEW, AGENT, Finish()),
     "agent at its limit": (
@@ -114,8 +151,16 @@ CALLS: dict[str, tuple[list[Message], StoredTurn, list[tuple[str, bool, bool]]]]
         [("one", False, True)],
     ),
     "call that waits": ([answer("", "one")], waiting(), [("one", False, False)]),
-    "call that was approved": ([answer("", "one")], waiting(Decision(approved=True)), [("one", False, False)]),
-    "call whose request has expired": ([answer("", "one")], waiting(expired=True), [("one", False, False)]),
+    "call that was approved": (
+        [answer("", "one")],
+        waiting(Decision(approved=True)),
+        [("one", False, False)],
+    ),
+    "call whose request has expired": (
+        [answer("", "one")],
+        waiting(expired=True),
+        [("one", False, False)],
+    ),
     "agent whose call waits": (
         [answer("", "agent")],
         waiting(agent=AgentCall("lost", "0123456789", "agent")),
@@ -127,7 +172,9 @@ CALLS: dict[str, tuple[list[Message], StoredTurn, list[tuple[str, bool, bool]]]]
         [("two", False, False)],
     ),
 }
-"""Messages, stored turn, and the open calls: name, whether it may have begun, and whether it was made too often."""
+"""Messages, stored turn, and the open calls: name, whether it may have begun, and whether it was
+made too often.
+"""
 
 
 @pytest.mark.parametrize("name", CALLS)

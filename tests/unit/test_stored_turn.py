@@ -19,12 +19,16 @@ TURNS = {
     "in the background": StoredTurn(["r1"], first=1, input=INPUT),
     "waiting": WAITING,
     "without a timeout": StoredTurn(["r1"]).requested(Approval("c", "n", {}, 0, ""), INPUT, 0),
-    "decided": WAITING.decided(Decision(approved=True, arguments={"text": "y"}, reason="Better.", remember="session")),
+    "decided": WAITING.decided(
+        Decision(approved=True, arguments={"text": "y"}, reason="Better.", remember="session")
+    ),
     "running a call": WAITING.decided(Decision(approved=True)).started("call_1", 0),
     "continued": WAITING.decided(None).continued("r2", is_new_start=True),
     "of an agent": StoredTurn(["r1"], parent=Parent("0123456789", "r0", "call_1")),
     "completed": WAITING.ended("completed", "m1"),
-    "failed": StoredTurn(["r1", "r2"]).ended("failed", error={"code": "OLLAMA_ERROR", "message": "No."}),
+    "failed": StoredTurn(["r1", "r2"]).ended(
+        "failed", error={"code": "OLLAMA_ERROR", "message": "No."}
+    ),
 }
 
 
@@ -50,13 +54,38 @@ def test_due_times() -> None:
 
 def test_ended_turn_forgets_what_it_needs_to_continue() -> None:
     ended = TURNS["running a call"].ended("completed", "m1")
-    assert ended.to_dict() == {"run_ids": ["r1"], "state": "completed", "first": 1, "answer_id": "m1"}
+    assert ended.to_dict() == {
+        "run_ids": ["r1"],
+        "state": "completed",
+        "first": 1,
+        "answer_id": "m1",
+    }
 
 
 RECORD = {
-    **{"due": 9.0, "confirmation_id": "conf_r2_1", "tool_name": "note", "arguments": {"text": "x"}, "call_index": 1},
-    **{"run_id": "r2", "earlier": ["r1"], "expires_at": 9.0, "fingerprint": "f", "source": None, "events": 4},
-    **{"position": 3, "input": INPUT, "agent": None, "replacement": None, "decision": None, "started": None},
+    **{
+        "due": 9.0,
+        "confirmation_id": "conf_r2_1",
+        "tool_name": "note",
+        "arguments": {"text": "x"},
+        "call_index": 1,
+    },
+    **{
+        "run_id": "r2",
+        "earlier": ["r1"],
+        "expires_at": 9.0,
+        "fingerprint": "f",
+        "source": None,
+        "events": 4,
+    },
+    **{
+        "position": 3,
+        "input": INPUT,
+        "agent": None,
+        "replacement": None,
+        "decision": None,
+        "started": None,
+    },
 }
 AGENT = {"name": "helper", "session_id": "aaaaaaaaaa", "parent_call_id": "call_1"}
 APPROVED = {"approved": True, "arguments": None, "reason": None, "remember": "once"}
@@ -71,8 +100,17 @@ EARLIER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"run_ids": ["r1"], "state": "running"},
     ),
     "waiting": (
-        {"pending_approval": RECORD, "last_run": {"run_id": "r2", "state": "running", "answer_id": None}},
-        {"run_ids": ["r1", "r2"], "state": "waiting_for_approval", "first": 3, "events": 4, "input": INPUT},
+        {
+            "pending_approval": RECORD,
+            "last_run": {"run_id": "r2", "state": "running", "answer_id": None},
+        },
+        {
+            "run_ids": ["r1", "r2"],
+            "state": "waiting_for_approval",
+            "first": 3,
+            "events": 4,
+            "input": INPUT,
+        },
     ),
     "decided": (
         {"pending_approval": RECORD | {"decision": APPROVED, "started": "/1"}},
@@ -117,7 +155,9 @@ UNREADABLE: list[Any] = [
 
 
 @pytest.mark.parametrize("stored", UNREADABLE, ids=str)
-def test_unreadable_turn_has_failed_and_is_logged_once(stored: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_turn_has_failed_and_is_logged_once(
+    stored: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     metadata = {"session_id": f"s{hash(str(stored))}", "turn": stored}
     with caplog.at_level(logging.WARNING):
         turns = [read_turn(metadata) for _ in range(2)]

@@ -10,8 +10,13 @@ from mochi_server.storage.memory import MemorySessionStore
 
 async def test_states_of_the_oldest_sessions_are_forgotten() -> None:
     gateway = cast(Any, None)  # no summary is written
-    service = SummarizationService(MemorySessionStore(), gateway, SummaryModelManager(), enabled=True, interval=60)
-    summarized = {f"{n:010x}": summarization._SummaryState(covered="m1") for n in range(summarization._MAX_STATES + 5)}
+    service = SummarizationService(
+        MemorySessionStore(), gateway, SummaryModelManager(), enabled=True, interval=60
+    )
+    summarized = {
+        f"{n:010x}": summarization._SummaryState(covered="m1")
+        for n in range(summarization._MAX_STATES + 5)
+    }
     service._states.update(summarized)
     service.turn_ended("f" * 10, None)
     assert len(service._states) == summarization._MAX_STATES

@@ -27,8 +27,16 @@ GOOD = '''
 def test_sample_tools_are_valid() -> None:
     catalogue = ToolDiscoveryService(SAMPLES).discover()
     assert catalogue.problems == ()
-    assert catalogue.groups["math"] == ["add_numbers", "subtract_numbers", "multiply_numbers", "divide_numbers"]
-    assert {name for name, tool in catalogue.tools.items() if tool.destructive} == {"write_file", "delete_file"}
+    assert catalogue.groups["math"] == [
+        "add_numbers",
+        "subtract_numbers",
+        "multiply_numbers",
+        "divide_numbers",
+    ]
+    assert {name for name, tool in catalogue.tools.items() if tool.destructive} == {
+        "write_file",
+        "delete_file",
+    }
 
 
 def test_missing_or_empty_directory_has_no_tools(tmp_path: Path) -> None:
@@ -69,8 +77,9 @@ def test_exports_groups_and_marks_are_read(tmp_path: Path) -> None:
     assert catalogue.problems == (
         Problem(
             "__init__.py",
-            "its function hidden (line 14) is not a tool, because __all__ in __init__.py does not list it. "
-            "Import it in __init__.py and list it in __all__, or rename it to _hidden",
+            "its function hidden (line 14) is not a tool, because __all__ in __init__.py does "
+            "not list it. Import it in __init__.py and list it in __all__, or rename it to "
+            "_hidden",
         ),
     )
 
@@ -81,7 +90,11 @@ def test_exports_groups_and_marks_are_read(tmp_path: Path) -> None:
         ("def broken(:\n    pass", "__init__.py", "SyntaxError"),
         ("import no_such_module_at_all", "__init__.py", "ModuleNotFoundError"),
         ("import sys\nsys.exit(3)", "__init__.py", "SystemExit"),
-        ("from .inner import x\n__all__ = ['x']", "inner.py", "ZeroDivisionError: division by zero (line 1)"),
+        (
+            "from .inner import x\n__all__ = ['x']",
+            "inner.py",
+            "ZeroDivisionError: division by zero (line 1)",
+        ),
         ("x = 1", "__all__", "list of names"),
         ("__all__ = 'good'", "__all__", "list of names"),
         ("__all__ = ['missing']", "missing", "does not exist"),
@@ -102,7 +115,8 @@ def test_invalid_exports_are_reported(tmp_path: Path, source: str, name: str, me
 @pytest.mark.parametrize("attribute", [True, False])
 def test_tool_with_contradictory_marks_is_destructive(tmp_path: Path, attribute: bool) -> None:
     marks = (
-        f"good.destructive = {attribute}\n__read_only__ = ['good']\n__destructive__ = {[] if attribute else ['good']}"
+        f"good.destructive = {attribute}\n__read_only__ = ['good']\n__destructive__ = "
+        f"{[] if attribute else ['good']}"
     )
     directory = write_tools(tmp_path, f"{dedent(GOOD)}{marks}\n__all__ = ['good']")
     assert ToolDiscoveryService(directory).discover().tools["good"].destructive
@@ -122,7 +136,8 @@ def test_invalid_tool_does_not_affect_others(tmp_path: Path) -> None:
         ("def bad(a: Raising) -> str:\n    'Do.'", "RuntimeError: no schema"),
         ("bad = Raising()", "RuntimeError: no mark"),
         (
-            "def __getattr__(name: str) -> str:\n    raise (RuntimeError if name == 'bad' else AttributeError)('no')",
+            "def __getattr__(name: str) -> str:\n    raise (RuntimeError if name == 'bad' else "
+            "AttributeError)('no')",
             "no",
         ),
         ("bad = Leaving()", "SystemExit: 3"),
@@ -166,16 +181,26 @@ class Unspeakable:
     def __get_pydantic_core_schema__(cls, *_: object) -> object:
         raise Leaving
 """
-    directory = write_tools(tmp_path, f"{dedent(GOOD)}{raising}\n{source}\n__all__ = ['bad', 'good']")
+    directory = write_tools(
+        tmp_path, f"{dedent(GOOD)}{raising}\n{source}\n__all__ = ['bad', 'good']"
+    )
     catalogue = ToolDiscoveryService(directory).discover()
     assert list(catalogue.tools) == ["good"]
     (problem,) = (problem for problem in catalogue.problems if problem.name == "bad")
     assert message in problem.message
 
 
-@cases("failure", ["raise SystemExit(3)", "raise Unspeakable", "raise GeneratorExit", "raise KeyboardInterrupt"])
-def test_file_that_raises_a_base_exception_affects_no_other_file(tmp_path: Path, failure: str) -> None:
-    broken = f"class Unspeakable(BaseException):\n    def __str__(self) -> str:\n        raise SystemExit\n{failure}"
+@cases(
+    "failure",
+    ["raise SystemExit(3)", "raise Unspeakable", "raise GeneratorExit", "raise KeyboardInterrupt"],
+)
+def test_file_that_raises_a_base_exception_affects_no_other_file(
+    tmp_path: Path, failure: str
+) -> None:
+    broken = (
+        "class Unspeakable(BaseException):\n    def __str__(self) -> str:\n        raise "
+        f"SystemExit\n{failure}"
+    )
     source = "from .broken import bad\nfrom .whole import good\n__all__ = ['bad', 'good']"
     directory = write_tools(tmp_path, source, broken=broken, whole=GOOD)
     catalogue = ToolDiscoveryService(directory).discover()
@@ -187,12 +212,16 @@ def test_file_that_raises_a_base_exception_affects_no_other_file(tmp_path: Path,
 
 
 def test_problems_can_be_encoded(tmp_path: Path) -> None:
-    source = "from .broken import bad\nfrom .whole import good\n__all__ = ['bad', 'good', '\\udc80']"
+    source = (
+        "from .broken import bad\nfrom .whole import good\n__all__ = ['bad', 'good', '\\udc80']"
+    )
     directory = write_tools(tmp_path, source, broken="raise RuntimeError('\\udc80')", whole=GOOD)
     catalogue = ToolDiscoveryService(directory).discover()
     assert list(catalogue.tools) == ["good"]
     assert {problem.name for problem in catalogue.problems} == {"broken.py", r"\udc80"}
-    assert r"RuntimeError: \udc80 (line 1)" in orjson.loads(orjson.dumps([each.message for each in catalogue.problems]))
+    assert r"RuntimeError: \udc80 (line 1)" in orjson.loads(
+        orjson.dumps([each.message for each in catalogue.problems])
+    )
 
 
 def test_problems_of_a_directory_without_init_can_be_encoded(tmp_path: Path) -> None:
@@ -203,7 +232,10 @@ def test_problems_of_a_directory_without_init_can_be_encoded(tmp_path: Path) -> 
 
 def test_unused_file_that_the_parser_cannot_read_does_not_affect_others(tmp_path: Path) -> None:
     directory = write_tools(
-        tmp_path, "from .whole import good\n__all__ = ['good']", whole=GOOD, unused="-" * 100_000 + "1"
+        tmp_path,
+        "from .whole import good\n__all__ = ['good']",
+        whole=GOOD,
+        unused="-" * 100_000 + "1",
     )
     assert list(ToolDiscoveryService(directory).discover().tools) == ["good"]
 
@@ -219,7 +251,8 @@ def test_broken_file_disables_only_its_own_tools(tmp_path: Path) -> None:
         __pair__ = ["first", "good"]
         """,
         broken=f"{dedent(GOOD)}first = good\nraise RuntimeError('no')",
-        uses=dedent(GOOD).replace("return str(a)", "return first(a)") + "from .broken import first\nsecond = good",
+        uses=dedent(GOOD).replace("return str(a)", "return first(a)")
+        + "from .broken import first\nsecond = good",
         whole=GOOD,
     )
     catalogue = ToolDiscoveryService(directory).discover()
@@ -240,7 +273,9 @@ def test_problem_names_the_path_and_line_of_a_nested_file(tmp_path: Path) -> Non
     )
 
 
-def test_relative_directory_has_the_same_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_directory_has_the_same_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_tools(tmp_path, "from .parts import part\n__all__ = ['part']\n1 / 0", parts="part = (")
     monkeypatch.chdir(tmp_path)
     assert ToolDiscoveryService("tools").discover().problems == (
@@ -263,16 +298,27 @@ def test_directories_do_not_share_modules(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import parts", "import parts as p; parts = p", "from . import parts", "from parts import words; import parts"],
+    [
+        "import parts",
+        "import parts as p; parts = p",
+        "from . import parts",
+        "from parts import words; import parts",
+    ],
 )
 def test_functions_can_import_files_of_the_directory(tmp_path: Path, statement: str) -> None:
-    source = f'def tool() -> str:\n    "Do it."\n    {statement}\n    return parts.words.WORD\n__all__ = ["tool"]'
-    directory = write_tools(tmp_path, source, parts="import words", words="WORD = 'here'", others="import parts")
+    source = (
+        f'def tool() -> str:\n    "Do it."\n    {statement}\n    return '
+        'parts.words.WORD\n__all__ = ["tool"]'
+    )
+    directory = write_tools(
+        tmp_path, source, parts="import words", words="WORD = 'here'", others="import parts"
+    )
     assert ToolDiscoveryService(directory).discover().tools["tool"].function() == "here"
 
 
 @pytest.mark.parametrize(
-    "statement", ["from .parts import part", "from parts import part", "from .deep.inner import part"]
+    "statement",
+    ["from .parts import part", "from parts import part", "from .deep.inner import part"],
 )
 def test_tools_can_be_split_into_modules(tmp_path: Path, statement: str) -> None:
     part = 'def part() -> str:\n    "Do a part."\n    return "first"\n'
@@ -285,7 +331,9 @@ def test_tools_can_be_split_into_modules(tmp_path: Path, statement: str) -> None
 
 def test_reload_sees_changes_within_the_same_second(tmp_path: Path) -> None:
     part = 'def part() -> str:\n    "Do a part."\n    return "{}"\n'
-    directory = write_tools(tmp_path, "from .parts import part\n__all__ = ['part']", parts=part.format("first"))
+    directory = write_tools(
+        tmp_path, "from .parts import part\n__all__ = ['part']", parts=part.format("first")
+    )
     service = ToolDiscoveryService(directory)
     for word in ("first", "other", "third"):
         (directory / "parts.py").write_text(part.format(word))
@@ -307,15 +355,22 @@ def test_reload_is_atomic(tmp_path: Path) -> None:
 
 def test_selection_is_the_union_of_names_and_group(tmp_path: Path) -> None:
     catalogue = ToolDiscoveryService(SAMPLES).discover()
-    assert list(catalogue.selected(["flip_coin", "none"], "math")) == ["flip_coin", *catalogue.groups["math"]]
+    assert list(catalogue.selected(["flip_coin", "none"], "math")) == [
+        "flip_coin",
+        *catalogue.groups["math"],
+    ]
     assert catalogue.selected([], "no such group") == {}
 
 
 async def test_reload_replaces_an_import_that_hangs(tmp_path: Path) -> None:
     directory = write_tools(tmp_path, "import threading; threading.Event().wait()")
-    tools = ToolRegistry(ToolDiscoveryService(directory), McpServers(directory), import_seconds=0.05)
+    tools = ToolRegistry(
+        ToolDiscoveryService(directory), McpServers(directory), import_seconds=0.05
+    )
     timed_out = await tools.directory_tools()
-    assert [problem.message for problem in timed_out.problems] == ["the import took longer than 0.05 seconds"]
+    assert [problem.message for problem in timed_out.problems] == [
+        "the import took longer than 0.05 seconds"
+    ]
     assert await tools.directory_tools() is timed_out  # without waiting again
     write_tools(tmp_path, f"{GOOD}\n    __all__ = ['good']\n")
     tools.import_seconds = 30
@@ -324,7 +379,9 @@ async def test_reload_replaces_an_import_that_hangs(tmp_path: Path) -> None:
 
 
 async def test_slow_import_is_used_when_it_ends(tmp_path: Path) -> None:
-    directory = write_tools(tmp_path, f"{GOOD}\n    __all__ = ['good']\n    import time; time.sleep(0.2)\n")
+    directory = write_tools(
+        tmp_path, f"{GOOD}\n    __all__ = ['good']\n    import time; time.sleep(0.2)\n"
+    )
     discovery = ToolDiscoveryService(directory)
     tools = ToolRegistry(discovery, McpServers(directory), import_seconds=0.05)
     assert not (await tools.catalogue()).tools
@@ -348,8 +405,14 @@ def test_broken_package_is_reported_while_other_threads_import_modules(tmp_path:
     with ThreadPoolExecutor() as threads:
         threads.submit(import_modules)
         try:
-            found = {problem for _ in range(15) for problem in ToolDiscoveryService(directory).discover().problems}
+            found = {
+                problem
+                for _ in range(15)
+                for problem in ToolDiscoveryService(directory).discover().problems
+            }
         finally:
             ended.set()
             sys.setswitchinterval(interval)
-    assert found == {Problem("__init__.py", "ModuleNotFoundError: No module named 'nothing' (line 1)")}
+    assert found == {
+        Problem("__init__.py", "ModuleNotFoundError: No module named 'nothing' (line 1)")
+    }

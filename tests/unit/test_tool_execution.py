@@ -227,7 +227,9 @@ async def time_out_itself() -> str:
         (leave_when_awaited, "SystemExit: 3"),
     ],
 )
-async def test_any_exception_of_a_tool_is_a_failed_result(function: Callable[..., Any], words: str) -> None:
+async def test_any_exception_of_a_tool_is_a_failed_result(
+    function: Callable[..., Any], words: str
+) -> None:
     result = await execute(function, timeout=10)
     assert not result.success
     assert words in str(result.error_message)
@@ -261,7 +263,9 @@ async def test_call_fails_if_the_system_starts_no_thread() -> None:
         failed = [await service.execute(tool(leave), {}) for _ in range(MAX_THREADS + 1)]
     finally:
         threading.stack_size(before)
-    assert {result.error_message for result in failed} == {"leave failed: it did not start: can't start new thread"}
+    assert {result.error_message for result in failed} == {
+        "leave failed: it did not start: can't start new thread"
+    }
     assert "SystemExit" in str((await service.execute(tool(leave), {})).error_message)
 
 
@@ -292,7 +296,10 @@ async def test_hung_tools_use_at_most_their_threads() -> None:
         return ""
 
     service = ToolExecutionService(timeout=0.1)
-    hanging = [asyncio.ensure_future(service.execute(tool(hang), {})) for _ in range(3 * MAX_PARALLEL_CALLS)]
+    hanging = [
+        asyncio.ensure_future(service.execute(tool(hang), {}))
+        for _ in range(3 * MAX_PARALLEL_CALLS)
+    ]
     await asyncio.wait(hanging)
     assert not any(task.result().success for task in hanging)
     assert len(begun) == 3 * MAX_PARALLEL_CALLS

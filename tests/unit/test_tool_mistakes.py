@@ -1,4 +1,6 @@
-"""Likely mistakes in a tools directory are reported as problems, and files that are no tools are never executed."""
+"""Likely mistakes in a tools directory are reported as problems, and files that are no tools are
+never executed.
+"""
 
 import sys
 import textwrap
@@ -34,12 +36,16 @@ def test_function_that_is_not_exported_is_a_problem(tmp_path: Path) -> None:
     assert problems(directory) == [
         Problem(
             "dice.py",
-            f"its function roll (line 2) is not a tool, because __all__ in __init__.py does not list it. {advice}",
+            "its function roll (line 2) is not a tool, because __all__ in __init__.py does not "
+            f"list it. {advice}",
         )
     ]
     (directory / "__init__.py").unlink()
     assert problems(directory) == [
-        Problem("dice.py", f"its function roll (line 2) is not a tool, because there is no __init__.py. {advice}")
+        Problem(
+            "dice.py",
+            f"its function roll (line 2) is not a tool, because there is no __init__.py. {advice}",
+        )
     ]
 
 
@@ -61,12 +67,16 @@ def test_other_functions_are_no_problem(tmp_path: Path, other: str) -> None:
 
 def test_helper_that_another_file_imports_is_no_problem(tmp_path: Path) -> None:
     helper = "def twice(number: int) -> int:\n    return 2 * number\n"
-    dice = "from .helper import twice\nfrom helper import twice as again\n" + ROLL.replace("\n    ", "\n")
+    dice = "from .helper import twice\nfrom helper import twice as again\n" + ROLL.replace(
+        "\n    ", "\n"
+    )
     assert problems(write_tools(tmp_path, EXPORTED, dice=dice, helper=helper)) == []
 
 
 def test_scripts_are_never_executed(tmp_path: Path) -> None:
-    directory = write_tools(tmp_path, EXPORTED, dice=ROLL, forever=SCRIPT, broken="def (", leaving="raise SystemExit")
+    directory = write_tools(
+        tmp_path, EXPORTED, dice=ROLL, forever=SCRIPT, broken="def (", leaving="raise SystemExit"
+    )
     assert problems(directory) == [Problem("broken.py", "SyntaxError: invalid syntax (line 1)")]
     assert not (directory / "forever.ran").exists()
 
@@ -76,20 +86,34 @@ def test_scripts_are_never_executed(tmp_path: Path) -> None:
     [
         ("from .dice import roll\nfrom .coins import roll", "dice (line 1), coins (line 2)"),
         ("from .dice import *\nfrom .coins import *", "dice (line 1), coins (line 2)"),
-        ("from .dice import roll\ndef roll() -> int:\n    'Roll.'\n    return 1", "dice (line 1), line 2"),
+        (
+            "from .dice import roll\ndef roll() -> int:\n    'Roll.'\n    return 1",
+            "dice (line 1), line 2",
+        ),
     ],
 )
 def test_name_that_is_defined_twice_is_a_problem(tmp_path: Path, source: str, places: str) -> None:
     directory = write_tools(tmp_path, f"{source}\n__all__ = ['roll']", dice=ROLL, coins=ROLL)
     assert problems(directory) == [
-        Problem("roll", f"__init__.py defines it more than once: {places}. Only the last one is used. Rename one")
+        Problem(
+            "roll",
+            f"__init__.py defines it more than once: {places}. Only the last one is used. Rename "
+            "one",
+        )
     ]
 
 
 def test_function_that_a_file_defines_twice_is_a_problem(tmp_path: Path) -> None:
-    first, second = "def roll() -> int:\n    'Roll.'\n    return 1\n", "def roll() -> int:\n    'Roll.'\n    return 2\n"
+    first, second = (
+        "def roll() -> int:\n    'Roll.'\n    return 1\n",
+        "def roll() -> int:\n    'Roll.'\n    return 2\n",
+    )
     assert problems(write_tools(tmp_path, EXPORTED, dice=first + second)) == [
-        Problem("roll", "dice.py defines it more than once: line 1, line 4. Only the last one is used. Rename one")
+        Problem(
+            "roll",
+            "dice.py defines it more than once: line 1, line 4. Only the last one is used. "
+            "Rename one",
+        )
     ]
 
 
@@ -98,22 +122,37 @@ def test_name_that_is_imported_twice_from_one_file_is_no_problem(tmp_path: Path)
 
 
 def test_concatenated_lists_lose_only_the_tools_of_a_broken_file(tmp_path: Path) -> None:
-    init = "from . import broken, dice\nfrom .dice import roll\n__all__ = [*broken.__all__, *dice.__all__]"
+    init = (
+        "from . import broken, dice\nfrom .dice import roll\n__all__ = [*broken.__all__, "
+        "*dice.__all__]"
+    )
     dice = f"__all__ = ['roll']\n{textwrap.dedent(ROLL)}"
-    catalogue = ToolDiscoveryService(write_tools(tmp_path, init, dice=dice, broken="1 / 0")).discover()
+    catalogue = ToolDiscoveryService(
+        write_tools(tmp_path, init, dice=dice, broken="1 / 0")
+    ).discover()
     assert list(catalogue.tools) == ["roll"]
-    assert catalogue.problems == (Problem("broken.py", "ZeroDivisionError: division by zero (line 1)"),)
+    assert catalogue.problems == (
+        Problem("broken.py", "ZeroDivisionError: division by zero (line 1)"),
+    )
 
 
 def test_file_with_null_bytes_is_one_problem(tmp_path: Path) -> None:
-    directory = write_tools(tmp_path, f"from . import zero\nfrom .dice import roll\n{EXPORTED}zero.x", dice=ROLL)
+    directory = write_tools(
+        tmp_path, f"from . import zero\nfrom .dice import roll\n{EXPORTED}zero.x", dice=ROLL
+    )
     (directory / "zero.py").write_bytes(b"x = 1\0\n")
     (problem,) = problems(directory)
-    assert (problem.name, "null bytes" in problem.message, "None" in problem.message) == ("zero.py", True, False)
+    assert (problem.name, "null bytes" in problem.message, "None" in problem.message) == (
+        "zero.py",
+        True,
+        False,
+    )
 
 
 def test_name_that_is_listed_twice_is_a_problem(tmp_path: Path) -> None:
-    directory = write_tools(tmp_path, "from .dice import roll as throw\n__all__ = ['throw']", dice=ROLL)
+    directory = write_tools(
+        tmp_path, "from .dice import roll as throw\n__all__ = ['throw']", dice=ROLL
+    )
     assert problems(directory) == []
     directory = write_tools(tmp_path, EXPORTED + "__all__ += ['roll']", dice=ROLL)
     assert problems(directory) == [Problem("roll", "__all__ lists it more than once; remove one")]
@@ -134,11 +173,16 @@ def test_links_in_a_circle_are_ignored(tmp_path: Path) -> None:
 
 def test_star_import_of_a_broken_file_names_the_file(tmp_path: Path) -> None:
     directory = write_tools(
-        tmp_path, "from .broken import *\nfrom .dice import roll\n__all__ = ['roll', 'lost']", dice=ROLL, broken="1 / 0"
+        tmp_path,
+        "from .broken import *\nfrom .dice import roll\n__all__ = ['roll', 'lost']",
+        dice=ROLL,
+        broken="1 / 0",
     )
     catalogue = ToolDiscoveryService(directory).discover()
     assert list(catalogue.tools) == ["roll"]
-    assert Problem("broken.py", "ZeroDivisionError: division by zero (line 1)") in catalogue.problems
+    assert (
+        Problem("broken.py", "ZeroDivisionError: division by zero (line 1)") in catalogue.problems
+    )
 
 
 def test_unused_files_do_not_run_when_all_modules_are_inspected(tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ FAR_BEYOND = 5 * MAX_VALUES
 
 
 class Endless(Iterator[int]):
-    """Iterator without an end. It fails far beyond the limit, so that a conversion without a limit ends."""
+    """Iterator without an end.
+
+    It fails far beyond the limit, so that a conversion without a limit ends.
+    """
 
     def __init__(self) -> None:
         self.taken = 0
@@ -111,7 +114,9 @@ def give_later(value: object) -> Callable[[], Any]:
         (give, lambda: EndlessList([1])),
     ],
 )
-async def test_endless_results_are_cut(kind: Callable[[object], Any], endless: Callable[[], object]) -> None:
+async def test_endless_results_are_cut(
+    kind: Callable[[object], Any], endless: Callable[[], object]
+) -> None:
     result = await execute(kind(endless()))
     assert result.success, result.error_message
     assert "1,2,3,4,5" in str(result.result).replace('"', "")
@@ -174,7 +179,10 @@ async def test_endless_nesting_is_a_failed_result(value: object) -> None:
 
 
 class Watched(Iterator[int]):
-    """Iterator without an end, which holds back each item until it is released. It counts the items."""
+    """Iterator without an end, which holds back each item until it is released.
+
+    It counts the items.
+    """
 
     def __init__(self) -> None:
         self.taken = 0

@@ -145,11 +145,16 @@ def test_description_in_the_annotation_is_shown_unless_the_docstring_has_one() -
 @pytest.mark.parametrize(
     ("documentation", "description"),
     [
-        ("Do.\n\nArgs:\n    value: The value.\n\n:param dict or None value: malformed", "The value."),
+        (
+            "Do.\n\nArgs:\n    value: The value.\n\n:param dict or None value: malformed",
+            "The value.",
+        ),
         ("Do.\n\n:param dict or None value: malformed", ""),
     ],
 )
-def test_styles_in_which_a_docstring_is_malformed_are_ignored(documentation: str, description: str) -> None:
+def test_styles_in_which_a_docstring_is_malformed_are_ignored(
+    documentation: str, description: str
+) -> None:
     function = returns(int)
     function.__doc__ = documentation
     tool = make_schema(function, "tool")
@@ -265,18 +270,24 @@ async def test_methods_callable_objects_and_wrapped_or_async_functions_are_tools
     assert positional(*bound.args, **bound.kwargs) == "2"
 
 
-@pytest.mark.parametrize("seeds", [("1",), pytest.param(("1", "2", "3"), marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "seeds", [("1",), pytest.param(("1", "2", "3"), marks=pytest.mark.nightly)]
+)
 def test_schemas_are_the_same_bytes_in_every_process(seeds: tuple[str, ...]) -> None:
     program = (
-        "from tests.unit.tool_kinds import KINDS, returns\n"
-        "from mochi_server.tools.schema import make_schema\n"
-        "import orjson\n"
-        "print(orjson.dumps([make_schema(returns(k[0]), 't').definition() for k in KINDS.values()]).decode())"
+        "from tests.unit.tool_kinds import KINDS, returns\nfrom mochi_server.tools.schema import "
+        "make_schema\nimport orjson\nprint(orjson.dumps([make_schema(returns(k[0]), "
+        "'t').definition() for k in KINDS.values()]).decode())"
     )
-    here = orjson.dumps([make_schema(returns(kind[0]), "t").definition() for kind in KINDS.values()])
+    here = orjson.dumps(
+        [make_schema(returns(kind[0]), "t").definition() for kind in KINDS.values()]
+    )
     printed = {
         subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, check=True, env={"PYTHONHASHSEED": seed}
+            [sys.executable, "-c", program],
+            capture_output=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed},
         ).stdout
         for seed in seeds
     }

@@ -11,7 +11,12 @@ from anyio.lowlevel import checkpoint
 
 from mochi_server.telemetry.metrics import Metrics
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.execution import MAX_PARALLEL_CALLS, MAX_THREADS, ToolExecutionResult, ToolExecutionService
+from mochi_server.tools.execution import (
+    MAX_PARALLEL_CALLS,
+    MAX_THREADS,
+    ToolExecutionResult,
+    ToolExecutionService,
+)
 from mochi_server.tools.schema import make_schema
 
 TIMEOUT = 0.1
@@ -23,7 +28,9 @@ class Tools:
     def __init__(self, timeout: float) -> None:
         self.metrics = Metrics()
         self.service = ToolExecutionService(
-            timeout=timeout, on_lost=self.metrics.lost_threads.inc, on_refused=self.metrics.refused_calls.inc
+            timeout=timeout,
+            on_lost=self.metrics.lost_threads.inc,
+            on_refused=self.metrics.refused_calls.inc,
         )
         self.released = threading.Event()
         self.started: list[int] = []
@@ -46,7 +53,9 @@ class Tools:
 
     async def execute(self, name: str, **arguments: Any) -> ToolExecutionResult:
         function = getattr(self, name)
-        return await self.service.execute(Tool(name, function, make_schema(function, name)), arguments)
+        return await self.service.execute(
+            Tool(name, function, make_schema(function, name)), arguments
+        )
 
     async def hang_all(self, count: int) -> list[ToolExecutionResult]:
         return await asyncio.gather(*(self.execute("hang") for _ in range(count)))
@@ -112,7 +121,9 @@ async def test_call_is_refused_if_every_thread_is_lost() -> None:
 
 async def test_cancelled_call_frees_its_slot() -> None:
     async with tools() as service:
-        running = [asyncio.ensure_future(service.execute("hang")) for _ in range(MAX_PARALLEL_CALLS)]
+        running = [
+            asyncio.ensure_future(service.execute("hang")) for _ in range(MAX_PARALLEL_CALLS)
+        ]
         await service.wait_until_hanging(MAX_PARALLEL_CALLS)
         for task in running:
             task.cancel()

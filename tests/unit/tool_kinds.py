@@ -1,4 +1,7 @@
-"""Types of parameters and their schemas. A program imports this module, so it imports no test library."""
+"""Types of parameters and their schemas.
+
+A program imports this module, so it imports no test library.
+"""
 
 import enum
 from collections.abc import Callable
@@ -31,7 +34,9 @@ class Point:
 
 
 def returns(annotation: Any, default: Any = ...) -> Callable[..., str]:
-    """Return a function with one parameter of a type, which returns its argument's representation."""
+    """Return a function with one parameter of a type, which returns its argument's
+    representation.
+    """
 
     def tool(value: Any) -> str:
         """Say what was given."""
@@ -50,7 +55,12 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
     "str": (str, {"type": "string"}, [("x", "x")], [5, None, ["x"]]),
     "Optional": (Optional[str], {"type": "string"}, [("x", "x"), (None, None)], [5]),  # noqa: UP045 - under test
     "or None": (int | None, {"type": "integer"}, [(1, 1), (None, None)], ["x"]),
-    "Literal": (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, [("a", "a")], ["c", None]),
+    "Literal": (
+        Literal["a", "b"],
+        {"type": "string", "enum": ["a", "b"]},
+        [("a", "a")],
+        ["c", None],
+    ),
     "one Literal": (Literal["a"], {"type": "string", "enum": ["a"]}, [("a", "a")], ["b"]),
     "Enum": (
         Colour,
@@ -59,7 +69,12 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
         ["green"],
     ),
     "list of anything": (list, {"type": "array", "items": {}}, [(["a", 1], ["a", 1])], ["a"]),
-    "list": (list[str], {"type": "array", "items": {"type": "string"}}, [(["a"], ["a"])], ["a", [1]]),
+    "list": (
+        list[str],
+        {"type": "array", "items": {"type": "string"}},
+        [(["a"], ["a"])],
+        ["a", [1]],
+    ),
     "set": (set[int], {"type": "array", "items": {"type": "integer"}}, [([1, 1], {1})], [5]),
     "tuple": (
         tuple[int, str, int],
@@ -108,7 +123,12 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
             },
             "required": ["street"],
         },
-        [({"street": "A 1", "parent": {"street": "B 2"}}, Address(street="A 1", parent=Address(street="B 2")))],
+        [
+            (
+                {"street": "A 1", "parent": {"street": "B 2"}},
+                Address(street="A 1", parent=Address(street="B 2")),
+            )
+        ],
         [{"parent": None}],
     ),
     "Annotated": (

@@ -1,4 +1,7 @@
-"""Agents: system prompts with their own tools and sessions. Agents also run without the HTTP server."""
+"""Agents: system prompts with their own tools and sessions.
+
+Agents also run without the HTTP server.
+"""
 
 from mochi_server.agents.config import AgentDefinition, AgentSettings
 from mochi_server.agents.discovery import AgentDiscoveryService

@@ -1,4 +1,6 @@
-"""Definition of an agent, and the parser of its ``SKILL.md``: front matter, followed by the system prompt."""
+"""Definition of an agent, and the parser of its ``SKILL.md``: front matter, followed by the system
+prompt.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,7 +19,10 @@ SKILL_FILE = "SKILL.md"
 
 @dataclass(frozen=True)
 class AgentDefinition:
-    """A system prompt with its own tools. If the agent is invalid, ``error_message`` names the file and the error."""
+    """A system prompt with its own tools.
+
+    If the agent is invalid, ``error_message`` names the file and the error.
+    """
 
     name: str
     description: str = ""
@@ -35,14 +40,20 @@ class AgentDefinition:
 
 
 class SkillError(Exception):
-    """Error for an invalid ``SKILL.md``. The message lists all problems of the file for its author."""
+    """Error for an invalid ``SKILL.md``.
+
+    The message lists all problems of the file for its author.
+    """
 
     def __init__(self, *reasons: str) -> None:
         super().__init__("; ".join(f"{SKILL_FILE}: {reason}" for reason in reasons))
 
 
 def read_skill(directory: Path) -> AgentDefinition:
-    """Read the ``SKILL.md`` of an agent's folder. Return the agent without Python tools. Raises ``SkillError``."""
+    """Read the ``SKILL.md`` of an agent's folder.
+
+    Return the agent without Python tools. Raises ``SkillError``.
+    """
     path = directory / SKILL_FILE
     if leads_out(path, directory):
         raise SkillError(f"it is {LEADS_OUT}")
@@ -67,7 +78,9 @@ def parse_skill(name: str, text: str) -> AgentDefinition:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         problem = f"{getattr(error, 'problem', None) or error}{where}"
-        raise SkillError(f"the front matter is not YAML ({problem}); quote values that contain a colon") from error
+        raise SkillError(
+            f"the front matter is not YAML ({problem}); quote values that contain a colon"
+        ) from error
     faults = [
         f"{key} must be text, not {type(fields[key]).__name__}"
         for key in ("description", "model")
@@ -75,10 +88,16 @@ def parse_skill(name: str, text: str) -> AgentDefinition:
     ]
     description, model = (str(fields.get(key) or "").strip() for key in ("description", "model"))
     if "description" not in fields or not (description or faults):
-        faults.insert(0, "it has no description; begin it with the three lines `---`, `description: ...` and `---`")
+        faults.insert(
+            0,
+            "it has no description; begin it with the three lines `---`, `description: ...` and "
+            "`---`",
+        )
     names: Any = fields.get("mcp_tools") or []
     names = [names] if isinstance(names, str) else names
-    if not isinstance(names, list) or not all(isinstance(each, str) and each.strip() for each in names):
+    if not isinstance(names, list) or not all(
+        isinstance(each, str) and each.strip() for each in names
+    ):
         faults.append("mcp_tools must be a list of names, such as [time, echo]")
     if faults:
         raise SkillError(*faults)

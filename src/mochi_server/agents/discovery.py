@@ -14,13 +14,20 @@ import anyio.to_thread
 from mochi_server.agents.config import SKILL_FILE, AgentDefinition, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from mochi_server.tools.discovery import Tool, ToolCatalogue, find_mistakes, find_tools
-from mochi_server.tools.execution import IMPORT_SECONDS, MAX_PARALLEL_CALLS, ToolRaised, import_in_thread
+from mochi_server.tools.execution import (
+    IMPORT_SECONDS,
+    MAX_PARALLEL_CALLS,
+    ToolRaised,
+    import_in_thread,
+)
 from mochi_server.tools.loader import Problem, leads_out
 from mochi_server.tools.registry import ToolRegistry
 
 CHATS_FOLDER = "agent_chats"
 RESERVED_NAMES = frozenset({"chats", "reload", CHATS_FOLDER})
-"""Names that no agent can have, because routes below ``/agents`` or the folder of agent sessions use them."""
+"""Names that no agent can have, because routes below ``/agents`` or the folder of agent sessions
+use them.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -28,19 +35,32 @@ logger = logging.getLogger(__name__)
 class AgentDiscoveryService:
     """Service that finds the agents of one directory and caches them."""
 
-    def __init__(self, agents_dir: str | Path | None, agent_chats_dir: str | Path | None = None) -> None:
-        """Find the agents in ``agents_dir``, if any. ``agent_chats_dir`` is by default a folder of ``agents_dir``."""
+    def __init__(
+        self, agents_dir: str | Path | None, agent_chats_dir: str | Path | None = None
+    ) -> None:
+        """Find the agents in ``agents_dir``, if any.
+
+        ``agent_chats_dir`` is by default a folder of ``agents_dir``.
+        """
         self._is_empty = agents_dir is None
         self._directory = Path(agents_dir or "")  # not read if there are no agents
-        self._chats = Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS_FOLDER
+        self._chats = (
+            Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS_FOLDER
+        )
         self._agents: dict[str, AgentDefinition] | None = None
 
     def discover(self) -> dict[str, AgentDefinition]:
-        """Return all agents by name, including invalid agents. The first call imports them, which blocks the thread."""
+        """Return all agents by name, including invalid agents.
+
+        The first call imports them, which blocks the thread.
+        """
         return self.reload_agents() if self._agents is None else self._agents
 
     def reload_agents(self) -> dict[str, AgentDefinition]:
-        """Import the agents again and return them. Until the import ends, ``discover`` returns the old agents."""
+        """Import the agents again and return them.
+
+        Until the import ends, ``discover`` returns the old agents.
+        """
         self._agents = {name: self.find(name) for name in self.names()}
         return self._agents
 
@@ -55,19 +75,28 @@ class AgentDiscoveryService:
         except FileNotFoundError:
             return []
         except OSError as error:
-            logger.warning("Agents directory unreadable path=%s: %s", self._directory, error.strerror)
+            logger.warning(
+                "Agents directory unreadable path=%s: %s", self._directory, error.strerror
+            )
             return []
         chats = self._chats.resolve()
-        others = [path.name for path in folders if path.name != CHATS_FOLDER and path.resolve() != chats]
+        others = [
+            path.name for path in folders if path.name != CHATS_FOLDER and path.resolve() != chats
+        ]
         return sorted(name for name in others if not name.startswith(("_", ".")))
 
     def find(self, name: str) -> AgentDefinition:
-        """Import the agent in the folder ``name``. If the import fails, return an invalid agent. Never raises."""
+        """Import the agent in the folder ``name``.
+
+        If the import fails, return an invalid agent. Never raises.
+        """
         directory = self._directory / name
         if leads_out(directory, self._directory):
             return _invalid(name, "the folder is a link that leads out of the agents directory")
         agent = AgentDefinition(name)
-        faults = [f"the name {name!r} is reserved; rename the folder"] if name in RESERVED_NAMES else []
+        faults = (
+            [f"the name {name!r} is reserved; rename the folder"] if name in RESERVED_NAMES else []
+        )
         skill_faults = _missing(directory, SKILL_FILE)
         if not skill_faults:
             try:
@@ -82,7 +111,10 @@ class AgentDiscoveryService:
         return replace(agent, catalogue=catalogue)
 
     def refresh(self, agent: AgentDefinition) -> AgentDefinition:
-        """Read the ``SKILL.md`` of ``agent`` again and return the updated agent. Raises ``AgentInvalid``."""
+        """Read the ``SKILL.md`` of ``agent`` again and return the updated agent.
+
+        Raises ``AgentInvalid``.
+        """
         try:
             return replace(read_skill(self._directory / agent.name), catalogue=agent.catalogue)
         except SkillError as error:
@@ -98,13 +130,19 @@ def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinit
 
 
 def _tools(directory: Path, *, is_optional: bool) -> tuple[ToolCatalogue, list[str]]:
-    """Import the Python tools of an agent, which may be absent if ``is_optional``. Return them and the faults."""
+    """Import the Python tools of an agent, which may be absent if ``is_optional``.
+
+    Return them and the faults.
+    """
     missing = _missing(directory, f"{directory.name}.py", "__init__.py")
     if is_optional and len(missing) == 2:
         return ToolCatalogue(), []
     if missing:
         with suppress(OSError):
-            missing += [f"{mistake.name}: {mistake.message}" for mistake in find_mistakes(directory, exported=None)]
+            missing += [
+                f"{mistake.name}: {mistake.message}"
+                for mistake in find_mistakes(directory, exported=None)
+            ]
         return ToolCatalogue(), missing
     catalogue = find_tools(directory)
     if catalogue.tools or (is_optional and not catalogue.problems):
@@ -114,7 +152,9 @@ def _tools(directory: Path, *, is_optional: bool) -> tuple[ToolCatalogue, list[s
 
 
 def _missing(directory: Path, *files: str) -> list[str]:
-    """Return a fault for each of ``files`` that does not exist, or one fault if the directory cannot be read."""
+    """Return a fault for each of ``files`` that does not exist, or one fault if the directory
+    cannot be read.
+    """
     try:
         return [f"{file} is missing" for file in files if not (directory / file).is_file()]
     except OSError as error:
@@ -159,11 +199,20 @@ class AgentRegistry:
     async def enabled(self, names: list[str]) -> dict[str, AgentDefinition]:
         """Return the named agents that exist and are valid, without the tools of MCP servers."""
         agents = await self.directory_agents() if names else {}
-        return {name: agents[name] for name in dict.fromkeys(names) if name in agents and agents[name].valid}
+        return {
+            name: agents[name]
+            for name in dict.fromkeys(names)
+            if name in agents and agents[name].valid
+        }
 
     async def current(self, agent: AgentDefinition) -> AgentDefinition:
-        """Read ``SKILL.md`` again and return the agent with the MCP tools that it names. Raises ``AgentInvalid``."""
-        updated = await anyio.to_thread.run_sync(self.discovery.refresh, self._with_imported_tools(agent))
+        """Read ``SKILL.md`` again and return the agent with the MCP tools that it names.
+
+        Raises ``AgentInvalid``.
+        """
+        updated = await anyio.to_thread.run_sync(
+            self.discovery.refresh, self._with_imported_tools(agent)
+        )
         return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
 
     async def current_tools(self, agent: AgentDefinition) -> Mapping[str, Tool]:
@@ -172,7 +221,9 @@ class AgentRegistry:
         return agents[agent.name].catalogue.tools
 
     async def tools_of(self, name: str) -> Mapping[str, Tool]:
-        """Return the tools of the agent ``name`` by name, or none if there is no valid agent with this name."""
+        """Return the tools of the agent ``name`` by name, or none if there is no valid agent with
+        this name.
+        """
         agent = (await self.directory_agents()).get(name)
         return await self.current_tools(agent) if agent is not None and agent.valid else {}
 
@@ -186,7 +237,9 @@ class AgentRegistry:
         self._agents = {agent.name: agent for agent in agents}
         return self._agents
 
-    async def _with_mcp_tools(self, agents: dict[str, AgentDefinition]) -> dict[str, AgentDefinition]:
+    async def _with_mcp_tools(
+        self, agents: dict[str, AgentDefinition]
+    ) -> dict[str, AgentDefinition]:
         if not any(agent.mcp_tools for agent in agents.values()):
             return agents  # without waiting for the MCP servers
         catalogue = await self.tools.catalogue()
@@ -194,13 +247,17 @@ class AgentRegistry:
 
     async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:
-            return await import_in_thread(partial(self.discovery.find, name), slots, self.import_seconds)
+            return await import_in_thread(
+                partial(self.discovery.find, name), slots, self.import_seconds
+            )
         except ToolRaised as error:
             return AgentDefinition(name, valid=False, error_message=f"__init__.py: {error}")
 
 
 def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> AgentDefinition:
-    """Return a copy of ``agent`` with the MCP tools that its ``SKILL.md`` names, and with the problems of the names."""
+    """Return a copy of ``agent`` with the MCP tools that its ``SKILL.md`` names, and with the
+    problems of the names.
+    """
     available = {name: tool for name, tool in catalogue.tools.items() if tool.source is not None}
     tools, problems = dict(agent.catalogue.tools), list(agent.catalogue.problems)
     for named in agent.mcp_tools:
@@ -210,9 +267,15 @@ def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> Agent
         }
         if not found:
             names = ", ".join(available) or "none"
-            text = f"{SKILL_FILE}: mcp_tools names {named!r}, but no MCP tool or server has this name"
+            text = (
+                f"{SKILL_FILE}: mcp_tools names {named!r}, but no MCP tool or server has this name"
+            )
             problems.append(Problem(named, f"{text}. Available tools: {names}"))
         for name, tool in found.items():
             if tools.setdefault(name, tool) is not tool:
-                problems.append(Problem(named, f"a tool in __init__.py has the same name as the MCP tool {name!r}"))
+                problems.append(
+                    Problem(
+                        named, f"a tool in __init__.py has the same name as the MCP tool {name!r}"
+                    )
+                )
     return replace(agent, catalogue=ToolCatalogue(tools, agent.catalogue.groups, tuple(problems)))

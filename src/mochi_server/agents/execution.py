@@ -57,7 +57,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PolicyApprover(Approver):
-    """Approver for agents without a user. It denies every call that needs approval under ``policy``."""
+    """Approver for agents without a user.
+
+    It denies every call that needs approval under ``policy``.
+    """
 
     policy: ToolExecutionPolicy
 
@@ -80,7 +83,9 @@ class AgentCaller:
         return Parent(writer.conversation.session_id, writer.turn.turn_id, self.call.id)
 
     def child_session(self) -> str | None:
-        """Return the session of the agent that this call has started before a wait, or None if the turn names none."""
+        """Return the session of the agent that this call has started before a wait, or None if the
+        turn names none.
+        """
         approval = self.approver.writer.turn.approval
         agent = None if approval is None else approval.agent
         return agent.session_id if agent is not None and agent.call_id == self.call.id else None
@@ -88,7 +93,10 @@ class AgentCaller:
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """Result of an agent. ``output`` is text for the calling model. The text begins with the session ID, if any."""
+    """Result of an agent.
+
+    ``output`` is text for the calling model. The text begins with the session ID, if any.
+    """
 
     output: str
     session_id: str | None = None
@@ -109,15 +117,24 @@ def _texts(messages: Sequence[Message]) -> Iterator[str]:
 def _explain(agent: str, failure: MochiError) -> str:
     session_id = failure.details.get("session_id")
     if isinstance(failure, SessionNotFound):
-        return f"Agent {agent!r} has no session {session_id!r}. Omit session_id to start a new session."
+        return (
+            f"Agent {agent!r} has no session {session_id!r}. Omit session_id to start a new "
+            "session."
+        )
     if isinstance(failure, SessionBusy):
-        return f"Session {session_id!r} of agent {agent!r} is in use. Omit session_id to start a new session."
+        return (
+            f"Session {session_id!r} of agent {agent!r} is in use. Omit session_id to start a "
+            "new session."
+        )
     return f"The agent failed: {failure.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentPublisher:
-    """Publisher of the events of one agent call. ``call_id`` is the ID of the tool call that started the agent."""
+    """Publisher of the events of one agent call.
+
+    ``call_id`` is the ID of the tool call that started the agent.
+    """
 
     publish: events.Publish
     agent_name: str
@@ -126,20 +143,40 @@ class AgentPublisher:
     session_id: str | None = None
 
     def start(self) -> None:
-        self.publish([events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)])
+        self.publish(
+            [events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)]
+        )
 
-    def complete(self, output: str, code: str | None, messages: Sequence[Message] = ()) -> AgentResult:
-        """Publish the end of the agent and return its result. ``code`` is the code of the error, or None."""
+    def complete(
+        self, output: str, code: str | None, messages: Sequence[Message] = ()
+    ) -> AgentResult:
+        """Publish the end of the agent and return its result.
+
+        ``code`` is the code of the error, or None.
+        """
         name, session_id = self.agent_name, self.session_id
-        self.publish([events.AgentComplete(name, session_id, output, code is None, code, session_id, self.call_id)])
+        self.publish(
+            [
+                events.AgentComplete(
+                    name, session_id, output, code is None, code, session_id, self.call_id
+                )
+            ]
+        )
         return AgentResult(output, session_id, code, messages)
 
     def complete_with(self, messages: Sequence[Message], failure: MochiError | None) -> AgentResult:
-        """Complete an agent that added ``messages`` to its session. ``failure`` is None on success."""
-        parts = [] if self.session_id is None else [f"Session ID: {self.session_id}", *_texts(messages)]
+        """Complete an agent that added ``messages`` to its session.
+
+        ``failure`` is None on success.
+        """
+        parts = (
+            [] if self.session_id is None else [f"Session ID: {self.session_id}", *_texts(messages)]
+        )
         if failure is not None:
             parts.append(_explain(self.agent_name, failure))
-        return self.complete("\n\n".join(filter(None, parts)), failure.code if failure else None, messages)
+        return self.complete(
+            "\n\n".join(filter(None, parts)), failure.code if failure else None, messages
+        )
 
     def convert(self, event: events.ChatEvent, phase: Phase) -> events.ChatEvent | None:
         """Convert an event of the agent's turn. Return None if clients do not receive the event."""
@@ -154,7 +191,11 @@ class AgentPublisher:
                 return replace(event, agent_name=name)
             case events.TurnWarning():
                 return replace(event, message=f"Agent {name!r}: {event.message}")
-        return None if isinstance(event, events.ThinkingDelta | events.ToolContinuationStart) else event
+        return (
+            None
+            if isinstance(event, events.ThinkingDelta | events.ToolContinuationStart)
+            else event
+        )
 
 
 @dataclass(frozen=True)
@@ -192,7 +233,9 @@ class AgentAnswerPhases(AgentPhases):
         if self.model is not None:
             await self.conversation.patch({"model": self.model})
 
-    def complete(self, publish: events.Publish, messages: Sequence[Message], failure: MochiError | None) -> None:
+    def complete(
+        self, publish: events.Publish, messages: Sequence[Message], failure: MochiError | None
+    ) -> None:
         replace(self.agent, publish=publish).complete_with(messages, failure)
 
 
@@ -220,10 +263,11 @@ class AgentExecutionService:
     ) -> AgentResult:
         """Run an agent in its own session, publish its events and return its result.
 
-        ``turn_input.text`` is the task. ``turn_input.model`` answers if the agent has no model, or its model is not
-        installed. ``session_id`` is the session to continue, or None for a new session. Without a ``caller``, calls
-        that need approval under ``turn_input.policy`` are denied. If a turn continues after a wait or a crash, the
-        agent of its ``caller`` continues, too. If a ``MochiError`` ends the agent, the result contains its code.
+        ``turn_input.text`` is the task. ``turn_input.model`` answers if the agent has no model, or
+        its model is not installed. ``session_id`` is the session to continue, or None for a new
+        session. Without a ``caller``, calls that need approval under ``turn_input.policy`` are
+        denied. If a turn continues after a wait or a crash, the agent of its ``caller`` continues,
+        too. If a ``MochiError`` ends the agent, the result contains its code.
         """
         call_id = "" if caller is None else caller.call.id
         publisher = AgentPublisher(publish, agent.name, turn_input.text or "", call_id)
@@ -232,12 +276,16 @@ class AgentExecutionService:
         try:
             name, model = await self.find_model(agent, turn_input.model or "")
             run_id = new_id()
-            opening = self._open_session(agent, session_id, name, model, caller=caller, run_id=run_id)
+            opening = self._open_session(
+                agent, session_id, name, model, caller=caller, run_id=run_id
+            )
             async with opening as (session, continued):
                 publisher = replace(publisher, session_id=session.session_id)
                 if continued is None:
                     publisher.start()
-                conversation = Conversation(session.session_id, self.store, "agent_chat", self.retry)
+                conversation = Conversation(
+                    session.session_id, self.store, "agent_chat", self.retry
+                )
                 if continued is None:
                     writer = TurnWriter(
                         conversation,
@@ -255,7 +303,13 @@ class AgentExecutionService:
                     writer = TurnWriter(conversation, session, again, run_id, continued=next_run)
                 phases = AgentPhases(self.prompts, publisher)
                 turn = self.prepared(
-                    agent, session, turn_input, writer=writer, phases=phases, model=model, caller=caller
+                    agent,
+                    session,
+                    turn_input,
+                    writer=writer,
+                    phases=phases,
+                    model=model,
+                    caller=caller,
                 )
                 messages = turn.writer.added
                 if caller is not None:
@@ -273,7 +327,10 @@ class AgentExecutionService:
         return publisher.complete_with(messages, failure)
 
     async def _play(self, turn: PreparedTurn, publish: events.Publish) -> MochiError | None:
-        """Execute the turn of an agent that a call has started, and store its end. Return the error that ended it."""
+        """Execute the turn of an agent that a call has started, and store its end.
+
+        Return the error that ended it.
+        """
         writer, failure = turn.writer, None
         try:
             await writer.begin()
@@ -302,12 +359,20 @@ class AgentExecutionService:
         caller: AgentCaller | None = None,
         current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None,
     ) -> PreparedTurn:
-        """Return the turn of an agent. Without a ``caller``, calls that need approval are denied."""
+        """Return the turn of an agent.
+
+        Without a ``caller``, calls that need approval are denied.
+        """
         approver: Approver = PolicyApprover(turn_input.policy or ToolExecutionPolicy.ALWAYS_CONFIRM)
         if caller is not None:
             agent_call = AgentCall(agent.name, session.session_id, caller.call.id)
-            approver, current_tools = caller.approver.for_agent(agent_call, writer), caller.current_tools
-        toolbox = FunctionToolbox(agent.catalogue.tools, self.tools, approver, current_tools, publishes_approved=True)
+            approver, current_tools = (
+                caller.approver.for_agent(agent_call, writer),
+                caller.current_tools,
+            )
+        toolbox = FunctionToolbox(
+            agent.catalogue.tools, self.tools, approver, current_tools, publishes_approved=True
+        )
         return PreparedTurn(
             turn_input,
             session,
@@ -334,10 +399,15 @@ class AgentExecutionService:
         caller: AgentCaller | None,
         run_id: str,
     ) -> AsyncIterator[tuple[ChatSession, StoredTurn | None]]:
-        """Lock the session of an agent. Provide the session, and the turn in it that the ``caller`` has started."""
+        """Lock the session of an agent.
+
+        Provide the session, and the turn in it that the ``caller`` has started.
+        """
         child = await self._child_session(caller, session_id)
         if child is None and session_id is None:
-            child = (await self.store.create(self._new_session(agent, model, info, caller))).session_id
+            child = (
+                await self.store.create(self._new_session(agent, model, info, caller))
+            ).session_id
         session_id = child or session_id or ""
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
@@ -362,8 +432,12 @@ class AgentExecutionService:
             created.metadata.session_id = _child_id(caller.parent)
         return created
 
-    async def _child_session(self, caller: AgentCaller | None, session_id: str | None) -> str | None:
-        """Return the session of the turn that the caller has started before a wait or a crash, or None."""
+    async def _child_session(
+        self, caller: AgentCaller | None, session_id: str | None
+    ) -> str | None:
+        """Return the session of the turn that the caller has started before a wait or a crash, or
+        None.
+        """
         if caller is None or len(caller.approver.writer.turn.run_ids) == 1:
             return None
         for candidate in (caller.child_session(), session_id, _child_id(caller.parent)):
@@ -376,7 +450,8 @@ class AgentExecutionService:
     async def released(self, session: ChatSession) -> ChatSession:
         """Return a locked session of an agent after the end of its latest turn.
 
-        Raises ``SessionBusy`` if the turn that has started it goes on. Otherwise it was interrupted with that turn.
+        Raises ``SessionBusy`` if the turn that has started it goes on. Otherwise it was interrupted
+        with that turn.
         """
         turn = session.metadata.turn
         if turn is None or turn.has_ended or turn.parent is None:
@@ -384,17 +459,27 @@ class AgentExecutionService:
         if self.callers is not None:
             with suppress(SessionNotFound):
                 caller = (await self.callers.load(turn.parent.session_id)).metadata.turn
-                if caller is not None and caller.survives and turn.parent.turn_id in ("", *caller.run_ids):
+                if (
+                    caller is not None
+                    and caller.survives
+                    and turn.parent.turn_id in ("", *caller.run_ids)
+                ):
                     raise SessionBusy(session.session_id, caller.run_id)
         complete = with_missing_results(session.history)
         change = Change(complete[len(session.history) :], turn=turn.ended("failed"))
-        if len(complete) > len(session.history) and complete[: len(session.history)] != session.history:
+        if (
+            len(complete) > len(session.history)
+            and complete[: len(session.history)] != session.history
+        ):
             change = replace(change, messages=complete, start=0)
         await self.store.write(session.session_id, change)
         return await self.store.load(session.session_id)
 
     async def find_model(self, agent: AgentDefinition, fallback: str) -> tuple[str, ModelInfo]:
-        """Return the name and details of an agent's model. If it is missing, use the model ``fallback`` instead."""
+        """Return the name and details of an agent's model.
+
+        If it is missing, use the model ``fallback`` instead.
+        """
         if agent.model is not None:
             try:
                 return agent.model, await self.gateway.find_model(agent.model)
@@ -408,8 +493,13 @@ def check_owner(session: ChatSession, agent: AgentDefinition) -> None:
         raise SessionNotFound(session.session_id)
 
 
-async def set_agent_prompt(store: SessionStore, session: ChatSession, agent: AgentDefinition) -> ChatSession:
-    """Change the system prompt of an agent's session to the agent's present one. Return the changed session."""
+async def set_agent_prompt(
+    store: SessionStore, session: ChatSession, agent: AgentDefinition
+) -> ChatSession:
+    """Change the system prompt of an agent's session to the agent's present one.
+
+    Return the changed session.
+    """
     change = _prompt_change(session, agent)
     if change is None:
         return session
@@ -425,7 +515,10 @@ def _prompt_change(session: ChatSession, agent: AgentDefinition) -> Change | Non
 
 
 def _child_id(parent: Parent) -> str:
-    """Return the ID of the session of an agent that a call starts. A turn that continues finds it by its call."""
+    """Return the ID of the session of an agent that a call starts.
+
+    A turn that continues finds it by its call.
+    """
     text = f"{parent.session_id} {parent.turn_id} {parent.call_id}"
     return blake2b(text.encode(), digest_size=5).hexdigest()
 
@@ -450,7 +543,11 @@ def _stored_failure(turn: StoredTurn) -> MochiError | None:
 def _continues_later(turn: PreparedTurn) -> bool:
     """Return whether a shutdown has cancelled an agent that continues with the turn of its call."""
     approver = turn.approver
-    return approver is not None and approver.control.ends_for_shutdown and approver.writer.turn.survives
+    return (
+        approver is not None
+        and approver.control.ends_for_shutdown
+        and approver.writer.turn.survives
+    )
 
 
 def _progress(writer: TurnWriter) -> TurnResult:
@@ -460,7 +557,10 @@ def _progress(writer: TurnWriter) -> TurnResult:
 
 def _warnings(agent: AgentDefinition, model: str) -> Iterator[events.TurnWarning]:
     if agent.model not in (None, model):
-        message = f"Agent {agent.name!r}: model {agent.model!r} is not installed; {model!r} is used instead."
+        message = (
+            f"Agent {agent.name!r}: model {agent.model!r} is not installed; {model!r} is used "
+            "instead."
+        )
         yield events.TurnWarning(ModelNotFound.code, message)
     for problem in agent.catalogue.problems:
         if problem.name in agent.mcp_tools:
@@ -475,7 +575,12 @@ class AgentTurns(TurnPreparation):
     service: AgentExecutionService
 
     async def prepare(
-        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run_id: str, live: LiveParts
+        self,
+        conversation: Conversation,
+        session: ChatSession,
+        turn_input: TurnInput,
+        run_id: str,
+        live: LiveParts,
     ) -> PreparedTurn:
         """Find the agent of a turn.
 
@@ -499,7 +604,9 @@ class AgentTurns(TurnPreparation):
         metadata = replace(session.metadata, model=name)
         history = session.history if opening is None else History.of(opening.messages)
         session = ChatSession(metadata, history, session.extra)
-        publisher = AgentPublisher(_publish_nothing, agent.name, turn_input.text or "", "", session.session_id)
+        publisher = AgentPublisher(
+            _publish_nothing, agent.name, turn_input.text or "", "", session.session_id
+        )
         changed_model = name if failure is None and name != stored_model else None
         phases = AgentAnswerPhases(self.service.prompts, publisher, conversation, changed_model)
         writer = TurnWriter(conversation, session, turn_input, run_id, opening=opening)
@@ -507,7 +614,13 @@ class AgentTurns(TurnPreparation):
         answerer = failure if model is None else model
         assert answerer is not None  # noqa: S101 - there is a model or the error of its lookup
         turn = self.service.prepared(
-            agent, session, turn_input, writer=writer, phases=phases, model=answerer, current_tools=tools
+            agent,
+            session,
+            turn_input,
+            writer=writer,
+            phases=phases,
+            model=answerer,
+            current_tools=tools,
         )
         return replace(turn, ticket=ticket)
 

@@ -34,5 +34,7 @@ def _text(path: str | Path | None, packaged: str) -> str:
         except FileNotFoundError:
             logger.debug("Prompt file not found path=%s; using the packaged prompt", path)
         except (OSError, UnicodeDecodeError) as error:
-            logger.warning("Prompt file unreadable path=%s; using the packaged prompt: %s", path, error)
+            logger.warning(
+                "Prompt file unreadable path=%s; using the packaged prompt: %s", path, error
+            )
     return (PACKAGED / packaged).read_text("utf-8").strip()

@@ -8,7 +8,12 @@ from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
-from mochi_server.agents.execution import AgentCaller, AgentExecutionService, AgentPublisher, AgentResult
+from mochi_server.agents.execution import (
+    AgentCaller,
+    AgentExecutionService,
+    AgentPublisher,
+    AgentResult,
+)
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.preparation import AgentSource
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
@@ -28,7 +33,9 @@ def agent_schema(agents: Mapping[str, AgentDefinition]) -> ToolSchema:
     def agent(agent: str, instruction: str, session_id: str | None = None) -> str:
         raise NotImplementedError
 
-    listed = "\n".join(f"  - {name}: {definition.description}" for name, definition in agents.items())
+    listed = "\n".join(
+        f"  - {name}: {definition.description}" for name, definition in agents.items()
+    )
     agent.__doc__ = f"""Delegate a task to a specialised agent.
 
 Available agents:
@@ -36,7 +43,8 @@ Available agents:
 
 Args:
     agent (str): The name of the agent to invoke.
-    instruction (str): A clear, detailed instruction. The agent sees nothing else of this conversation.
+    instruction (str): A clear, detailed instruction. The agent sees nothing else of this
+        conversation.
     session_id (str): Optional session ID to continue a previous agent conversation.
 
 Returns:
@@ -47,7 +55,10 @@ Returns:
 
 @dataclass
 class AgentToolbox:
-    """Toolbox that runs agents for one turn. Agents need no approval, but the tools that they call may need it."""
+    """Toolbox that runs agents for one turn.
+
+    Agents need no approval, but the tools that they call may need it.
+    """
 
     service: AgentExecutionService
     registry: AgentRegistry
@@ -68,7 +79,9 @@ class AgentToolbox:
         result = await self._invoke(call, publish)
         return ToolOutcome(
             call,
-            shorten(result.output, self.service.tools.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"),
+            shorten(
+                result.output, self.service.tools.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"
+            ),
             success=result.error_code is None,
             error_code=result.error_code,
             execution_time=round(time.monotonic() - started, 6),
@@ -85,10 +98,15 @@ class AgentToolbox:
         enabled = (await conversation.load()).metadata.agent_settings.enabled_agents
         available = [agent for agent in self.agents if agent in enabled]
         if name not in available:
-            text = f"There is no agent named {name!r}. Available agents: {', '.join(available) or 'none'}."
+            text = (
+                f"There is no agent named {name!r}. Available agents: "
+                f"{', '.join(available) or 'none'}."
+            )
             return _rejected(call, publish, text, AgentNotFound.code)
         if not instruction.strip():
-            return _rejected(call, publish, "The instruction is empty. Describe the task of the agent.")
+            return _rejected(
+                call, publish, "The instruction is empty. Describe the task of the agent."
+            )
         try:
             agent = await self.registry.current(self.agents[name])
         except AgentInvalid as error:
@@ -97,7 +115,11 @@ class AgentToolbox:
         caller = AgentCaller(self.approver, call, current_tools)
         return await self.service.execute(
             agent,
-            TurnInput(instruction, model=metadata.model, generation=GenerationOptions(keep_alive=metadata.keep_alive)),
+            TurnInput(
+                instruction,
+                model=metadata.model,
+                generation=GenerationOptions(keep_alive=metadata.keep_alive),
+            ),
             session_id=(arguments["session_id"] or "").strip() or None,
             caller=caller,
             publish=publish,
@@ -114,14 +136,18 @@ class AgentTools(AgentSource):
     async def toolbox(self, session: ChatSession, approver: SessionApprover) -> AgentToolbox | None:
         """Return the toolbox of a session, or None if the session enables no valid agent."""
         agents = await self.registry.enabled(session.metadata.agent_settings.enabled_agents)
-        return AgentToolbox(self.service, self.registry, agents, session, approver) if agents else None
+        return (
+            AgentToolbox(self.service, self.registry, agents, session, approver) if agents else None
+        )
 
     async def tools_of(self, name: str) -> Mapping[str, Tool]:
         """Return the tools of an agent by name, or none if the agent does not exist."""
         return await self.registry.tools_of(name)
 
 
-def _rejected(call: ToolInvocation, publish: Publish, reason: str, code: str = ToolExecutionFailed.code) -> AgentResult:
+def _rejected(
+    call: ToolInvocation, publish: Publish, reason: str, code: str = ToolExecutionFailed.code
+) -> AgentResult:
     name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
     publisher = AgentPublisher(publish, name, instruction, call.id)
     publisher.start()

@@ -17,11 +17,16 @@ from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import ToolInvocation
 from mochi_server.util.clock import new_id, now
 
-_COUNTERS = tuple(name for name in Message.__annotations__ if name.endswith(("_count", "_duration")))
+_COUNTERS = tuple(
+    name for name in Message.__annotations__ if name.endswith(("_count", "_duration"))
+)
 
 
 class AnswerBuilder:
-    """Builder of one answer, which publishes its events. It skips calls beyond ``max_calls`` distinct calls."""
+    """Builder of one answer, which publishes its events.
+
+    It skips calls beyond ``max_calls`` distinct calls.
+    """
 
     def __init__(self, model: str, publish: Publish, max_calls: int) -> None:
         self.model = model
@@ -29,7 +34,9 @@ class AnswerBuilder:
         self._publish = publish
         self._max_calls = max_calls
         self.message_id = new_id()
-        self.first_chunk: float | None = None  # time from the request to the first chunk, in seconds
+        self.first_chunk: float | None = (
+            None  # time from the request to the first chunk, in seconds
+        )
         self._began = time.monotonic()
         self.tool_calls: list[ToolCall] = []
         self._content = StringIO()
@@ -55,7 +62,10 @@ class AnswerBuilder:
         return any(call["function"]["name"] in names for call in self.tool_calls)
 
     def replace_text_by_call(self, names: Collection[str]) -> bool:
-        """Replace the text by the call of one of the tools ``names`` that it contains as JSON. Return False if none."""
+        """Replace the text by the call of one of the tools ``names`` that it contains as JSON.
+
+        Return False if none.
+        """
         try:
             call = orjson.loads(self._content.getvalue())
         except orjson.JSONDecodeError:
@@ -76,11 +86,18 @@ class AnswerBuilder:
         """
         self._content = StringIO()
         self._content.write(text)
-        spent = {name: _count(self._last.get(name)) + _count(last.get(name)) for name in _COUNTERS if name in last}
+        spent = {
+            name: _count(self._last.get(name)) + _count(last.get(name))
+            for name in _COUNTERS
+            if name in last
+        }
         self._last = {**last, **spent}
 
     def feed(self, lines: list[Line]) -> None:
-        """Add response lines and publish one event for each piece of text. Raises ``OllamaError`` for invalid calls."""
+        """Add response lines and publish one event for each piece of text.
+
+        Raises ``OllamaError`` for invalid calls.
+        """
         events: list[ChatEvent] = []
         if self.first_chunk is None:
             self.first_chunk = time.monotonic() - self._began
@@ -88,7 +105,9 @@ class AnswerBuilder:
             for line in lines:
                 message = line.get("message")
                 if type(message) is dict:
-                    if isinstance(logprobs := line.get("logprobs"), list) and not message.get("thinking"):
+                    if isinstance(logprobs := line.get("logprobs"), list) and not message.get(
+                        "thinking"
+                    ):
                         events.append(TokenLogprobs(logprobs))
                     self._add_message(message, events)
         finally:
@@ -111,7 +130,9 @@ class AnswerBuilder:
             message["tool_calls"] = self.tool_calls
         if interrupted:
             message["interrupted"] = True
-        message |= {name: value for name in _COUNTERS if isinstance(value := self._last.get(name), int)}  # type: ignore[typeddict-item]  # a TypedDict by names
+        message |= {
+            name: value for name in _COUNTERS if isinstance(value := self._last.get(name), int)
+        }  # type: ignore[typeddict-item]  # a TypedDict by names
         if isinstance(reason := self._last.get("done_reason"), str):
             message["done_reason"] = reason
         return message
@@ -120,7 +141,13 @@ class AnswerBuilder:
         """Return the tool calls of the answer, numbered within the turn from ``first_index``."""
         functions = ((call["id"], call["function"]) for call in self.tool_calls)
         return [
-            ToolInvocation(first_index + i, call_id, function["name"], function["arguments"], self._defects.get(i))
+            ToolInvocation(
+                first_index + i,
+                call_id,
+                function["name"],
+                function["arguments"],
+                self._defects.get(i),
+            )
             for i, (call_id, function) in enumerate(functions)
         ]
 
@@ -137,7 +164,10 @@ class AnswerBuilder:
                 self._add_call(call)
 
     def _add_call(self, call: Any) -> None:
-        """Add a tool call. If the call has no ID, create one. If the call has no name, raise ``OllamaError``."""
+        """Add a tool call.
+
+        If the call has no ID, create one. If the call has no name, raise ``OllamaError``.
+        """
         function = call.get("function") if isinstance(call, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(function, dict) or not isinstance(name, str) or not name:
@@ -147,7 +177,10 @@ class AnswerBuilder:
             defect = "The arguments must be a JSON object with parameter names as keys."
         elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             arguments, defect = None, TOO_DEEP
-        distinct, index = self._distinct_calls | {repr((name, arguments, defect))}, len(self.tool_calls)
+        distinct, index = (
+            self._distinct_calls | {repr((name, arguments, defect))},
+            len(self.tool_calls),
+        )
         if len(distinct) > self._max_calls or index >= 4 * self._max_calls:
             self.skipped_calls += 1
             return
@@ -157,14 +190,19 @@ class AnswerBuilder:
             self._defects[index] = defect
         self.tool_calls.append(
             {
-                "id": str(sent_id) if isinstance(sent_id, str | int) and sent_id else f"call_{new_id()}",
+                "id": str(sent_id)
+                if isinstance(sent_id, str | int) and sent_id
+                else f"call_{new_id()}",
                 "function": {"index": index, "name": name, "arguments": arguments or {}},
             }
         )
 
 
 def _arguments(value: object) -> dict[str, Any] | None:
-    """Return tool arguments as a dictionary, or None if they are invalid. Some models send a JSON string."""
+    """Return tool arguments as a dictionary, or None if they are invalid.
+
+    Some models send a JSON string.
+    """
     if isinstance(value, str):
         try:
             value = orjson.loads(value or "{}")

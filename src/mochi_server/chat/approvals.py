@@ -17,11 +17,20 @@ from mochi_server.sessions.store import approve_tool
 from mochi_server.sessions.turn import AgentCall, Approval, Decision
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
-from mochi_server.tools.toolbox import Approver, BoundCall, DecidedBy, FindTool, ToolInvocation, needs_approval
+from mochi_server.tools.toolbox import (
+    Approver,
+    BoundCall,
+    DecidedBy,
+    FindTool,
+    ToolInvocation,
+    needs_approval,
+)
 from mochi_server.util.clock import new_id
 
 _MAX_ENDED = 1000
-_CLOCK_SECONDS = 5.0  # interval at which a wait compares its deadline with the clock, which a person can set
+_CLOCK_SECONDS = (
+    5.0  # interval at which a wait compares its deadline with the clock, which a person can set
+)
 
 
 def new_confirmation_id(run_id: str) -> str:
@@ -35,11 +44,16 @@ def requesting_run(confirmation_id: str) -> str:
 
 def fingerprint(tool: Tool) -> str:
     """Return a hash of the name, schema, source and mark of a tool."""
-    return hashlib.sha256(orjson.dumps(tool.identity, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()[:32]
+    return hashlib.sha256(
+        orjson.dumps(tool.identity, option=orjson.OPT_SORT_KEYS, default=str)
+    ).hexdigest()[:32]
 
 
 async def bind_decision(bound: BoundCall, decision: Decision) -> BoundCall:
-    """Return the call to run, with any arguments that the user edited. Raises ``ValidationFailed``."""
+    """Return the call to run, with any arguments that the user edited.
+
+    Raises ``ValidationFailed``.
+    """
     if not decision.approved or decision.arguments is None:
         return bound
     call = replace(bound.call, arguments=decision.arguments)
@@ -55,7 +69,10 @@ async def bind_edited(call: ToolInvocation, tool: Tool) -> BoundArguments:
 
 
 class TurnParked(Exception):
-    """Signal that ends the task of a turn that waits for approval. The stored turn continues later."""
+    """Signal that ends the task of a turn that waits for approval.
+
+    The stored turn continues later.
+    """
 
 
 @dataclass(eq=False)
@@ -65,11 +82,20 @@ class ApprovalRequest:
     approval: Approval
     bound: BoundCall  # the call to run; the client's decision may replace its arguments
     find: FindTool  # returns the tool that has a name now
-    decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
+    decision: "asyncio.Future[Decision]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Decision of the client.
+
+    The future is cancelled if the timeout passes first, and has an error if it is parked.
+    """
     is_listed: bool = False  # whether the request is stored, so that clients find it
-    stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable, or has a failure
-    failure: errors.StorageFailed | None = None  # why the decision was not stored, so that the call waits for another
+    stored: asyncio.Event = field(
+        default_factory=asyncio.Event
+    )  # set when the decision is durable, or has a failure
+    failure: errors.StorageFailed | None = (
+        None  # why the decision was not stored, so that the call waits for another
+    )
 
     @property
     def confirmation_id(self) -> str:
@@ -78,11 +104,17 @@ class ApprovalRequest:
     async def is_stale(self) -> bool:
         """Return whether another tool has the name of the requested tool now."""
         tool = await self.find(self.bound.call.name)
-        return tool is not None and tool is not self.bound.tool and tool.identity != self.bound.tool.identity
+        return (
+            tool is not None
+            and tool is not self.bound.tool
+            and tool.identity != self.bound.tool.identity
+        )
 
 
 class TurnControl:
-    """What other tasks want of a live turn: a decision on the call that waits, or the end of its task."""
+    """What other tasks want of a live turn: a decision on the call that waits, or the end of its
+    task.
+    """
 
     def __init__(self) -> None:
         self.request: ApprovalRequest | None = None
@@ -90,7 +122,10 @@ class TurnControl:
         self.is_parking = False
         """Whether the task ends because the turn waits, so that the turn cannot be cancelled."""
         self.ends_for_shutdown = False
-        """Whether a shutdown ends the task. A turn that survives a crash continues at the next server."""
+        """Whether a shutdown ends the task.
+
+        A turn that survives a crash continues at the next server.
+        """
         self.decided_at = -math.inf
         """Time of the latest decision, on the clock of the event loop."""
 
@@ -110,17 +145,26 @@ class ApprovalService:
     timeout: float  # time that a call waits for a decision, or 0 for no timeout
     park_seconds: float = 30  # time after which a turn that waits is parked
     _ended: dict[tuple[str, str], type[errors.MochiError]] = field(default_factory=dict)
-    """Errors of later decisions on the requests that were decided or timed out, by session and confirmation ID."""
+    """Errors of later decisions on the requests that were decided or timed out, by session and
+    confirmation ID.
+    """
 
     async def wait_for_decision(
         self, session_id: str, control: TurnControl, request: ApprovalRequest
     ) -> Decision | None:
-        """Wait for the client's decision. Return None if the timeout passes first. Raises ``TurnParked``."""
+        """Wait for the client's decision.
+
+        Return None if the timeout passes first. Raises ``TurnParked``.
+        """
         timer = asyncio.get_running_loop().call_later(self.park_seconds, control.park)
         try:
             while request.approval.is_waiting and not request.decision.done():
                 expires_at = request.approval.expires_at
-                left = _CLOCK_SECONDS if expires_at is None else min(expires_at - time.time(), _CLOCK_SECONDS)
+                left = (
+                    _CLOCK_SECONDS
+                    if expires_at is None
+                    else min(expires_at - time.time(), _CLOCK_SECONDS)
+                )
                 await asyncio.wait([request.decision], timeout=left)
         finally:  # also if the turn is stopped
             timer.cancel()
@@ -134,19 +178,23 @@ class ApprovalService:
     ) -> ToolInvocation:
         """Apply the client's decision to the call of a live turn that waits, and return the call.
 
-        Raises ``ConfirmationNotFound``, also if the turn is parked, ``ConfirmationResolved``, ``ConfirmationTimeout``,
-        and ``ConfirmationStale`` if the tool has changed. After ``ValidationFailed`` and ``StorageFailed``, the call
-        stays pending.
+        Raises ``ConfirmationNotFound``, also if the turn is parked, ``ConfirmationResolved``,
+        ``ConfirmationTimeout``, and ``ConfirmationStale`` if the tool has changed. After
+        ``ValidationFailed`` and ``StorageFailed``, the call stays pending.
         """
         request = self._undecided(session_id, control, confirmation_id)
         is_stale = decision.approved and await request.is_stale()
         bound = await bind_decision(request.bound, decision)
-        self._undecided(session_id, control, confirmation_id)  # meanwhile, it may have been decided or ended
+        self._undecided(
+            session_id, control, confirmation_id
+        )  # meanwhile, it may have been decided or ended
         request.bound = bound
         bound.call.progress.decided_by = "user"
         control.request = None
         control.decided_at = asyncio.get_running_loop().time()
-        request.decision.set_result(decision)  # of a changed tool, the turn requests the approval again
+        request.decision.set_result(
+            decision
+        )  # of a changed tool, the turn requests the approval again
         if is_stale:
             self.end(session_id, confirmation_id, errors.ConfirmationStale)
             raise errors.ConfirmationStale(confirmation_id)
@@ -162,13 +210,20 @@ class ApprovalService:
         if len(self._ended) > _MAX_ENDED:
             del self._ended[next(iter(self._ended))]
 
-    def error_of(self, session_id: str, confirmation_id: str, run_ids: Collection[str] = ()) -> errors.MochiError:
-        """Return the error of a decision on a request that does not wait. All requests of ``run_ids`` are decided."""
+    def error_of(
+        self, session_id: str, confirmation_id: str, run_ids: Collection[str] = ()
+    ) -> errors.MochiError:
+        """Return the error of a decision on a request that does not wait.
+
+        All requests of ``run_ids`` are decided.
+        """
         is_decided = requesting_run(confirmation_id) in run_ids
         kind = errors.ConfirmationResolved if is_decided else errors.ConfirmationNotFound
         return self._ended.get((session_id, confirmation_id), kind)(confirmation_id)
 
-    def _undecided(self, session_id: str, control: TurnControl, confirmation_id: str) -> ApprovalRequest:
+    def _undecided(
+        self, session_id: str, control: TurnControl, confirmation_id: str
+    ) -> ApprovalRequest:
         request = control.request
         if request is None or request.confirmation_id != confirmation_id:
             raise self.error_of(session_id, confirmation_id)
@@ -179,10 +234,12 @@ class ApprovalService:
 
 @dataclass(frozen=True)
 class SessionApprover(Approver):
-    """Approver of the tool calls in one turn, or of those of an ``agent`` in it. An agent has its own approvals.
+    """Approver of the tool calls in one turn, or of those of an ``agent`` in it.
 
-    The user's turn stores each request and decision, with ``writer``. The turn that makes the calls, which may be that
-    of the agent, stores with ``own_writer`` that a call is about to run.
+    An agent has its own approvals.
+
+    The user's turn stores each request and decision, with ``writer``. The turn that makes the
+    calls, which may be that of the agent, stores with ``own_writer`` that a call is about to run.
     """
 
     approvals: ApprovalService
@@ -194,13 +251,17 @@ class SessionApprover(Approver):
     agent: AgentCall | None = None
 
     def for_agent(self, agent: AgentCall, writer: TurnWriter) -> "SessionApprover":
-        """Return the approver for an agent in this turn, which stores its messages with ``writer``."""
+        """Return the approver for an agent in this turn, which stores its messages with
+        ``writer``.
+        """
         return replace(self, own_writer=writer, agent=agent)
 
     async def decide(
         self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
     ) -> tuple[Decision, BoundCall] | None:
-        """Return the user's decision and the call with edited arguments, or None after the timeout."""
+        """Return the user's decision and the call with edited arguments, or None after the
+        timeout.
+        """
         stored = self._stored_approval(bound.call)
         if stored is not None:
             bound.call.progress.is_announced = True
@@ -242,7 +303,10 @@ class SessionApprover(Approver):
         return None if decision is None else (decision, request.bound)
 
     async def _store(self, decision: Decision | None, request: ApprovalRequest) -> None:
-        """Store a decision. If that fails, park the turn, because its call waits for another decision."""
+        """Store a decision.
+
+        If that fails, park the turn, because its call waits for another decision.
+        """
         try:
             await self.writer.decide(decision)
         except errors.StorageFailed as error:
@@ -253,7 +317,9 @@ class SessionApprover(Approver):
         if self._stored_approval(call) is not None:
             return True
         settings = (await self.writer.conversation.load()).metadata.tool_settings
-        return self._key(tool) not in settings.approved and needs_approval(settings.execution_policy, tool)
+        return self._key(tool) not in settings.approved and needs_approval(
+            settings.execution_policy, tool
+        )
 
     async def approve_for_session(self, tool: Tool) -> None:
         await self.writer.conversation.patch(approve_tool(self._key(tool)))
@@ -263,21 +329,28 @@ class SessionApprover(Approver):
             await self.own_writer.start_call(bound.call)
 
     def decided_by(self, call: ToolInvocation) -> DecidedBy:
-        """Return the source of the stored decision on a call, which is the policy if there is none."""
+        """Return the source of the stored decision on a call, which is the policy if there
+        is none.
+        """
         stored = self._stored_approval(call)
         if stored is None:
             return "policy"
         return "timeout" if stored.decision is None else "user"
 
     def _stored_approval(self, call: ToolInvocation) -> Approval | None:
-        """Return the stored request for this call if it was decided, or has expired, before the turn continued."""
+        """Return the stored request for this call if it was decided, or has expired, before the
+        turn continued.
+        """
         stored = self.writer.turn.approval
         if stored is None or self.writer.turn.state != "running" or stored.call_index != call.index:
             return None
         return stored if stored.agent == self.agent else None
 
     def _is_same_call(self, stored: Approval, bound: BoundCall) -> bool:
-        """Return whether the user has seen this call of this tool. The file may have been changed."""
+        """Return whether the user has seen this call of this tool.
+
+        The file may have been changed.
+        """
         seen = (stored.tool_name, stored.arguments, stored.fingerprint)
         return seen == (bound.call.name, bound.call.arguments, fingerprint(bound.tool))
 

@@ -10,13 +10,15 @@ from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.types import Message, images_of
 
 _INSTRUCTION = (
-    "Write a summary of the conversation so far that lets you continue it. Keep facts, names, numbers, decisions, open "
-    "questions and what the user wants. Answer with the summary alone."
+    "Write a summary of the conversation so far that lets you continue it. Keep facts, names, "
+    "numbers, decisions, open questions and what the user wants. Answer with the summary alone."
 )
 
 
 class CompactionPrompt:
-    """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up to ``limit``."""
+    """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up
+    to ``limit``.
+    """
 
     def __init__(self, window: Allocation, prompt: Prompt, budget: Budget) -> None:
         self._window = window
@@ -30,20 +32,29 @@ class CompactionPrompt:
         self._set_limit()
 
     def _set_limit(self) -> None:
-        """Calculate how many messages the summary must cover. Raise ``ContextOverflow`` if no summary is enough."""
+        """Calculate how many messages the summary must cover.
+
+        Raise ``ContextOverflow`` if no summary is enough.
+        """
         boundary = self.budget.boundary(self._prompt)
         if boundary is None:
             raise self.budget.overflow(self._prompt)
         self.limit = max(self.limit, boundary)
 
     def proceed(self, summary: str) -> None:
-        """Continue with a summary of the messages so far. Shorten it if all other messages then fit."""
+        """Continue with a summary of the messages so far.
+
+        Shorten it if all other messages then fit.
+        """
         self.start, self.summary = self.end, summary
         rest = "\n\n".join(map(_line, self._prompt.history[self.start : self.limit]))
         self._make_room(rest, self.length // 4)
 
     async def fit(self, refused: int | None) -> FixedPrompt:
-        """Return a prompt with as many messages as fit into the window. A refusal has improved the estimate."""
+        """Return a prompt with as many messages as fit into the window.
+
+        A refusal has improved the estimate.
+        """
         before = self.size
         if refused is not None:
             self._set_limit()
@@ -54,7 +65,10 @@ class CompactionPrompt:
         return FixedPrompt(messages, self.size)
 
     def _take_text(self) -> str:
-        """Join messages into a text that fits, and set ``end``. The middle of a message that does not fit is cut."""
+        """Join messages into a text that fits, and set ``end``.
+
+        The middle of a message that does not fit is cut.
+        """
         text = ""
         for index in range(self.start, self.limit):
             line, self.end = _line(self._prompt.history[index]), index
@@ -73,7 +87,10 @@ class CompactionPrompt:
         return line
 
     def _make_room(self, text: str, summary_tokens: int) -> None:
-        """Shorten the earlier summary, or drop it, if the text then fits. Otherwise leave it as it is."""
+        """Shorten the earlier summary, or drop it, if the text then fits.
+
+        Otherwise leave it as it is.
+        """
         earlier = self.summary or ""
         for length in (len(earlier), len(earlier) // 2, len(earlier) // 4, len(earlier) // 8, 0):
             self.summary = earlier[:length]
@@ -82,9 +99,13 @@ class CompactionPrompt:
         self.summary = earlier
 
     def _fits(self, text: str, summary_tokens: int) -> bool:
-        """Return whether a text leaves room for a summary, which may be shorter than its maximum length."""
+        """Return whether a text leaves room for a summary, which may be shorter than its maximum
+        length.
+        """
         size = PromptSize.of(_compaction_messages(text, self.summary or ""))
-        return self._window.estimate.room(size, self.budget.window) >= max(summary_tokens, MIN_ANSWER_TOKENS)
+        return self._window.estimate.room(size, self.budget.window) >= max(
+            summary_tokens, MIN_ANSWER_TOKENS
+        )
 
 
 def _compaction_messages(text: str, earlier: str | None) -> list[ChatMessage]:

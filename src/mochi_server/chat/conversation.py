@@ -25,7 +25,9 @@ _Result = TypeVar("_Result")
 
 
 class StorageRetry:
-    """Retry policy for the idempotent storage operations of turns, while the storage is unavailable."""
+    """Retry policy for the idempotent storage operations of turns, while the storage is
+    unavailable.
+    """
 
     def __init__(self, seconds: float = RETRY_SECONDS) -> None:
         self._seconds = seconds
@@ -35,7 +37,10 @@ class StorageRetry:
         self._closed.set()
 
     async def run(self, operation: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return the result of an operation. Raises its last error after ``seconds`` seconds or at shutdown."""
+        """Return the result of an operation.
+
+        Raises its last error after ``seconds`` seconds or at shutdown.
+        """
         clock = asyncio.get_running_loop().time
         deadline, pause = clock() + self._seconds, _FIRST_PAUSE_SECONDS
         while True:
@@ -63,7 +68,10 @@ class Conversation:
 
     @property
     def run_key(self) -> str:
-        """Key of the conversation's runs. Sessions, agent chats and conversations in memory may have equal IDs."""
+        """Key of the conversation's runs.
+
+        Sessions, agent chats and conversations in memory may have equal IDs.
+        """
         return self.session_id if self.kind == "session" else f"{self.kind}/{self.session_id}"
 
     async def load(self) -> ChatSession:
@@ -72,7 +80,11 @@ class Conversation:
 
     async def write(self, change: Change) -> None:
         """Store a change, with the webhook that reports the new state of its turn, if any."""
-        notices = [] if change.turn is None or not self.reports else notices_of(self.session_id, change.turn)
+        notices = (
+            []
+            if change.turn is None or not self.reports
+            else notices_of(self.session_id, change.turn)
+        )
         reported = replace(change, notices=notices)
         await self.retry.run(lambda: self.store.write(self.session_id, reported))
 
@@ -82,7 +94,10 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Conversations:
-    """Factory of conversations. ``chats`` contains the sessions of users, ``agent_chats`` those of agents."""
+    """Factory of conversations.
+
+    ``chats`` contains the sessions of users, ``agent_chats`` those of agents.
+    """
 
     chats: SessionStore
     agent_chats: SessionStore
@@ -97,7 +112,9 @@ class Conversations:
         return Conversation(session_id, self.agent_chats, "agent_chat", self.retry)
 
     async def in_memory(self, session: ChatSession, images: Sequence[Image] = ()) -> Conversation:
-        """Return a conversation that contains ``session`` with its ``images`` and is never saved."""
+        """Return a conversation that contains ``session`` with its ``images`` and is never
+        saved.
+        """
         store = MemorySessionStore()
         stored = await store.put(session, images=images)
         return Conversation(stored.session_id, store, "in_memory")

@@ -8,13 +8,24 @@ from typing import NamedTuple, get_args
 import orjson
 
 from mochi_server.chat.limits import DEFAULT_LIMITS
-from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta, ToolConfirmationRequired, TurnWarning
+from mochi_server.events import (
+    ChatEvent,
+    ContentDelta,
+    Snapshot,
+    ThinkingDelta,
+    ToolConfirmationRequired,
+    TurnWarning,
+)
 
-_MAX_BATCH_EVENTS = 1000  # in a batch from the log, so that a slow client does not fill the send buffer
+_MAX_BATCH_EVENTS = (
+    1000  # in a batch from the log, so that a slow client does not fill the send buffer
+)
 _RECENT_BATCHES = 4
 _LINE_BYTES = 48  # memory that each line needs in addition to its characters
 _CLASSES = {event_class.type.encode(): event_class for event_class in get_args(ChatEvent)}
-_TYPE_PREFIXES: dict[type, bytes] = {event_class: name + b" " for name, event_class in _CLASSES.items()}
+_TYPE_PREFIXES: dict[type, bytes] = {
+    event_class: name + b" " for name, event_class in _CLASSES.items()
+}
 
 
 def encode(event: ChatEvent) -> bytes:
@@ -30,7 +41,10 @@ def decode(line: bytes) -> ChatEvent:
 
 
 class Batch(NamedTuple):
-    """Consecutive events. ``first`` is the number of the first event; ``lines`` are the encoded events."""
+    """Consecutive events.
+
+    ``first`` is the number of the first event; ``lines`` are the encoded events.
+    """
 
     first: int
     lines: Sequence[bytes]
@@ -47,23 +61,38 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class EventLog:
-    """Event log of limited size. When the log is full, a snapshot of the text replaces the older half of the events."""
+    """Event log of limited size.
+
+    When the log is full, a snapshot of the text replaces the older half of the events.
+    """
 
     max_bytes: int = DEFAULT_LIMITS.log_bytes
     last: int = 0
     size: int = 0  # memory of the stored events in bytes
-    warnings: list[TurnWarning] = field(default_factory=list)  # all warnings of the run, oldest first
-    confirmations: dict[str, int] = field(default_factory=dict)  # number of the event, by confirmation ID
+    warnings: list[TurnWarning] = field(
+        default_factory=list
+    )  # all warnings of the run, oldest first
+    confirmations: dict[str, int] = field(
+        default_factory=dict
+    )  # number of the event, by confirmation ID
     _lines: list[bytes] = field(default_factory=list)
     _recent: deque[Batch] = field(default_factory=lambda: deque(maxlen=_RECENT_BATCHES))
-    """Latest batches as they were published, so that a subscriber that is a little slow needs no decoding."""
-    _dropped: int = 0  # number of the last event that the snapshot replaces, or 0 if there is no snapshot
+    """Latest batches as they were published, so that a subscriber that is a little slow needs no
+    decoding.
+    """
+    _dropped: int = (
+        0  # number of the last event that the snapshot replaces, or 0 if there is no snapshot
+    )
     _snapshot: Snapshot | None = None
-    _restored: Sequence[ChatEvent] = ()  # events of calls that follow the snapshot of a restored log
+    _restored: Sequence[
+        ChatEvent
+    ] = ()  # events of calls that follow the snapshot of a restored log
 
     @classmethod
     def restored(cls, snapshot: Snapshot, last: int, calls: Sequence[ChatEvent] = ()) -> "EventLog":
-        """Return the log of a run whose events are lost. ``snapshot`` and ``calls`` replace its first ``last`` events.
+        """Return the log of a run whose events are lost.
+
+        ``snapshot`` and ``calls`` replace its first ``last`` events.
 
         ``calls`` are the events of its calls with their results.
         """
@@ -87,7 +116,9 @@ class EventLog:
         return batch
 
     def after(self, position: int) -> Batch | None:
-        """Return a batch of events, or the snapshot, that follow event number ``position``, or None."""
+        """Return a batch of events, or the snapshot, that follow event number ``position``, or
+        None.
+        """
         if position >= self.last:
             return None
         recent = [batch for batch in self._recent if batch.first > position]
@@ -101,11 +132,17 @@ class EventLog:
         return Batch(position + 1, self._lines[begin : begin + _MAX_BATCH_EVENTS])
 
     def release(self) -> None:
-        """Free the event objects after the end of the run. Clients that resume it need only the lines."""
+        """Free the event objects after the end of the run.
+
+        Clients that resume it need only the lines.
+        """
         self._recent.clear()
 
     def _drop_older_half(self) -> None:
-        """Replace the older half of the events by a snapshot of their text. The latest event is always retained."""
+        """Replace the older half of the events by a snapshot of their text.
+
+        The latest event is always retained.
+        """
         count = size = 0
         while size < self.size // 2 and count < len(self._lines) - 1:
             size += len(self._lines[count]) + _LINE_BYTES

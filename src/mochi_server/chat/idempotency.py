@@ -1,4 +1,6 @@
-"""Requests that are repeated with their idempotency key, as the history of the session shows them."""
+"""Requests that are repeated with their idempotency key, as the history of the session
+shows them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,11 +30,17 @@ class StoredAnswer:
 
 
 def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:
-    """Return the indexes of the messages, of a user or with results, that a request with this key stored last."""
+    """Return the indexes of the messages, of a user or with results, that a request with this key
+    stored last.
+    """
     if key is None or (start := last_user_index(session.history)) is None:
         return []
     digest = key_digest(session.session_id, key)
-    return [i for i in range(start, len(session.history)) if session.history[i].get("key_digest") == digest]
+    return [
+        i
+        for i in range(start, len(session.history))
+        if session.history[i].get("key_digest") == digest
+    ]
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,8 @@ class Repetition:
     """Request that an earlier request with the same key has started, as the stored turn goes on."""
 
     input: TurnInput
-    """Request that continues the interrupted turn with its results, or answers its message again."""
+    """Request that continues the interrupted turn with its results, or answers its message again.
+    """
     answer: StoredAnswer | None = None
     """Answer to repeat if the turn is complete."""
 
@@ -51,7 +60,11 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
     Raises ``IdempotencyKeyReused`` for another request with the key.
     """
     indexes = keyed_indexes(session, turn_input.key)
-    if turn_input.key is None or not indexes or (turn_input.new_message is None and not turn_input.results):
+    if (
+        turn_input.key is None
+        or not indexes
+        or (turn_input.new_message is None and not turn_input.results)
+    ):
         return None
     if not all(_contains(turn_input, session.history[index]) for index in indexes):
         raise IdempotencyKeyReused(turn_input.key, None)
@@ -60,12 +73,20 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
     again = replace(turn_input, text=None, images=(), results=(), result_images=(), change=change)
     last = last_answer(answers)
     if last is not None and ends_turn(last):
-        if turn_input.model is not None and qualified_name(turn_input.model) != qualified_name(last.get("model", "")):
+        if turn_input.model is not None and qualified_name(turn_input.model) != qualified_name(
+            last.get("model", "")
+        ):
             raise IdempotencyKeyReused(turn_input.key, None)
         return Repetition(again, StoredAnswer(answers, indexes[-1] + 1))
     is_returned = any(message.get("client_tool_calls") for message in answers)
-    if (turn_input.text is not None or answers) and follows_result(session.history) and not is_returned:
-        return Repetition(replace(again, change="continue", tools=replace(turn_input.tools, must_call=False)))
+    if (
+        (turn_input.text is not None or answers)
+        and follows_result(session.history)
+        and not is_returned
+    ):
+        return Repetition(
+            replace(again, change="continue", tools=replace(turn_input.tools, must_call=False))
+        )
     return Repetition(again)
 
 

@@ -29,7 +29,9 @@ class TurnLimiter:
 
     def __init__(self) -> None:
         self._running = Counter[str]()
-        self._started: dict[str, deque[float]] = defaultdict(deque)  # times of the last minute, oldest first
+        self._started: dict[str, deque[float]] = defaultdict(
+            deque
+        )  # times of the last minute, oldest first
 
     @contextmanager
     def turn(self, caller: Caller) -> Iterator[None]:
@@ -43,7 +45,9 @@ class TurnLimiter:
         if self._running[caller.key] >= (caller.turns_at_a_time or math.inf):
             raise RateLimited(f"{caller.turns_at_a_time} turns at a time", 1)
         if len(started) >= (caller.turns_per_minute or math.inf):
-            raise RateLimited(f"{caller.turns_per_minute} turns per minute", math.ceil(started[0] + 60 - now))
+            raise RateLimited(
+                f"{caller.turns_per_minute} turns per minute", math.ceil(started[0] + 60 - now)
+            )
         started.append(now)
         self._running[caller.key] += 1
         try:

@@ -9,21 +9,40 @@ import orjson
 
 from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.steps import AskModel, Finish, Limit, Phase, PlannedCall, RunCalls, TurnRules, next_step
+from mochi_server.chat.steps import (
+    AskModel,
+    Finish,
+    Limit,
+    Phase,
+    PlannedCall,
+    RunCalls,
+    TurnRules,
+    next_step,
+)
 from mochi_server.chat.turn_result import snapshot
 from mochi_server.chat.writer import TurnWriter, interrupted_outcome
 from mochi_server.errors import FormatNotMet, MochiError, ToolNotCalled
-from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs, ToolContinuationStart, TurnWarning
+from mochi_server.events import (
+    ChatEvent,
+    ContentDelta,
+    Publish,
+    TokenLogprobs,
+    ToolContinuationStart,
+    TurnWarning,
+)
 from mochi_server.sessions.session import user_message
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import DecidedBy, Toolbox, ToolInvocation, ToolOutcome, failed
 from mochi_server.util.schema_checks import SchemaChecks
 
-OUTCOME_UNKNOWN = "This call was interrupted, the outcome is unknown: the server stopped while the call was running."
+OUTCOME_UNKNOWN = (
+    "This call was interrupted, the outcome is unknown: the server stopped while the call was "
+    "running."
+)
 _REPEATED = "The call was not run: the same call was made too often. Change its arguments."
 _INSTRUCTION = (
-    "Call one of these functions now. Answer only with a JSON object that has the fields `name`, the name of the "
-    "function, and `arguments`, its arguments."
+    "Call one of these functions now. Answer only with a JSON object that has the fields `name`, "
+    "the name of the function, and `arguments`, its arguments."
 )
 _TEXT = (ContentDelta, TokenLogprobs)
 
@@ -34,18 +53,24 @@ class ToolLoopLimits:
 
     rounds: int = 50
     identical_calls: int = 3
-    calls_per_round: int = 128  # maximum number of distinct calls in a round; further calls are skipped
+    calls_per_round: int = (
+        128  # maximum number of distinct calls in a round; further calls are skipped
+    )
     rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"  # environment variable that sets `rounds`
 
 
 class Phases:
-    """How a turn begins and ends, what reminds the model of its task, and which events clients receive."""
+    """How a turn begins and ends, what reminds the model of its task, and which events clients
+    receive.
+    """
 
     async def begin(self, publish: Publish) -> None:
         """Begin the turn."""
 
     async def reminders(self, phase: Phase) -> Sequence[Message]:
-        """Return messages that follow the history in each request of a phase and are never stored."""
+        """Return messages that follow the history in each request of a phase and are never
+        stored.
+        """
         del phase
         return ()
 
@@ -54,7 +79,9 @@ class Phases:
         del phase
         return publish
 
-    def complete(self, publish: Publish, messages: Sequence[Message], failure: MochiError | None) -> None:
+    def complete(
+        self, publish: Publish, messages: Sequence[Message], failure: MochiError | None
+    ) -> None:
         """End the turn, which has added ``messages``, or which ``failure`` has ended."""
 
 
@@ -69,10 +96,16 @@ class TurnLoop:
     limits: ToolLoopLimits
     publish: Publish
     phases: Phases = field(default_factory=Phases)
-    parallel_calls: bool = True  # whether an answer may call several tools; else only the first call counts
+    parallel_calls: bool = (
+        True  # whether an answer may call several tools; else only the first call counts
+    )
     checks: SchemaChecks | None = None  # check of the last answer with the JSON schema of the turn
-    decided_by: Callable[[ToolInvocation], DecidedBy] = lambda _: "policy"  # source of the stored decision on a call
-    _defects: dict[str, str] = field(default_factory=dict)  # of malformed calls of the last answer, by ID
+    decided_by: Callable[[ToolInvocation], DecidedBy] = lambda _: (
+        "policy"
+    )  # source of the stored decision on a call
+    _defects: dict[str, str] = field(
+        default_factory=dict
+    )  # of malformed calls of the last answer, by ID
 
     async def run(self) -> None:
         """Do steps until the turn is complete. Raises ``MochiError``."""
@@ -110,7 +143,9 @@ class TurnLoop:
         await self.writer.add_answer(message, calls, is_last=isinstance(following, Finish))
 
     def _announces(self, step: AskModel) -> bool:
-        """Return whether the model has only announced calls, so that its next answer is a paragraph of its own."""
+        """Return whether the model has only announced calls, so that its next answer is a paragraph
+        of its own.
+        """
         last = self.writer.added[-1] if self.writer.added else None
         is_text = last is not None and last["role"] == "assistant"
         return step.phase == "execution" and is_text and len(self.writer.added) > 1
@@ -137,7 +172,9 @@ class TurnLoop:
         if not have_own_events and not self.writer.client_tool_calls:
             publish([ToolContinuationStart()])
 
-    async def _run_call(self, planned: PlannedCall, call: ToolInvocation, publish: Publish) -> ToolOutcome:
+    async def _run_call(
+        self, planned: PlannedCall, call: ToolInvocation, publish: Publish
+    ) -> ToolOutcome:
         if planned.has_begun:
             outcome = failed(call, OUTCOME_UNKNOWN, decided_by=self.decided_by(call))
             return replace(outcome, is_interrupted=True)
@@ -146,8 +183,14 @@ class TurnLoop:
         return await self.toolbox.run(call, publish)
 
     async def _repair(self, answer: AnswerBuilder, publish: Publish) -> None:
-        """Replace an answer that does not fit the turn's schema, and publish a snapshot. Raises ``FormatNotMet``."""
-        first, is_cut = answer.content, answer.done_reason == "length"  # the client has limited the answer
+        """Replace an answer that does not fit the turn's schema, and publish a snapshot.
+
+        Raises ``FormatNotMet``.
+        """
+        first, is_cut = (
+            answer.content,
+            answer.done_reason == "length",
+        )  # the client has limited the answer
         if is_cut or not (problem := await self._problem(first)):
             return
         try:
@@ -159,26 +202,38 @@ class TurnLoop:
         publish([snapshot([*self.writer.added, answer.message()])])
 
     async def _problem(self, text: str) -> str:
-        """Return why a text does not fit the schema, or an empty text. Publish a warning if it cannot be checked."""
+        """Return why a text does not fit the schema, or an empty text.
+
+        Publish a warning if it cannot be checked.
+        """
         if self.checks is None or self.model_call.schema is None:
             return ""
         result = await self.checks.check_answer(self.model_call.schema, text)
         if reason := result.get("unchecked"):
-            self.model_call.warn("FORMAT_NOT_CHECKED", f"The server cannot check the format of the answer: {reason}.")
+            self.model_call.warn(
+                "FORMAT_NOT_CHECKED", f"The server cannot check the format of the answer: {reason}."
+            )
         return result.get("error", "")
 
     def _limit_warning(self, limit: Limit) -> TurnWarning:
-        reason, setting = f"made {self.limits.rounds} rounds of tool calls", self.limits.rounds_setting
+        reason, setting = (
+            f"made {self.limits.rounds} rounds of tool calls",
+            self.limits.rounds_setting,
+        )
         if limit == "identical_calls":
             count = self.limits.identical_calls
-            reason, setting = f"made the same tool call {count} times", "MOCHI_MAX_IDENTICAL_TOOL_CALLS"
+            reason, setting = (
+                f"made the same tool call {count} times",
+                "MOCHI_MAX_IDENTICAL_TOOL_CALLS",
+            )
         text = f"The model {reason} and now answers without tools. Change the limit with {setting}."
         return TurnWarning("TOOL_LIMIT_REACHED", text)
 
     def _skip_warning(self, skipped: int) -> TurnWarning:
         text = (
-            f"The model made more than {self.limits.calls_per_round} distinct tool calls in one round. "
-            f"Skipped calls: {skipped}. Raise the limit with MOCHI_MAX_TOOL_CALLS_PER_ROUND."
+            f"The model made more than {self.limits.calls_per_round} distinct tool calls in one "
+            f"round. Skipped calls: {skipped}. Raise the limit with "
+            "MOCHI_MAX_TOOL_CALLS_PER_ROUND."
         )
         return TurnWarning("TOOL_CALLS_LEFT_OUT", text)
 
@@ -197,7 +252,9 @@ class _Request:
         return await self._send(self.reminders, self.schemas)
 
     async def forced(self) -> AnswerBuilder:
-        """Request an answer that calls a tool. A text is dropped, and the model is called once more.
+        """Request an answer that calls a tool.
+
+        A text is dropped, and the model is called once more.
 
         Raises ``ToolNotCalled``.
         """
@@ -220,7 +277,10 @@ class _Request:
         return answer
 
     async def _send(
-        self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
+        self,
+        reminders: Sequence[Message],
+        schemas: list[dict[str, Any]],
+        format: dict[str, Any] | None = None,
     ) -> AnswerBuilder:
         """Send a request. ``format`` overrides the format of the turn."""
         loop, writer = self.loop, self.loop.writer
@@ -228,7 +288,9 @@ class _Request:
         writer.answer = answer
         history, start = writer.messages.extended(reminders), writer.turn_start
         try:
-            await loop.model_call.send(history, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
+            await loop.model_call.send(
+                history, schemas, start, answer.feed, answer_id=answer.message_id, format=format
+            )
         finally:
             writer.first_chunks[answer.message_id] = answer.first_chunk
         if not loop.parallel_calls:
@@ -245,7 +307,10 @@ class _Request:
 
 
 def call_format(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a JSON schema that permits a call of exactly one tool. It has their definitions at its top level."""
+    """Return a JSON schema that permits a call of exactly one tool.
+
+    It has their definitions at its top level.
+    """
     definitions: dict[str, Any] = {}
     calls = []
     for index, schema in enumerate(schemas):
@@ -254,19 +319,29 @@ def call_format(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for key in ("$defs", "definitions"):
             if isinstance(found := parameters.pop(key, None), dict):
                 definitions |= {prefix + name: value for name, value in found.items()}
-        properties = {"name": {"type": "string", "enum": [function["name"]]}, "arguments": parameters}
-        calls.append({"type": "object", "properties": properties, "required": ["name", "arguments"]})
+        properties = {
+            "name": {"type": "string", "enum": [function["name"]]},
+            "arguments": parameters,
+        }
+        calls.append(
+            {"type": "object", "properties": properties, "required": ["name", "arguments"]}
+        )
     root: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
     return {**root, "$defs": definitions} if definitions else root
 
 
 def _renamed(schema: Any, prefix: str) -> Any:
-    """Return a copy of a tool's schema. Add ``prefix`` to the name of the definition in each reference."""
+    """Return a copy of a tool's schema.
+
+    Add ``prefix`` to the name of the definition in each reference.
+    """
     if isinstance(schema, list):
         return [_renamed(item, prefix) for item in schema]
     if not isinstance(schema, dict):
         return schema
     copy = {key: _renamed(value, prefix) for key, value in schema.items()}
-    if isinstance(reference := copy.get("$ref"), str) and reference.startswith(("#/$defs/", "#/definitions/")):
+    if isinstance(reference := copy.get("$ref"), str) and reference.startswith(
+        ("#/$defs/", "#/definitions/")
+    ):
         copy["$ref"] = f"#/$defs/{prefix}{reference.split('/', 2)[2]}"
     return copy

@@ -1,4 +1,6 @@
-"""Model calls of a turn: requests with the session's settings, context window and generation options."""
+"""Model calls of a turn: requests with the session's settings, context window and generation
+options.
+"""
 
 import logging
 import time
@@ -27,15 +29,21 @@ from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer, previous_model, usage_tokens
+from mochi_server.sessions.session import (
+    ChatSession,
+    SessionMetadata,
+    last_answer,
+    previous_model,
+    usage_tokens,
+)
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import now
 
 _CORRECTION = "That does not fit the JSON schema: {}. Answer again, only with JSON that fits."
 _MAX_PROBLEM_CHARS = 2000
 _RELOAD = (
-    "Ollama reloads the model, because a session has a context window that was set by hand and differs from the window "
-    "of other sessions with this model."
+    "Ollama reloads the model, because a session has a context window that was set by hand and "
+    "differs from the window of other sessions with this model."
 )
 _TRUNCATED = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
 _PROMPT_TRUNCATED = TurnWarning("PROMPT_TRUNCATED", _TRUNCATED)
@@ -44,12 +52,18 @@ _ANSWER_CUT = TurnWarning("ANSWER_CUT", "The answer was cut at the end of the co
 logger = logging.getLogger(__name__)
 
 
-def allocate_window(gateway: ModelGateway, model: ModelInfo, session: ChatSession, history: History) -> Allocation:
+def allocate_window(
+    gateway: ModelGateway, model: ModelInfo, session: ChatSession, history: History
+) -> Allocation:
     """Return the allocation for a turn. ``history`` includes the new messages of the turn."""
     metadata, previous = session.metadata, previous_model(history)
     answer = last_answer(history)
     allocation = gateway.allocate(model, metadata.context_window_config, previous)
-    if answer is not None and previous == session.model and Checkpoint.from_dict(metadata.compaction) is None:
+    if (
+        answer is not None
+        and previous == session.model
+        and Checkpoint.from_dict(metadata.compaction) is None
+    ):
         allocation.usage = allocation.counted = usage_tokens(answer) or 0
         if answer.get("thinking"):  # it is not sent again
             allocation.counted = answer.get("prompt_eval_count") or 0
@@ -57,9 +71,14 @@ def allocate_window(gateway: ModelGateway, model: ModelInfo, session: ChatSessio
 
 
 async def save_window(allocation: Allocation, session: ChatSession, store: SessionStore) -> None:
-    """Store the window with the session, unless a client has changed it during the turn. Errors are logged."""
+    """Store the window with the session, unless a client has changed it during the turn.
+
+    Errors are logged.
+    """
     before, decision = session.metadata.context_window_config, allocation.decision
-    if decision is None or manual_window(allocation.model, before) is not None:  # a manual window is stored already
+    if (
+        decision is None or manual_window(allocation.model, before) is not None
+    ):  # a manual window is stored already
         return
     after = allocation.windows.adjusted(before, decision, now())
     if after == before:
@@ -76,7 +95,10 @@ async def save_window(allocation: Allocation, session: ChatSession, store: Sessi
 
 @dataclass(eq=False)
 class ModelCall:
-    """Sender of one turn's requests to the model. It publishes warnings, and what the prompts omit."""
+    """Sender of one turn's requests to the model.
+
+    It publishes warnings, and what the prompts omit.
+    """
 
     gateway: ModelGateway
     writer: TurnWriter
@@ -92,14 +114,23 @@ class ModelCall:
         self._think = generation.think if generation.think is not None else defaults.think
         options = {**(defaults.options or {}), **(generation.options or {})}
         # Imported sessions may have options that would reload the model.
-        self._options = {name: value for name, value in options.items() if name not in RELOADING_OPTIONS}
+        self._options = {
+            name: value for name, value in options.items() if name not in RELOADING_OPTIONS
+        }
         self._format = generation.answer_format(defaults.format)
         self.schema = self._format if isinstance(self._format, dict) else None
-        self._keep_alive = generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
+        self._keep_alive = (
+            generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
+        )
         self._began = time.monotonic()
-        self.allocation = allocate_window(self.gateway, self.model, self.session, self.writer.history)
+        self.allocation = allocate_window(
+            self.gateway, self.model, self.session, self.writer.history
+        )
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
-        self.last_compaction = (0, 0)  # numbers of dropped messages and trimmed tool results in the latest event
+        self.last_compaction = (
+            0,
+            0,
+        )  # numbers of dropped messages and trimmed tool results in the latest event
         self._warned: set[str] = set()
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
@@ -125,14 +156,21 @@ class ModelCall:
         answer_id: str,
         format: dict[str, Any] | None = None,
     ) -> None:
-        """Send a history to the model and pass the lines of its answer to ``on_lines``. Raises ``MochiError``."""
+        """Send a history to the model and pass the lines of its answer to ``on_lines``.
+
+        Raises ``MochiError``.
+        """
         tools = tools if self.model.has_capability("tools") else []
         shows = self.model.has_capability("vision")
-        turn_prompt = TurnPrompt(self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools)
+        turn_prompt = TurnPrompt(
+            self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools
+        )
         if largest := self.allocation.context_length:
             budget = turn_prompt.budget(largest)
             if budget.is_exceeded_by(turn_prompt.prompt):
-                budget.check(turn_prompt.prompt.shortest)  # neither a larger window nor a summary would help
+                budget.check(
+                    turn_prompt.prompt.shortest
+                )  # neither a larger window nor a summary would help
         think = self._think
         if not self.model.has_capability("thinking"):
             think = None
@@ -163,31 +201,50 @@ class ModelCall:
             ticket=self.ticket,
         )
         answer = await self.gateway.send(request, on_lines)
-        if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
-            self._last = request, FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(()))
+        if (
+            self.schema is not None
+        ):  # a reference cycle, which would keep the turn in memory until a full collection
+            self._last = (
+                request,
+                FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(())),
+            )
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:
             self.publish([_ANSWER_CUT])
 
     async def repair(self, text: str, problem: str) -> tuple[str, Line]:
-        """Request another answer in place of ``text``. Return it and its last line. Raises ``MochiError``."""
+        """Request another answer in place of ``text``.
+
+        Return it and its last line. Raises ``MochiError``.
+        """
         request, prompt = self._last
         prompt = prompt.extended(text, _CORRECTION.format(problem[:_MAX_PROBLEM_CHARS]))
-        payload = {name: value for name, value in request.payload.items() if name != "tools"}  # it must not call one
+        payload = {
+            name: value for name, value in request.payload.items() if name != "tools"
+        }  # it must not call one
         repair = StructuredRequest(self.gateway, replace(request, payload=payload, prompt=prompt))
         return (await repair.send(payload["format"])).message["content"], repair.lines[-1]
 
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
-        """Replace the oldest turns by a stored summary. Raises ``ContextOverflow`` if that is not enough."""
+        """Replace the oldest turns by a stored summary.
+
+        Raises ``ContextOverflow`` if that is not enough.
+        """
         self._report("compacting")
         part = CompactionPrompt(self.allocation, prompt, budget)
         payload = payload_without_thinking(self.model, self.name, part.length, self._keep_alive)
-        request = ModelRequest(allocation=self.allocation.fixed(budget.window), payload=payload, prompt=part)
+        request = ModelRequest(
+            allocation=self.allocation.fixed(budget.window), payload=payload, prompt=part
+        )
         while part.end < part.limit:
             lines: list[Line] = []
             await self.gateway.send(request, lines.extend)
-            part.proceed("".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip())
+            part.proceed(
+                "".join(
+                    str((line.get("message") or {}).get("content") or "") for line in lines
+                ).strip()
+            )
         last = prompt.history[part.end - 1]["message_id"]
         self._checkpoint = Checkpoint(part.summary or "-", last, self.name)
         await self.writer.conversation.patch({"compaction": asdict(self._checkpoint)})
@@ -215,7 +272,10 @@ class TurnPrompt:
         return self.prompt.size_with(self.tools)
 
     async def fit(self, refused: int | None) -> FixedPrompt:
-        """Shorten the prompt if it is too long or has been refused. Raise ``ContextOverflow`` if that is impossible."""
+        """Shorten the prompt if it is too long or has been refused.
+
+        Raise ``ContextOverflow`` if that is impossible.
+        """
         call, trims, history = self.call, self.call.gateway.trims, self.prompt.history
         window, session_id = call.allocation.size, call.session.session_id
         if window is None and refused is not None:
@@ -224,9 +284,12 @@ class TurnPrompt:
             self._is_new = False
             if call.allocation.decision is not None and call.allocation.decision.differs:
                 call.warn("WINDOW_DIFFERS", _RELOAD)
-            # A prompt that trims what the latest one has trimmed begins with the same text, which is cached.
+            # A prompt that trims what the latest one has trimmed begins with the same text, which
+            # is cached.
             if (trim := trims.get(session_id)) is not None:
-                trimmed = (i for i, each in enumerate(history, 1) if trim == (window, each["message_id"]))
+                trimmed = (
+                    i for i, each in enumerate(history, 1) if trim == (window, each["message_id"])
+                )
                 if trim_end := next(trimmed, 0):
                     self.prompt = replace(self.prompt, trim_end=trim_end)
         if window is not None:
@@ -239,7 +302,9 @@ class TurnPrompt:
             call.publish([ContextCompacted(*compaction, summary_used=self.prompt.dropped > 0)])
         messages, missing = await with_images(self.prompt.messages, call.writer.load_image)
         if missing:
-            call.warn("IMAGE_NOT_FOUND", f"The prompt omits images that are no longer stored: {missing}.")
+            call.warn(
+                "IMAGE_NOT_FOUND", f"The prompt omits images that are no longer stored: {missing}."
+            )
         return FixedPrompt(messages, self.size)
 
     def budget(self, window: int) -> Budget:
@@ -247,7 +312,10 @@ class TurnPrompt:
         return Budget(window, lambda prompt: estimate.tokens(prompt.size_with(self.tools)))
 
     async def _shorten(self, budget: Budget, *, forced: bool) -> Prompt:
-        """Return a prompt that fits the window. If ``forced`` is true, shorten even a prompt that seems to fit."""
+        """Return a prompt that fits the window.
+
+        If ``forced`` is true, shorten even a prompt that seems to fit.
+        """
         prompt = self.prompt
         if not forced and not budget.is_exceeded_by(prompt):
             return prompt
@@ -260,8 +328,16 @@ class TurnPrompt:
 async def with_images(
     messages: Sequence[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
 ) -> tuple[list[ChatMessage | Encoded], int]:
-    """Replace image names in messages by base64 data. Return the messages and the number of missing images."""
-    names = [name for message in messages if isinstance(message, dict) for name in message.get("images") or ()]
+    """Replace image names in messages by base64 data.
+
+    Return the messages and the number of missing images.
+    """
+    names = [
+        name
+        for message in messages
+        if isinstance(message, dict)
+        for name in message.get("images") or ()
+    ]
     encoded: dict[str, str] = {}
     for name in dict.fromkeys(names):
         with suppress(BlobNotFound):

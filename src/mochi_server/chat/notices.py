@@ -8,7 +8,10 @@ from mochi_server.util.clock import now
 
 
 def notices_of(session_id: str, turn: StoredTurn) -> list[Notice]:
-    """Return the webhook that reports the state of a turn, if any. A turn that a client ends is not reported."""
+    """Return the webhook that reports the state of a turn, if any.
+
+    A turn that a client ends is not reported.
+    """
     if turn.waiting is not None:
         return [_notice("run.waiting_for_approval", session_id, turn, turn.waiting.confirmation_id)]
     if turn.state == "completed":

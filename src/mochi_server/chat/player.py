@@ -20,7 +20,9 @@ logger = logging.getLogger(__name__)
 
 
 async def play_turn(turn: PreparedTurn, run: Run) -> TurnResult:
-    """Execute a turn, publish its events in ``run`` and return its result, which contains the error, if any."""
+    """Execute a turn, publish its events in ``run`` and return its result, which contains the
+    error, if any.
+    """
     writer = turn.writer
     gate = _EventGate(run, writer)
     failure, cancelled = None, False
@@ -45,7 +47,9 @@ async def play_turn(turn: PreparedTurn, run: Run) -> TurnResult:
 
 
 async def repeat_answer(answer: StoredAnswer, run: Run) -> TurnResult:
-    """Publish the stored answer to a request with the same idempotency key, and return its result."""
+    """Publish the stored answer to a request with the same idempotency key, and return its
+    result.
+    """
     events: list[ChatEvent] = []
     for message in answer.messages:
         if message["role"] == "assistant":
@@ -53,7 +57,9 @@ async def repeat_answer(answer: StoredAnswer, run: Run) -> TurnResult:
             events += [ContentDelta(message["content"])] if message["content"] else []
     result = TurnResult(repeated=answer.messages, client_tool_calls=answer.client_tool_calls)
     answer_id = None if result.answer is None else result.answer["message_id"]
-    await run.conversation.write(Change(turn=StoredTurn(list(run.run_ids), "completed", answer.first, answer_id)))
+    await run.conversation.write(
+        Change(turn=StoredTurn(list(run.run_ids), "completed", answer.first, answer_id))
+    )
     run.publish([*events, result.completed()])
     return result
 
@@ -77,12 +83,17 @@ async def _end(
 
 
 class _EventGate:
-    """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
+    """Gate that buffers events until the user message is stored.
+
+    If that write fails, the gate cancels the turn.
+    """
 
     def __init__(self, run: Run, writer: TurnWriter) -> None:
         self.error: BaseException | None = None  # error of the write
         self._run = run
-        self._buffered: list[ChatEvent] | None = []  # events that are not published yet, or None after the write
+        self._buffered: (
+            list[ChatEvent] | None
+        ) = []  # events that are not published yet, or None after the write
         writer.initial_write.add_done_callback(self._on_write_end)
 
     def publish(self, events: list[ChatEvent]) -> None:

@@ -1,4 +1,6 @@
-"""Preparation of turns: the checks of a request, which write nothing, and the tools that the model may call."""
+"""Preparation of turns: the checks of a request, which write nothing, and the tools that the model
+may call.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +43,10 @@ class AgentSource(Protocol):
     """What the turns of sessions need of agents, which call turns in their own sessions."""
 
     async def toolbox(self, session: ChatSession, approver: SessionApprover) -> Toolbox | None:
-        """Return the toolbox that calls the agents of a session, or None. They request approval from ``approver``."""
+        """Return the toolbox that calls the agents of a session, or None.
+
+        They request approval from ``approver``.
+        """
 
     async def tools_of(self, name: str) -> Mapping[str, Tool]:
         """Return the tools of an agent by name, or none if the agent does not exist."""
@@ -60,7 +65,12 @@ class TurnPreparation:
     """Preparation of the turns of one kind."""
 
     async def prepare(
-        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run_id: str, live: LiveParts
+        self,
+        conversation: Conversation,
+        session: ChatSession,
+        turn_input: TurnInput,
+        run_id: str,
+        live: LiveParts,
     ) -> PreparedTurn:
         """Check the request of a new turn without writing. Raises ``MochiError``."""
         raise NotImplementedError
@@ -81,9 +91,17 @@ class ModelTurns(TurnPreparation):
     continues_background_turns: bool = True
 
     async def prepare(
-        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run_id: str, live: LiveParts
+        self,
+        conversation: Conversation,
+        session: ChatSession,
+        turn_input: TurnInput,
+        run_id: str,
+        live: LiveParts,
     ) -> PreparedTurn:
-        """Check the model, the tools and the edited message. An error of Ollama is raised when the turn answers."""
+        """Check the model, the tools and the edited message.
+
+        An error of Ollama is raised when the turn answers.
+        """
         ticket = self.gateway.admit()
         opening = None
         drops_checkpoint = False
@@ -103,11 +121,17 @@ class ModelTurns(TurnPreparation):
         gateway, model = await self._find_model(session, turn_input, conversation)
         if isinstance(model, errors.ModelNotFound):
             raise model
-        if turn_input.images and isinstance(model, ModelInfo) and not model.has_capability("vision"):
+        if (
+            turn_input.images
+            and isinstance(model, ModelInfo)
+            and not model.has_capability("vision")
+        ):
             name = _requested_model(session, turn_input, conversation)
             text = f"images: model {name!r} cannot see images. Choose a vision model."
             raise errors.ValidationFailed(text, model=name)
-        prepared = await self._prepared(session, turn_input, writer, live, gateway=gateway, model=model)
+        prepared = await self._prepared(
+            session, turn_input, writer, live, gateway=gateway, model=model
+        )
         return replace(prepared, ticket=ticket, drops_checkpoint=drops_checkpoint)
 
     async def prepare_continued(
@@ -115,8 +139,9 @@ class ModelTurns(TurnPreparation):
     ) -> PreparedTurn:
         """Check a stored turn that continues. A full queue does not refuse it.
 
-        A missing model ends it. It cannot continue while Ollama does not respond: raises ``OllamaUnreachable`` or
-        ``OllamaError``. Raises ``ValueError`` if the stored turn is invalid.
+        A missing model ends it. It cannot continue while Ollama does not respond: raises
+        ``OllamaUnreachable`` or ``OllamaError``. Raises ``ValueError`` if the stored turn is
+        invalid.
         """
         if turn.first > len(session.history):
             raise ValueError("first: the session has fewer messages")
@@ -127,15 +152,21 @@ class ModelTurns(TurnPreparation):
         gateway, model = await self._find_model(session, turn_input, conversation)
         if isinstance(model, MochiError) and not isinstance(model, errors.ModelNotFound):
             raise model
-        prepared = await self._prepared(session, turn_input, writer, live, gateway=gateway, model=model)
+        prepared = await self._prepared(
+            session, turn_input, writer, live, gateway=gateway, model=model
+        )
         agent = None if turn.approval is None else turn.approval.agent
         if agent is not None and not await self.agents.tools_of(agent.name):
             toolbox = MissingAgentToolbox(prepared.toolbox, agent.call_id, agent.name)
             return replace(prepared, toolbox=toolbox)
         return prepared
 
-    async def find_tool(self, session: ChatSession, turn: StoredTurn, approval: Approval) -> Tool | None:
-        """Return the tool for which a stored turn requests approval, or None if the tool no longer exists."""
+    async def find_tool(
+        self, session: ChatSession, turn: StoredTurn, approval: Approval
+    ) -> Tool | None:
+        """Return the tool for which a stored turn requests approval, or None if the tool no longer
+        exists.
+        """
         if approval.source is not None:
             await self.registry.extra_source.wait_for(approval.source)
         if approval.agent is not None:
@@ -151,9 +182,13 @@ class ModelTurns(TurnPreparation):
         try:
             gateway = await self.gateway.pinned(session.metadata.ollama_host)
         except (errors.OllamaUnreachable, errors.OllamaError) as error:
-            return self.gateway, error.with_traceback(None)  # the traceback refers to all data of the turn
+            return self.gateway, error.with_traceback(
+                None
+            )  # the traceback refers to all data of the turn
         try:
-            return gateway, await gateway.find_model(_requested_model(session, turn_input, conversation))
+            return gateway, await gateway.find_model(
+                _requested_model(session, turn_input, conversation)
+            )
         except (errors.OllamaUnreachable, errors.OllamaError, errors.ModelNotFound) as error:
             return gateway, error.with_traceback(None)
 
@@ -168,13 +203,20 @@ class ModelTurns(TurnPreparation):
         model: ModelInfo | MochiError,
     ) -> PreparedTurn:
         approver = SessionApprover(
-            self.approvals, writer, writer, live.control, live.log, interactive=turn_input.interactive
+            self.approvals,
+            writer,
+            writer,
+            live.control,
+            live.log,
+            interactive=turn_input.interactive,
         )
         toolbox = await self._toolbox(session, turn_input.tools, approver)
         warnings: Sequence[TurnWarning] = ()
         if turn_input.tools.names is None:
             enabled = session.metadata
-            warnings = (await self.sessions.selection(enabled.tool_settings, enabled.agent_settings)).warnings
+            warnings = (
+                await self.sessions.selection(enabled.tool_settings, enabled.agent_settings)
+            ).warnings
         return PreparedTurn(
             turn_input.without_data(),
             session,
@@ -190,7 +232,9 @@ class ModelTurns(TurnPreparation):
             checks=self.checks,
         )
 
-    async def _toolbox(self, session: ChatSession, selected: ToolSelection, approver: SessionApprover) -> Toolbox:
+    async def _toolbox(
+        self, session: ChatSession, selected: ToolSelection, approver: SessionApprover
+    ) -> Toolbox:
         conversation = approver.writer.conversation
 
         async def current_tools() -> Mapping[str, Tool]:
@@ -202,8 +246,12 @@ class ModelTurns(TurnPreparation):
         # Agents take precedence over session tools with the same name.
         return _select(own if agents is None else JoinedToolbox(agents, own), selected)
 
-    async def _enabled(self, session: ChatSession, tools: Sequence[str] | None) -> Mapping[str, Tool]:
-        settings = session.metadata.tool_settings if tools is None else ToolSettings(tools=list(tools))
+    async def _enabled(
+        self, session: ChatSession, tools: Sequence[str] | None
+    ) -> Mapping[str, Tool]:
+        settings = (
+            session.metadata.tool_settings if tools is None else ToolSettings(tools=list(tools))
+        )
         if not (settings.tools or settings.tool_group):
             return {}
         return (await self.registry.catalogue()).selected(settings.tools, settings.tool_group)
@@ -226,7 +274,9 @@ class MissingAgentToolbox:
         return await self.toolbox.run(call, publish)
 
 
-def _requested_model(session: ChatSession, turn_input: TurnInput, conversation: Conversation) -> str:
+def _requested_model(
+    session: ChatSession, turn_input: TurnInput, conversation: Conversation
+) -> str:
     if turn_input.model is not None and conversation.kind == "session":
         return turn_input.model
     return session.model
@@ -240,14 +290,21 @@ def _with_change(session: ChatSession, change: Change) -> ChatSession:
 
 
 def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
-    """Add the client's tools, which take precedence. Raises ``ValidationFailed`` if a required tool is missing."""
+    """Add the client's tools, which take precedence.
+
+    Raises ``ValidationFailed`` if a required tool is missing.
+    """
     if not selected.may_call:
         return LimitedToolbox(own, names=())
-    toolbox = JoinedToolbox(ClientToolbox(selected.client_tools), own) if selected.client_tools else own
+    toolbox = (
+        JoinedToolbox(ClientToolbox(selected.client_tools), own) if selected.client_tools else own
+    )
     if selected.only is not None:
         toolbox = LimitedToolbox(toolbox, names=selected.only)
     names = {schema["function"]["name"] for schema in toolbox.schemas()}
-    missing = [f"there is no tool {name!r}" for name in sorted((selected.only or frozenset()) - names)]
+    missing = [
+        f"there is no tool {name!r}" for name in sorted((selected.only or frozenset()) - names)
+    ]
     if missing or (selected.must_call and not names):
         problem = missing[0] if missing else "the request has no tools"
         raise errors.ValidationFailed.at("tool_choice", f"{problem}; add one to `tools`")

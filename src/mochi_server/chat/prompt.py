@@ -22,7 +22,9 @@ _NO_RESULT = "The call was interrupted and has no result."
 
 
 def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
-    """Convert messages to Ollama's format, without thinking before index ``turn_start`` and with missing results."""
+    """Convert messages to Ollama's format, without thinking before index ``turn_start`` and with
+    missing results.
+    """
     sent: list[ChatMessage] = []
     missing: dict[str, str] = {}
     for index, message in enumerate(messages):
@@ -48,7 +50,11 @@ def answer_index(messages: Sequence[Message], change: HistoryChange) -> int:
     if change != "continue":
         user_index = last_user_index(messages)
         return len(messages) if user_index is None else user_index + 1
-    has_partial = bool(messages) and messages[-1]["role"] == "assistant" and bool(messages[-1].get("interrupted"))
+    has_partial = (
+        bool(messages)
+        and messages[-1]["role"] == "assistant"
+        and bool(messages[-1].get("interrupted"))
+    )
     return len(messages) - has_partial
 
 
@@ -57,8 +63,13 @@ def follows_result(messages: Sequence[Message]) -> bool:
     return index > 0 and messages[index - 1]["role"] == "tool"
 
 
-def with_instructions(history: History, user_index: int, instructions: str | None) -> tuple[History, int]:
-    """Add instructions to the system message. Return the new history and the new index of the user message."""
+def with_instructions(
+    history: History, user_index: int, instructions: str | None
+) -> tuple[History, int]:
+    """Add instructions to the system message.
+
+    Return the new history and the new index of the user message.
+    """
     if not instructions:
         return history, user_index
     if not history or history[0]["role"] != "system":
@@ -71,7 +82,11 @@ def with_instructions(history: History, user_index: int, instructions: str | Non
 
 
 def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
-    sent: ChatMessage = {name: message[name] for name in _SENT_FIELDS if message.get(name) is not None}  # type: ignore[assignment, literal-required]  # a TypedDict by names
+    sent: ChatMessage = {}
+    for name in _SENT_FIELDS:
+        value = message.get(name)
+        if value is not None:
+            sent[name] = value  # type: ignore[literal-required]  # the key is not a literal
     if with_thinking and message.get("thinking"):
         sent["thinking"] = message["thinking"]
     if "images" in message and (images := images_of(message)):
@@ -87,20 +102,30 @@ def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
 
 
 class EncodedMessages(NamedTuple):
-    """Messages encoded as JSON for Ollama, and their size. Images are represented by their SHA-256 names."""
+    """Messages encoded as JSON for Ollama, and their size.
+
+    Images are represented by their SHA-256 names.
+    """
 
     encoded: Encoded
     size: PromptSize
 
 
 def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
-    """Encode the messages of completed turns as JSON for Ollama. The thinking of the model is omitted."""
+    """Encode the messages of completed turns as JSON for Ollama.
+
+    The thinking of the model is omitted.
+    """
     converted = to_ollama_messages(messages, len(messages))
-    return EncodedMessages(Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted))
+    return EncodedMessages(
+        Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted)
+    )
 
 
 def shows_images(history: History) -> bool:
-    return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(images_in(history.tail))
+    return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(
+        images_in(history.tail)
+    )
 
 
 BEGIN_RATIO = 0.85  # share of the context window; longer prompts are compacted
@@ -121,7 +146,9 @@ class Checkpoint:
 
     @classmethod
     def from_dict(cls, stored: object) -> "Checkpoint | None":
-        """Return the checkpoint from the value that a session stores, or None if the value is invalid."""
+        """Return the checkpoint from the value that a session stores, or None if the value is
+        invalid.
+        """
         if not isinstance(stored, dict):
             return None
         values = [stored.get(name) for name in ("text", "covers_through_message_id", "model")]
@@ -130,22 +157,33 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Messages for the model: a history in which old parts may be trimmed or replaced by a checkpoint."""
+    """Messages for the model: a history in which old parts may be trimmed or replaced by a
+    checkpoint.
+    """
 
     history: History
     turn_start: int  # index of the user message to answer
     checkpoint: Checkpoint | None = None
-    trim_end: int = 0  # number of first messages whose long tool results and result images are trimmed
-    trim_turn: bool = False  # whether results of the current turn are trimmed too, except the latest
+    trim_end: int = (
+        0  # number of first messages whose long tool results and result images are trimmed
+    )
+    trim_turn: bool = (
+        False  # whether results of the current turn are trimmed too, except the latest
+    )
     shows_images: bool = True
 
     @cached_property
     def covered(self) -> int:
-        """Number of messages that the checkpoint covers, including the system message. 0 without a valid checkpoint."""
+        """Number of messages that the checkpoint covers, including the system message. 0 without a
+        valid checkpoint.
+        """
         if self.checkpoint is None:
             return 0
         last = self.checkpoint.covers_through_message_id
-        return next((i + 1 for i, message in enumerate(self.history) if message.get("message_id") == last), 0)
+        return next(
+            (i + 1 for i, message in enumerate(self.history) if message.get("message_id") == last),
+            0,
+        )
 
     @property
     def trimmed(self) -> int:
@@ -153,7 +191,10 @@ class Prompt:
 
     @property
     def trim_limit(self) -> int:
-        """Number of messages at the start of the history that can be trimmed. All later messages stay complete."""
+        """Number of messages at the start of the history that can be trimmed.
+
+        All later messages stay complete.
+        """
         return max(self.trim_end, self._latest_round) if self.trim_turn else self.trim_end
 
     @property
@@ -163,7 +204,9 @@ class Prompt:
 
     @property
     def shortest(self) -> "Prompt":
-        """The prompt with a minimal summary of all earlier turns and with trimmed tool results of the current turn."""
+        """The prompt with a minimal summary of all earlier turns and with trimmed tool results of
+        the current turn.
+        """
         if self.turn_start <= max(self.covered, self.system_count):
             return replace(self, trim_turn=True)
         covers_through = self.history[self.turn_start - 1]["message_id"]
@@ -186,7 +229,10 @@ class Prompt:
         return sent, total
 
     def _parts(self) -> Iterator[EncodedMessages | list[ChatMessage]]:
-        """Yield the prompt's messages in order. The prompt cache supplies the blocks that are sent unchanged."""
+        """Yield the prompt's messages in order.
+
+        The prompt cache supplies the blocks that are sent unchanged.
+        """
         position = 0
         if self.covered and self.checkpoint:
             yield self._to_ollama(0, self.system_count)
@@ -210,7 +256,11 @@ class Prompt:
 
     def _to_ollama(self, start: int, end: int) -> list[ChatMessage]:
         is_whole = start >= self.trim_limit
-        messages = self.history[start:end] if is_whole else [self._trim_message(i) for i in range(start, end)]
+        messages = (
+            self.history[start:end]
+            if is_whole
+            else [self._trim_message(i) for i in range(start, end)]
+        )
         sent = to_ollama_messages(messages, self.turn_start - start)
         if not self.shows_images:
             for message in sent:
@@ -228,8 +278,14 @@ class Prompt:
 
     @cached_property
     def _latest_round(self) -> int:
-        """Index of the model's latest answer. The model has not yet received the tool results after this index."""
-        return max((i for i, message in enumerate(self.history) if message["role"] == "assistant"), default=0)
+        """Index of the model's latest answer.
+
+        The model has not yet received the tool results after this index.
+        """
+        return max(
+            (i for i, message in enumerate(self.history) if message["role"] == "assistant"),
+            default=0,
+        )
 
     def _trim_message(self, index: int) -> Message:
         message = self.history[index]
@@ -245,7 +301,9 @@ class Prompt:
 
 
 def checkpoint_tokens(window: int) -> int:
-    """Return the maximum length of a checkpoint in tokens, for a context window of ``window`` tokens."""
+    """Return the maximum length of a checkpoint in tokens, for a context window of ``window``
+    tokens.
+    """
     return min(CHECKPOINT_TOKENS, window // 4)
 
 
@@ -254,12 +312,17 @@ def _has_long_results(messages: Sequence[Message]) -> bool:
 
 
 def _is_long_result(message: Message) -> bool:
-    return message["role"] == "tool" and (len(message["content"]) > TRIMMED_CHARS or bool(message.get("images")))
+    return message["role"] == "tool" and (
+        len(message["content"]) > TRIMMED_CHARS or bool(message.get("images"))
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Token budget for a prompt. ``window`` is the context window; ``estimate`` returns a prompt's number of tokens."""
+    """Token budget for a prompt.
+
+    ``window`` is the context window; ``estimate`` returns a prompt's number of tokens.
+    """
 
     window: int
     estimate: Callable[[Prompt], int]
@@ -268,7 +331,10 @@ class Budget:
         return self.estimate(prompt) > self.window * BEGIN_RATIO
 
     def boundary(self, prompt: Prompt) -> int | None:
-        """Return how many messages, in whole turns, a checkpoint must cover, or None. Raises ``ContextOverflow``."""
+        """Return how many messages, in whole turns, a checkpoint must cover, or None.
+
+        Raises ``ContextOverflow``.
+        """
         ends = [
             i
             for i in range(prompt.covered + 1, min(prompt.turn_start + 1, len(prompt.history)))
@@ -281,14 +347,20 @@ class Budget:
         length = checkpoint_tokens(self.window)
 
         def rest_fits(end: int) -> bool:
-            rest = replace(prompt, checkpoint=Checkpoint("-", prompt.history[end - 1]["message_id"], ""))
+            rest = replace(
+                prompt, checkpoint=Checkpoint("-", prompt.history[end - 1]["message_id"], "")
+            )
             return self.estimate(rest) + length <= max(self.window * TARGET_RATIO, length)
 
-        # A binary search works because a checkpoint that covers more messages always makes the prompt smaller.
+        # A binary search works because a checkpoint that covers more messages always makes the
+        # prompt smaller.
         return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)]
 
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
-        """Return the prompt, if necessary with trimmed results of the current turn. Raises ``ContextOverflow``."""
+        """Return the prompt, if necessary with trimmed results of the current turn.
+
+        Raises ``ContextOverflow``.
+        """
         if forced and prompt.trim_turn:
             raise self.overflow(prompt)
         if forced or self.is_exceeded_by(prompt):
@@ -297,7 +369,9 @@ class Budget:
         return prompt
 
     def check(self, prompt: Prompt) -> None:
-        """Raise ``ContextOverflow`` if a prompt and the shortest answer do not fit into the window."""
+        """Raise ``ContextOverflow`` if a prompt and the shortest answer do not fit into the
+        window.
+        """
         if self.estimate(prompt) + MIN_ANSWER_TOKENS > self.window:
             raise self.overflow(prompt)
 

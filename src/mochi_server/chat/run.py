@@ -21,38 +21,62 @@ from mochi_server.sessions.turn import TurnState
 from mochi_server.util.clock import new_id
 
 _DECISION_SECONDS = 2.0
-"""Time after a decision in which a disconnect does not cancel the turn. A client may close its stream and decide."""
+"""Time after a decision in which a disconnect does not cancel the turn.
+
+A client may close its stream and decide.
+"""
 
 
 @dataclass(eq=False)
 class Run:
-    """One run of a turn. A turn that waits without a task, or is interrupted by a crash, continues as another run."""
+    """One run of a turn.
+
+    A turn that waits without a task, or is interrupted by a crash, continues as another run.
+    """
 
     conversation: Conversation
     input: TurnInput  # input without the bytes of its images
-    run_ids: Sequence[str] = field(default_factory=lambda: [new_id()])  # of the turn until this run, which is the last
+    run_ids: Sequence[str] = field(
+        default_factory=lambda: [new_id()]
+    )  # of the turn until this run, which is the last
     model: str = ""  # of the request or the session
     position: int = 0  # number of messages in the session before the messages of the turn
-    holds_text: bool = False  # whether the answer may be replaced, so that some protocols must hold its text
+    holds_text: bool = (
+        False  # whether the answer may be replaced, so that some protocols must hold its text
+    )
     caller: Caller = field(default_factory=CALLER.get)  # caller inside the session of the run
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
     log: EventLog = field(default_factory=EventLog)
     control: TurnControl = field(default_factory=TurnControl)
-    first_write: "asyncio.Future[None] | None" = None  # storage of the request, or None if it was stored before
+    first_write: "asyncio.Future[None] | None" = (
+        None  # storage of the request, or None if it was stored before
+    )
     state: TurnState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     is_stored: bool = False  # whether the run has ended, and only its stored result is known
     continued_after: int = 0  # number of the last event that repeats events of the run before
     began: float = field(default_factory=time.monotonic)
-    subscribers: int = 0  # number of clients that receive the events of the run or wait for its result
-    client_will_return: bool = False  # whether the run waits without a subscriber for the decision on a tool call
+    subscribers: int = (
+        0  # number of clients that receive the events of the run or wait for its result
+    )
+    client_will_return: bool = (
+        False  # whether the run waits without a subscriber for the decision on a tool call
+    )
     continued_by: "Run | None" = None  # run that continues this run, after it was parked
     stopped: bool = False
-    abort_error: MochiError | None = None  # error to report if the server cancels the run, else None
-    task: "asyncio.Task[None] | None" = None  # task that executes the run, or None before the start and after the end
-    _cancel_timer: asyncio.TimerHandle | None = None  # ends the run after its last client has disconnected
+    abort_error: MochiError | None = (
+        None  # error to report if the server cancels the run, else None
+    )
+    task: "asyncio.Task[None] | None" = (
+        None  # task that executes the run, or None before the start and after the end
+    )
+    _cancel_timer: asyncio.TimerHandle | None = (
+        None  # ends the run after its last client has disconnected
+    )
     _subscribed: "set[Subscriber]" = field(default_factory=set)
-    _left: asyncio.Event = field(default_factory=asyncio.Event)  # set when another run continues a parked run, or none
+    _left: asyncio.Event = field(
+        default_factory=asyncio.Event
+    )  # set when another run continues a parked run, or none
 
     @property
     def session_id(self) -> str:
@@ -119,7 +143,8 @@ class Run:
         confirmation_id, number = next(reversed(self.log.confirmations.items()), (None, 0))
         if self.state == "waiting_for_approval":
             return confirmation_id
-        # An event follows each decision. A turn can be parked before its latest request is announced.
+        # An event follows each decision. A turn can be parked before its latest request is
+        # announced.
         return confirmation_id if self.control.is_parking and number == self.log.last else None
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -131,7 +156,9 @@ class Run:
         self.state, self.result, self.task = state, result, None
 
     def leave(self, continued_by: "Run | None" = None) -> None:
-        """Hand the clients of this run over to the run that continues its turn, or end their streams."""
+        """Hand the clients of this run over to the run that continues its turn, or end their
+        streams.
+        """
         self.continued_by = continued_by
         if continued_by is not None:
             continued_by.subscribers += self.subscribers
@@ -170,8 +197,12 @@ class Run:
         for subscriber in self._subscribed:
             subscriber.notify(batch)
 
-    async def forward(self, receive: "ReceiveBatch", after: int = 0, *, idle: float | None = None) -> None:
-        """Call ``receive`` with this run and its events after number ``after``. If it is parked, its successors follow.
+    async def forward(
+        self, receive: "ReceiveBatch", after: int = 0, *, idle: float | None = None
+    ) -> None:
+        """Call ``receive`` with this run and its events after number ``after``.
+
+        If it is parked, its successors follow.
 
         After ``idle`` seconds without events, ``receive`` gets None in place of events.
         """
@@ -191,7 +222,10 @@ class Run:
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
-        """Count a subscriber. If all stay away for ``disconnect_grace`` seconds, park or cancel the run."""
+        """Count a subscriber.
+
+        If all stay away for ``disconnect_grace`` seconds, park or cancel the run.
+        """
         self.subscribers += 1
         if self._cancel_timer is not None:
             self._cancel_timer.cancel()
@@ -202,7 +236,10 @@ class Run:
             self.latest._unsubscribe()
 
     async def collect(self) -> TurnResult:
-        """Wait until the turn has ended and return its result. If an error ended the run, raise that error."""
+        """Wait until the turn has ended and return its result.
+
+        If an error ended the run, raise that error.
+        """
         if self.task is not None:
             await asyncio.wait([self.task])
         if not self.has_ended:
@@ -215,7 +252,12 @@ class Run:
 
     def _unsubscribe(self) -> None:
         self.subscribers -= 1
-        if self.subscribers or self.task is None or self.client_will_return or self.input.on_disconnect == "continue":
+        if (
+            self.subscribers
+            or self.task is None
+            or self.client_will_return
+            or self.input.on_disconnect == "continue"
+        ):
             return
         loop = asyncio.get_running_loop()
         if self.control.request is not None:  # a decision during the grace period must not be lost

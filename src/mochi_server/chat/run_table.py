@@ -17,10 +17,13 @@ _RUN_BYTES = 4096
 class RunTable:
     """Runs by session and ID. Ended runs are dropped after ``retention_seconds``.
 
-    They are dropped earlier, the oldest first, while the events of all ended runs need more than ``max_bytes``.
+    They are dropped earlier, the oldest first, while the events of all ended runs need more than
+    ``max_bytes``.
     """
 
-    def __init__(self, retention_seconds: float = RETENTION_SECONDS, max_bytes: int | None = None) -> None:
+    def __init__(
+        self, retention_seconds: float = RETENTION_SECONDS, max_bytes: int | None = None
+    ) -> None:
         self._retention_seconds = retention_seconds
         self._max_bytes = MAX_BYTES if max_bytes is None else max_bytes
         self._runs: dict[str, dict[str, Run]] = {}  # by run key and run ID, the latest run last
@@ -39,13 +42,18 @@ class RunTable:
         return [run for runs in self._runs.values() for run in runs.values() if run.running]
 
     def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id`` if it is cached, else the latest run, if the caller may see the session."""
+        """Return the run with ``run_id`` if it is cached, else the latest run, if the caller may
+        see the session.
+        """
         runs = self._runs.get(session_id)
         run = None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
         return run if run is not None and CALLER.get().sees(run.caller.owner) else None
 
     def with_key(self, session_id: str, key: str) -> Run | None:
-        """Return the run with this idempotency key, or None. A failed or cancelled run loses its key."""
+        """Return the run with this idempotency key, or None.
+
+        A failed or cancelled run loses its key.
+        """
         run = self._keys.get((session_id, key))
         if run is not None and run.state in ("failed", "cancelled"):
             del self._keys[session_id, key]
@@ -53,7 +61,10 @@ class RunTable:
         return run
 
     def retain(self, run: Run) -> None:
-        """Retain an ended run until it expires or the memory limit is reached. Remove a run without a session now."""
+        """Retain an ended run until it expires or the memory limit is reached.
+
+        Remove a run without a session now.
+        """
         run.log.release()
         if run.conversation.kind != "session":
             self._remove(run)
@@ -65,7 +76,10 @@ class RunTable:
             self._drop(next(iter(self._ended)))
 
     def park(self, run: Run) -> None:
-        """Move a run whose turn is parked aside. Another run continues the turn, and has its idempotency key."""
+        """Move a run whose turn is parked aside.
+
+        Another run continues the turn, and has its idempotency key.
+        """
         if run.run_id in self._runs.get(run.conversation.run_key, {}):
             self._remove(run)
         self._keys.pop((run.session_id, run.input.key or ""), None)
@@ -87,8 +101,13 @@ class RunTable:
         for run_id in list(self._runs.get(session_id, {})):
             self._drop(run_id)
 
-    async def get_or_start(self, session_id: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]) -> Run:
-        """Return the run with the input's idempotency key, or start one. Raises ``IdempotencyKeyReused``."""
+    async def get_or_start(
+        self, session_id: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]
+    ) -> Run:
+        """Return the run with the input's idempotency key, or start one.
+
+        Raises ``IdempotencyKeyReused``.
+        """
         key = turn_input.key
         if key is None:
             return await start()
@@ -99,7 +118,9 @@ class RunTable:
                 raise SessionNotFound(session_id)
             if run is None:
                 run = await start()
-                if run.input.key == key and not run.is_parked:  # a turn that continues is found by its history
+                if (
+                    run.input.key == key and not run.is_parked
+                ):  # a turn that continues is found by its history
                     self._keys[session_key] = run
             elif not run.input.is_same_request(turn_input):
                 raise IdempotencyKeyReused(key, run.run_id)

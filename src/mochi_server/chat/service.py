@@ -13,7 +13,13 @@ from typing import Any
 import anyio
 
 from mochi_server import errors
-from mochi_server.chat.approvals import ApprovalService, TurnControl, bind_edited, fingerprint, new_confirmation_id
+from mochi_server.chat.approvals import (
+    ApprovalService,
+    TurnControl,
+    bind_edited,
+    fingerprint,
+    new_confirmation_id,
+)
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.idempotency import StoredAnswer, find_repetition
@@ -27,7 +33,15 @@ from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import TurnInput, restored_input
 from mochi_server.chat.turn_result import TurnResult, agent_event, call_events, open_calls, snapshot
 from mochi_server.chat.writer import tool_message, turn_messages
-from mochi_server.events import AgentStart, ChatEvent, Done, Status, Stopped, ToolConfirmationRequired, TurnError
+from mochi_server.events import (
+    AgentStart,
+    ChatEvent,
+    Done,
+    Status,
+    Stopped,
+    ToolConfirmationRequired,
+    TurnError,
+)
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.change import Change
@@ -41,13 +55,18 @@ from mochi_server.util.tasks import cancel_and_wait, start_in
 
 MAX_STARTS = 3
 """Maximum number of starts of a turn whose server dies again and again."""
-_LOST_EVENTS = 1 << 30  # number of the snapshot of a run whose events are lost; later than that of any event
+_LOST_EVENTS = (
+    1 << 30
+)  # number of the snapshot of a run whose events are lost; later than that of any event
 _CANCEL_AGAIN_SECONDS = 0.5
 _PAUSE_SECONDS = 30.0
 _RETRY_SECONDS, _RETRIES = 0.1, 50
 
 MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
-"""Whether the current request may start a turn. It may not if a server that shuts down has forwarded it."""
+"""Whether the current request may start a turn.
+
+It may not if a server that shuts down has forwarded it.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +74,9 @@ logger = logging.getLogger(__name__)
 class TurnService:
     """Service for turns. A session has at most one. All times are in seconds.
 
-    A turn is live if a task of this process executes it, which may wait for a decision. Otherwise it is a stored value,
-    which this service makes live again after a decision, a timeout or a crash.
+    A turn is live if a task of this process executes it, which may wait for a decision. Otherwise
+    it is a stored value, which this service makes live again after a decision, a timeout or a
+    crash.
     """
 
     def __init__(
@@ -89,12 +109,15 @@ class TurnService:
         self._on_ended = on_ended
         self._limits = limits
         self._limiter = TurnLimiter()
-        self._starting = set["asyncio.Task[Any]"]()  # starts of turns that wait for the end of another turn
+        self._starting = set[
+            "asyncio.Task[Any]"
+        ]()  # starts of turns that wait for the end of another turn
         self._due: dict[str, float] = {}  # Unix times at which turns continue alone, by session ID
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def open(self, *, is_shared: bool) -> None:
-        """Continue or end the turns that a crash has interrupted, and continue the others when their approvals expire.
+        """Continue or end the turns that a crash has interrupted, and continue the others when
+        their approvals expire.
 
         ``is_shared`` states whether other servers use the same sessions.
         """
@@ -103,7 +126,10 @@ class TurnService:
     # Requests of clients
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
-        """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
+        """Start a turn, or find the run with its idempotency key, and return the run.
+
+        Raises ``MochiError``.
+        """
 
         async def start() -> Run:
             return await self._start(conversation, turn_input)
@@ -111,14 +137,21 @@ class TurnService:
         run = await self.table.get_or_start(conversation.session_id, turn_input, start)
         if turn_input.on_disconnect == "continue" and run.first_write is not None:
             await asyncio.shield(run.first_write)  # a client may disconnect when it has the answer
-        if self.ending.is_set() and run.state == "cancelled":  # another server generates the answer again
+        if (
+            self.ending.is_set() and run.state == "cancelled"
+        ):  # another server generates the answer again
             raise errors.ShuttingDown
         return run
 
-    async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
-        """Apply a decision to a tool call that waits. Return the run of its turn and the decided call.
+    async def decide(
+        self, session_id: str, confirmation_id: str, decision: Decision
+    ) -> tuple[Run, ToolInvocation]:
+        """Apply a decision to a tool call that waits.
 
-        A turn that is not live continues. If this server is shutting down, the decision is stored for the next one.
+        Return the run of its turn and the decided call.
+
+        A turn that is not live continues. If this server is shutting down, the decision is stored
+        for the next one.
 
         Raises the errors of ``ApprovalService.decide``, and ``SessionNotFound``.
         """
@@ -127,7 +160,9 @@ class TurnService:
             run = self.table.find(session_id)
             if run is not None:
                 with suppress(errors.ConfirmationNotFound):  # the turn may be parked
-                    call = await self._approvals.decide(session_id, run.control, confirmation_id, decision)
+                    call = await self._approvals.decide(
+                        session_id, run.control, confirmation_id, decision
+                    )
                     return run, call
             await self._load_waiting(session_id, confirmation_id)
             try:
@@ -137,14 +172,19 @@ class TurnService:
         raise errors.ConfirmationNotFound(confirmation_id)
 
     async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
-        """Return the tool calls of a session that wait for approval as JSON objects. Raises ``SessionNotFound``."""
+        """Return the tool calls of a session that wait for approval as JSON objects.
+
+        Raises ``SessionNotFound``.
+        """
         turn = (await self.store.load(session_id)).metadata.turn
         return [] if turn is None or turn.waiting is None else [turn.waiting.entry()]
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id``, or a later run of its turn, else the session's latest run, or None.
+        """Return the run with ``run_id``, or a later run of its turn, else the session's latest
+        run, or None.
 
-        If the events of the run are lost, the run contains what was stored. Raises ``SessionNotFound``.
+        If the events of the run are lost, the run contains what was stored. Raises
+        ``SessionNotFound``.
         """
         run = self.table.find(session_id, run_id)
         if run is not None and (run.running or run.run_id == run_id):
@@ -156,14 +196,19 @@ class TurnService:
         turn = session.metadata.turn
         if turn is None:
             return run
-        if turn.survives and (turn.state == "waiting_for_approval" or not self._is_latest(run, turn)):
+        if turn.survives and (
+            turn.state == "waiting_for_approval" or not self._is_latest(run, turn)
+        ):
             return await self._waiting_run(session, turn)
         if self._is_latest(run, turn) or run_id not in (None, *turn.run_ids):
             return run
         return self._stored_run(session, turn)
 
     async def stop(self, session_id: str) -> Run | None:
-        """Stop the turn of a session, also one that waits. Return its latest run, if any. Raise ``SessionNotFound``."""
+        """Stop the turn of a session, also one that waits.
+
+        Return its latest run, if any. Raise ``SessionNotFound``.
+        """
         for _ in range(_RETRIES):
             run = await self.find(session_id)
             if run is None or run.has_ended:
@@ -195,7 +240,8 @@ class TurnService:
     # Start of a turn
 
     async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
-        self._turns.gateway.fleet.prefetch_loaded()  # in the background, so that the turn need not wait for it
+        # in the background, so that the turn need not wait for it
+        self._turns.gateway.fleet.prefetch_loaded()
         self.refuse_at_shutdown()
         if (repeated := await self._find_repeated(conversation, turn_input)) is not None:
             return repeated
@@ -204,7 +250,10 @@ class TurnService:
         return await self._start_locked(conversation, turn_input)
 
     async def _start_after_denial(self, conversation: Conversation, turn_input: TurnInput) -> Run:
-        """Deny the calls of a turn that waits, and start the turn. If several requests do so, one of them starts."""
+        """Deny the calls of a turn that waits, and start the turn.
+
+        If several requests do so, one of them starts.
+        """
         session_id = conversation.session_id
         for _ in range(_RETRIES):
             try:
@@ -212,7 +261,12 @@ class TurnService:
                 return await self._start_locked(conversation, turn_input)
             except errors.SessionBusy:
                 run = self.table.find(session_id)
-                if run is not None and run.running and not run.pending and not run.control.is_parking:
+                if (
+                    run is not None
+                    and run.running
+                    and not run.pending
+                    and not run.control.is_parking
+                ):
                     raise
             await asyncio.sleep(_RETRY_SECONDS)  # a request decides, or looks at the turn
         return await self._start_locked(conversation, turn_input)
@@ -221,13 +275,19 @@ class TurnService:
         run_id, session_id = new_id(), conversation.session_id
         async with AsyncExitStack() as locks:
             locks.enter_context(self._limiter.turn(CALLER.get()))
-            hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
+            hold = conversation.store.hold(
+                session_id, run_id=run_id, wait=turn_input.if_busy == "wait"
+            )
             try:
                 with self._cancelled_at_shutdown():
                     await locks.enter_async_context(hold)
             except errors.SessionBusy as error:
-                if conversation.kind == "session" and (waiting := await self.confirmations(session_id)):
-                    raise errors.SessionBusy.waiting(session_id, error.details["run_id"], waiting) from None
+                if conversation.kind == "session" and (
+                    waiting := await self.confirmations(session_id)
+                ):
+                    raise errors.SessionBusy.waiting(
+                        session_id, error.details["run_id"], waiting
+                    ) from None
                 raise
             session = await conversation.store.load(session_id)
             refuse_if_turn_goes_on(session)
@@ -238,7 +298,9 @@ class TurnService:
             if new_input.change == "regenerate" and last_user_index(session.history) is None:
                 raise errors.EmptyHistory(session_id)
             live = LiveParts(EventLog(self._limits.log_bytes), TurnControl())
-            turn: PreparedTurn | StoredAnswer | None = None if repetition is None else repetition.answer
+            turn: PreparedTurn | StoredAnswer | None = (
+                None if repetition is None else repetition.answer
+            )
             if turn is None:
                 turns = self._turns if new_input.agent is None else self._agent_turns
                 turn = await turns.prepare(conversation, session, new_input, run_id, live)
@@ -249,12 +311,16 @@ class TurnService:
                 [run_id],
                 model=turn_input.model or session.metadata.model,
                 position=_position(session, new_input),
-                holds_text=isinstance(new_input.generation.answer_format(session.metadata.format), dict),
+                holds_text=isinstance(
+                    new_input.generation.answer_format(session.metadata.format), dict
+                ),
                 caller=CALLER.get().inside(session.metadata.owner),
                 disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
                 log=live.log,
                 control=live.control,
-                first_write=turn.writer.begin(new_input.new_images) if isinstance(turn, PreparedTurn) else None,
+                first_write=turn.writer.begin(new_input.new_images)
+                if isinstance(turn, PreparedTurn)
+                else None,
             )
             return self._launch(run, turn, locks.pop_all())
 
@@ -270,7 +336,11 @@ class TurnService:
         if turn is None or find_repetition(session, turn_input) is None:
             return None
         run = self.table.find(conversation.session_id, turn.run_id)
-        if run is not None and run.run_id == turn.run_id and (run.running or run.state == "completed"):
+        if (
+            run is not None
+            and run.run_id == turn.run_id
+            and (run.running or run.state == "completed")
+        ):
             return run
         return await self._waiting_run(session, turn) if turn.survives else None
 
@@ -281,25 +351,35 @@ class TurnService:
         run.start(self._execute(run, turn, locks))
         return run
 
-    async def _execute(self, run: Run, turn: PreparedTurn | StoredAnswer, locks: AsyncExitStack) -> None:
+    async def _execute(
+        self, run: Run, turn: PreparedTurn | StoredAnswer, locks: AsyncExitStack
+    ) -> None:
         result: TurnResult | None = None
         CALLER.set(run.caller)
         try:
             async with locks:
-                playing = repeat_answer(turn, run) if isinstance(turn, StoredAnswer) else play_turn(turn, run)
+                playing = (
+                    repeat_answer(turn, run)
+                    if isinstance(turn, StoredAnswer)
+                    else play_turn(turn, run)
+                )
                 del turn
                 result = await playing
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
-            result = replace(result or TurnResult(), failure=as_mochi_error(error, run.session_id), parked=False)
+            result = replace(
+                result or TurnResult(), failure=as_mochi_error(error, run.session_id), parked=False
+            )
         if result.parked and result.turn is not None:
             self._park(run, result, result.turn)
         else:
             self._end(run, result)
 
     def _park(self, run: Run, result: TurnResult, turn: StoredTurn) -> None:
-        """End a run whose turn goes on: it waits for a decision, or continues at the next server."""
+        """End a run whose turn goes on: it waits for a decision, or continues at the next
+        server.
+        """
         run.rest(turn.state, result)
         self.table.park(run)
         self._summaries.turn_parked(run.session_id)
@@ -312,9 +392,12 @@ class TurnService:
         state = _state_after(run, result)
         failure = result.failure or (run.abort_error if result.cancelled else None)
         if failure is not None:
-            failure.__traceback__ = failure.__cause__ = failure.__context__ = None  # they refer to all data
+            failure.__traceback__ = failure.__cause__ = failure.__context__ = (
+                None  # they refer to all data
+            )
             run.publish([TurnError.of(failure)])
-        # The session lock is released before `done`, because a client may start its next turn on `done`.
+        # The session lock is released before `done`, because a client may start its next turn on
+        # `done`.
         run.end(state, result)
         self._on_ended(run)
         if state == "stopped" and failure is None:
@@ -344,15 +427,24 @@ class TurnService:
                 if decision.arguments is not None:
                     await bind_edited(replace(call, arguments=decision.arguments), tool)
             decided = turn.decided(decision)
-            run = None if self.shutdown.is_set() else await self._revive(session, decided, run_id, locks)
+            run = (
+                None
+                if self.shutdown.is_set()
+                else await self._revive(session, decided, run_id, locks)
+            )
             if run is None:  # the next server continues the turn
                 run = await self._waiting_run(session, turn)
                 await self.conversations.stored(session_id).write(Change(turn=decided))
         self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
         return run, call
 
-    async def _load_waiting(self, session_id: str, confirmation_id: str) -> tuple[ChatSession, StoredTurn, Approval]:
-        """Return a session with its turn, which waits for this decision. Raise the errors of `decide`."""
+    async def _load_waiting(
+        self, session_id: str, confirmation_id: str
+    ) -> tuple[ChatSession, StoredTurn, Approval]:
+        """Return a session with its turn, which waits for this decision.
+
+        Raise the errors of `decide`.
+        """
         session = await self.store.load(session_id)
         turn = session.metadata.turn
         approval = None if turn is None else turn.approval
@@ -366,7 +458,10 @@ class TurnService:
         return session, turn, approval
 
     async def deny(self, session_id: str) -> Run | None:
-        """Deny the calls of a turn that waits for approval and end the turn. Return its run, or None if none waits."""
+        """Deny the calls of a turn that waits for approval and end the turn.
+
+        Return its run, or None if none waits.
+        """
         live = self.table.find(session_id)
         if live is not None and live.task is not None:
             live.control.park()
@@ -395,7 +490,10 @@ class TurnService:
             self._approvals.end(session_id, approval.confirmation_id, errors.ConfirmationResolved)
         self._due.pop(session_id, None)
         self.table.take_parked(session_id)
-        self._end_parked(run, [_denied_event(approval)] if turn.state == "waiting_for_approval" and approval else ())
+        self._end_parked(
+            run,
+            [_denied_event(approval)] if turn.state == "waiting_for_approval" and approval else (),
+        )
         self.table.add(run)
         self.table.retain(run)
         return run
@@ -407,7 +505,9 @@ class TurnService:
         run.publish([*results, Stopped(None), Done(run.session_id)])
         run.leave()
 
-    async def _announce_again(self, session: ChatSession, turn: StoredTurn, approval: Approval, tool: Tool) -> None:
+    async def _announce_again(
+        self, session: ChatSession, turn: StoredTurn, approval: Approval, tool: Tool
+    ) -> None:
         self._approvals.end(session.session_id, approval.confirmation_id, errors.ConfirmationStale)
         run = await self._waiting_run(session, turn)
         again = replace(
@@ -422,7 +522,13 @@ class TurnService:
         run.publish([changed_warning(approval.tool_name), _announcement(again)])
 
     async def _revive(
-        self, session: ChatSession, turn: StoredTurn, run_id: str, locks: AsyncExitStack, *, is_new_start: bool = False
+        self,
+        session: ChatSession,
+        turn: StoredTurn,
+        run_id: str,
+        locks: AsyncExitStack,
+        *,
+        is_new_start: bool = False,
     ) -> Run | None:
         """Make a stored turn live, and hand its clients over. Return its new run.
 
@@ -444,7 +550,9 @@ class TurnService:
             turn.run_ids,
             model=prepared.input.model or session.metadata.model,
             position=turn.first,
-            holds_text=isinstance(prepared.input.generation.answer_format(session.metadata.format), dict),
+            holds_text=isinstance(
+                prepared.input.generation.answer_format(session.metadata.format), dict
+            ),
             caller=CALLER.get().inside(session.metadata.owner),
             disconnect_grace=self._disconnect_grace,
             log=live.log,
@@ -458,8 +566,11 @@ class TurnService:
             parked.leave(run)
         return run
 
-    async def _call_events(self, session: ChatSession, turn: StoredTurn, *, is_announced: bool) -> list[ChatEvent]:
-        """Return the events of the calls of a turn until now, for clients that did not receive its first run.
+    async def _call_events(
+        self, session: ChatSession, turn: StoredTurn, *, is_announced: bool
+    ) -> list[ChatEvent]:
+        """Return the events of the calls of a turn until now, for clients that did not receive its
+        first run.
 
         ``is_announced`` states whether they contain the call that waits or was decided.
         """
@@ -475,7 +586,10 @@ class TurnService:
         instruction = str(call.arguments.get("instruction", ""))
         events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
         in_agent = call_events(await self._agent_messages(agent.session_id), index)
-        return [*events, *(agent_event(event, agent.name, agent.session_id, call.id) for event in in_agent)]
+        return [
+            *events,
+            *(agent_event(event, agent.name, agent.session_id, call.id) for event in in_agent),
+        ]
 
     async def _agent_messages(self, session_id: str) -> Sequence[Message]:
         with suppress(errors.SessionNotFound):
@@ -484,7 +598,10 @@ class TurnService:
         return []
 
     async def _waiting_run(self, session: ChatSession, turn: StoredTurn) -> Run:
-        """Return the run of a stored turn that goes on but is not live here. Clients can connect to it."""
+        """Return the run of a stored turn that goes on but is not live here.
+
+        Clients can connect to it.
+        """
         calls = await self._call_events(session, turn, is_announced=False)
         live = self.table.find(session.session_id, turn.run_id)
         if live is not None and live.run_id == turn.run_id and live.running:
@@ -513,7 +630,9 @@ class TurnService:
         return run
 
     def _stored_run(self, session: ChatSession, turn: StoredTurn) -> Run:
-        """Return the latest run of a session as it was stored, with a snapshot and its end as events."""
+        """Return the latest run of a session as it was stored, with a snapshot and its end as
+        events.
+        """
         state = turn.state
         stored: Sequence[Message] = session.history[answer_index(session.history, "none") :]
         result = TurnResult(stored)
@@ -530,7 +649,9 @@ class TurnService:
             self.conversations.stored(session.session_id),
             TurnInput(),
             turn.run_ids,
-            log=EventLog.restored(snapshot(result.stored), _LOST_EVENTS, call_events(result.stored, None)),
+            log=EventLog.restored(
+                snapshot(result.stored), _LOST_EVENTS, call_events(result.stored, None)
+            ),
             state=state,
             result=result,
             is_stored=True,
@@ -544,18 +665,24 @@ class TurnService:
     # Turns that continue without a client
 
     async def _scan(self, *, is_shared: bool) -> None:
-        """Continue turns that are due. A shared store is searched again and again, because other servers may die."""
+        """Continue turns that are due.
+
+        A shared store is searched again and again, because other servers may die.
+        """
         is_searched = False
         while True:
             try:
                 if is_shared or not is_searched:
-                    # The server at which a turn waits continues it first, because it may have connected clients.
+                    # The server at which a turn waits continues it first, because it may have
+                    # connected clients.
                     until = time.time() - self._limits.scan_seconds if is_shared else math.inf
                     self._due |= await self.store.due_turns(until)
                     is_searched = True
             except errors.MochiError as error:
                 logger.warning("interrupted turns not found: %s", error.message)
-            for session_id in [session_id for session_id, due in self._due.items() if due <= time.time()]:
+            for session_id in [
+                session_id for session_id, due in self._due.items() if due <= time.time()
+            ]:
                 del self._due[session_id]
                 start_in(self._tasks, self._continue_alone(session_id))
             if is_shared:
@@ -585,7 +712,9 @@ class TurnService:
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn
-        run_id = new_id() if turn is not None and turn.survives else None  # new turns wait for a lock without a run
+        run_id = (
+            new_id() if turn is not None and turn.survives else None
+        )  # new turns wait for a lock without a run
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
             session = await self.store.load(session_id)
@@ -603,21 +732,30 @@ class TurnService:
         self, session: ChatSession, turn: StoredTurn, run_id: str, locks: AsyncExitStack
     ) -> None:
         is_expired = turn.state == "waiting_for_approval"
-        is_lost = turn.starts >= MAX_STARTS or (turn.approval is None and not self._turns.continues_background_turns)
+        is_lost = turn.starts >= MAX_STARTS or (
+            turn.approval is None and not self._turns.continues_background_turns
+        )
         if is_lost and not is_expired:
             await self._end_interrupted(session, turn)
             return
         if is_expired and turn.approval is not None:
-            self._approvals.end(session.session_id, turn.approval.confirmation_id, errors.ConfirmationTimeout)
+            self._approvals.end(
+                session.session_id, turn.approval.confirmation_id, errors.ConfirmationTimeout
+            )
         continuing = turn.decided(None) if is_expired else turn
         try:
             await self._revive(session, continuing, run_id, locks, is_new_start=not is_expired)
         except ValueError as error:
-            logger.warning("stored turn cannot be read session_id=%s: %s", session.session_id, error)
+            logger.warning(
+                "stored turn cannot be read session_id=%s: %s", session.session_id, error
+            )
             await self._end_interrupted(session, turn)
 
     async def _end_interrupted(self, session: ChatSession, turn: StoredTurn) -> None:
-        """End a turn whose server died and that does not continue. The store completes its messages."""
+        """End a turn whose server died and that does not continue.
+
+        The store completes its messages.
+        """
         failure = errors.ServerLost(session.session_id, starts=turn.starts if turn.survives else 1)
         reason = {"code": failure.code, "message": failure.message}
         ended = turn.ended("failed", error=reason)
@@ -638,7 +776,9 @@ class TurnService:
             await self._refuse_starting()
             while running := [run.task for run in self.table.running() if run.task]:
                 await asyncio.wait(running)
-            self.turns_ended = True  # from now on, no further request is forwarded that could delay the end
+            self.turns_ended = (
+                True  # from now on, no further request is forwarded that could delay the end
+            )
             while self.forwarded:
                 await asyncio.wait(self.forwarded)
         await self.end_all()
@@ -646,8 +786,8 @@ class TurnService:
     async def end_all(self) -> None:
         """Park the turns that wait for approval, and end the others.
 
-        A background turn continues at the next server, and the partial answer of any other turn is stored. Forwarded
-        requests are aborted.
+        A background turn continues at the next server, and the partial answer of any other turn is
+        stored. Forwarded requests are aborted.
         """
         self.ending.set()
         self.conversations.retry.close()
@@ -659,13 +799,17 @@ class TurnService:
             await asyncio.wait([run.task for run in running if run.task])
 
     def abort_all(self, session_ids: Collection[str]) -> None:
-        """Cancel the running turns of the given sessions, because other servers have taken these sessions over."""
+        """Cancel the running turns of the given sessions, because other servers have taken these
+        sessions over.
+        """
         for run in self.table.running():
             if run.session_id in session_ids:
                 run.cancel(errors.SessionTaken(run.session_id))
 
     def _close(self) -> None:
-        """Refuse new turns, park those that wait for approval now or later, and end the streams of parked turns."""
+        """Refuse new turns, park those that wait for approval now or later, and end the streams of
+        parked turns.
+        """
         self.shutdown.set()
         self._approvals.park_seconds = 0
         for run in self.table.running():
@@ -679,12 +823,17 @@ class TurnService:
         await self.end_all()
 
     def refuse_at_shutdown(self) -> None:
-        """Raise ``ShuttingDown`` if this server, or the server that forwarded the request, is shutting down."""
+        """Raise ``ShuttingDown`` if this server, or the server that forwarded the request, is
+        shutting down.
+        """
         if self.shutdown.is_set() or not MAY_START_TURN.get():
             raise errors.ShuttingDown
 
     async def _refuse_starting(self) -> None:
-        """Cancel the starts of turns that wait. Cancel them again if a library has swallowed the cancellation."""
+        """Cancel the starts of turns that wait.
+
+        Cancel them again if a library has swallowed the cancellation.
+        """
         while self._starting:
             for task in self._starting:
                 task.cancel()
@@ -692,7 +841,9 @@ class TurnService:
 
     @contextmanager
     def _cancelled_at_shutdown(self) -> Iterator[None]:
-        """Cancel the work of the block when a shutdown begins, and raise ``ShuttingDown`` in its place."""
+        """Cancel the work of the block when a shutdown begins, and raise ``ShuttingDown`` in its
+        place.
+        """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - in a coroutine
         self._starting.add(task)
@@ -731,12 +882,19 @@ def _input_of(turn: StoredTurn) -> TurnInput:
 
 def _announcement(approval: Approval) -> ToolConfirmationRequired:
     return ToolConfirmationRequired(
-        approval.tool_name, approval.arguments, approval.call_index, approval.confirmation_id, approval.agent_name
+        approval.tool_name,
+        approval.arguments,
+        approval.call_index,
+        approval.confirmation_id,
+        approval.agent_name,
     )
 
 
 def _denied_event(approval: Approval) -> ChatEvent:
     """Return the result of the announced call of a turn that a client ends."""
-    call, agent = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments), approval.agent
+    call, agent = (
+        ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments),
+        approval.agent,
+    )
     result = denied(call).event()
     return agent_event(result, agent.name, agent.session_id, agent.call_id) if agent else result

@@ -11,13 +11,19 @@ from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import ToolInvocation
 
 Phase = Literal["answer", "planning", "execution"]
-"""Phase of a turn. A turn of an agent plans without tools and then executes the plan. Any other only answers."""
+"""Phase of a turn.
+
+A turn of an agent plans without tools and then executes the plan. Any other only answers.
+"""
 Limit = Literal["rounds", "identical_calls"]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRules:
-    """What a turn may do, besides what is stored. At a limit, the model must answer without tools."""
+    """What a turn may do, besides what is stored.
+
+    At a limit, the model must answer without tools.
+    """
 
     rounds: int = 50
     """Maximum number of answers with tools."""
@@ -35,7 +41,10 @@ class PlannedCall:
 
     call: ToolInvocation
     has_begun: bool
-    """Whether the call may have begun before a crash. Then it must not run, and its outcome is unknown."""
+    """Whether the call may have begun before a crash.
+
+    Then it must not run, and its outcome is unknown.
+    """
     is_repeated: bool
     """Whether the model has made the same call too often. Then it does not run."""
 
@@ -67,7 +76,9 @@ Step = RunCalls | AskModel | Finish
 
 
 def next_step(messages: Sequence[Message], turn: StoredTurn, rules: TurnRules) -> Step:
-    """Return the next step of a turn that has added ``messages`` to the history, without the user's message."""
+    """Return the next step of a turn that has added ``messages`` to the history, without the user's
+    message.
+    """
     calls = open_calls(messages)
     if calls:
         return RunCalls(_planned(calls, messages, turn, rules))
@@ -91,7 +102,9 @@ def _first_question(rules: TurnRules) -> AskModel:
     return AskModel(must_call=rules.must_call)
 
 
-def _question_after_calls(executed: Sequence[Message], messages: Sequence[Message], rules: TurnRules) -> AskModel:
+def _question_after_calls(
+    executed: Sequence[Message], messages: Sequence[Message], rules: TurnRules
+) -> AskModel:
     phase: Phase = "execution" if rules.plans else "answer"
     if identical_calls(messages) >= rules.identical_calls:
         return AskModel(phase, offers_tools=False, limit="identical_calls")
@@ -100,7 +113,9 @@ def _question_after_calls(executed: Sequence[Message], messages: Sequence[Messag
     return AskModel(phase)
 
 
-def _is_complete(executed: Sequence[Message], messages: Sequence[Message], rules: TurnRules) -> bool:
+def _is_complete(
+    executed: Sequence[Message], messages: Sequence[Message], rules: TurnRules
+) -> bool:
     """Return whether an agent has executed its plan. Its first answer may only announce calls."""
     if not executed:
         return False
@@ -134,7 +149,10 @@ def _counted(messages: Sequence[Message]) -> list[tuple[ToolInvocation, int]]:
     previous: ToolInvocation | None = None
     count = 0
     for call in all_calls(messages):
-        is_same = previous is not None and (previous.name, previous.arguments) == (call.name, call.arguments)
+        is_same = previous is not None and (previous.name, previous.arguments) == (
+            call.name,
+            call.arguments,
+        )
         count = count + 1 if is_same else 1
         previous = call
         counted.append((call, count))

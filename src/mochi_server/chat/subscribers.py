@@ -68,7 +68,10 @@ class Subscriber:
             await call
 
     async def wait_for_events(self, idle: float | None) -> bool:
-        """Wait until ``notify`` wakes the task. Return False after ``idle`` seconds without events."""
+        """Wait until ``notify`` wakes the task.
+
+        Return False after ``idle`` seconds without events.
+        """
         self._wakeup = self._loop.create_future()
         if idle is None:
             await self._wakeup

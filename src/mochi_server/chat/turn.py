@@ -39,9 +39,13 @@ class PreparedTurn:
     phases: Phases = field(default_factory=Phases)
     warnings: Sequence[TurnWarning] = ()  # about what the session enables and the turn cannot use
     approver: SessionApprover | None = None  # approver of the calls if clients can approve them
-    sessions: SessionService | None = None  # service that stores another model of the request with the session
+    sessions: SessionService | None = (
+        None  # service that stores another model of the request with the session
+    )
     checks: SchemaChecks | None = None  # check of the last answer with the JSON schema of the turn
-    drops_checkpoint: bool = False  # whether the summary of the session covers messages that the turn removes
+    drops_checkpoint: bool = (
+        False  # whether the summary of the session covers messages that the turn removes
+    )
 
     @property
     def rules(self) -> TurnRules:
@@ -51,7 +55,9 @@ class PreparedTurn:
     async def play(self, publish: Publish) -> None:
         """Do the steps of the turn until it is complete. Raises ``MochiError``."""
         writer = self.writer
-        if isinstance(next_step(writer.added, writer.turn, self.rules), Finish):  # the server stopped after the answer
+        if isinstance(
+            next_step(writer.added, writer.turn, self.rules), Finish
+        ):  # the server stopped after the answer
             return
         await self.phases.begin(publish)
         try:
@@ -71,7 +77,9 @@ class PreparedTurn:
             await writer.wait_until_stored()
             await writer.conversation.patch({"compaction": None})
         report = self.phases.publisher("planning", publish)
-        model_call = ModelCall(self.gateway, writer, report, self.model, session, self.generation, self.ticket)
+        model_call = ModelCall(
+            self.gateway, writer, report, self.model, session, self.generation, self.ticket
+        )
         if not (self.plans and writer.added):  # an agent that continues has reported them
             warnings = [*self.warnings, *model_call.warnings(self.toolbox.schemas())]
             if warnings:
@@ -98,7 +106,11 @@ class PreparedTurn:
 
     async def _with_requested_model(self) -> ChatSession:
         wanted = self.input.model
-        if self.sessions is None or wanted is None or qualified_name(wanted) == qualified_name(self.session.model):
+        if (
+            self.sessions is None
+            or wanted is None
+            or qualified_name(wanted) == qualified_name(self.session.model)
+        ):
             return self.session
         return await self.sessions.patch(self.session.session_id, {"model": wanted})
 
@@ -107,8 +119,12 @@ class PreparedTurn:
         calls = open_calls(self.writer.added)
         self.writer.expect_results(calls)
         for call in calls:
-            decided_by = _by_policy(call) if self.approver is None else self.approver.decided_by(call)
-            outcome = failed(call, f"This call was not run: {reason.message}", decided_by=decided_by)
+            decided_by = (
+                _by_policy(call) if self.approver is None else self.approver.decided_by(call)
+            )
+            outcome = failed(
+                call, f"This call was not run: {reason.message}", decided_by=decided_by
+            )
             await self.writer.add_result(call, outcome)
             publish([outcome.event()])
 

@@ -1,4 +1,6 @@
-"""Input of a turn: the request of any protocol as pure data, and the images that a request contains."""
+"""Input of a turn: the request of any protocol as pure data, and the images that a request
+contains.
+"""
 
 import re
 from base64 import b64decode
@@ -30,14 +32,23 @@ HistoryChange = Literal["none", "regenerate", "continue", "edit"]
 
 @dataclass(frozen=True, slots=True)
 class GenerationOptions:
-    """Generation options for one answer. If an option is None, the default of the session or the model is used."""
+    """Generation options for one answer.
+
+    If an option is None, the default of the session or the model is used.
+    """
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
-    format: str | dict[str, Any] | None = None  # an empty string is plain text, even if the session has a format
+    format: str | dict[str, Any] | None = (
+        None  # an empty string is plain text, even if the session has a format
+    )
     keep_alive: str | float | None = None
-    thinks_by_default: bool = False  # whether the model may think if neither the request nor the session sets `think`
-    logprobs: int | None = None  # number of alternative tokens with log probabilities for each token
+    thinks_by_default: bool = (
+        False  # whether the model may think if neither the request nor the session sets `think`
+    )
+    logprobs: int | None = (
+        None  # number of alternative tokens with log probabilities for each token
+    )
 
     def answer_format(self, default: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
         """Return the format of the answer. ``default`` is the format of the session."""
@@ -49,21 +60,32 @@ class ToolSelection:
     """Tools that the model may call in a turn. ``names`` replaces the session's enabled tools."""
 
     names: Sequence[str] | None = None
-    client_tools: Sequence[dict[str, Any]] = ()  # schemas of the tools that the client runs, in Ollama's format
+    client_tools: Sequence[
+        dict[str, Any]
+    ] = ()  # schemas of the tools that the client runs, in Ollama's format
     may_call: bool = True
     must_call: bool = False  # whether the first answer must call a tool
-    only: frozenset[str] | None = None  # names of the only tools to offer, or None to offer all tools
-    parallel: bool = True  # whether an answer may call several tools; else the server drops all but the first
+    only: frozenset[str] | None = (
+        None  # names of the only tools to offer, or None to offer all tools
+    )
+    parallel: bool = (
+        True  # whether an answer may call several tools; else the server drops all but the first
+    )
 
     @property
     def offered_client_tools(self) -> frozenset[str]:
         names = (tool["function"]["name"] for tool in self.client_tools)
-        return frozenset(name for name in names if self.may_call and (self.only is None or name in self.only))
+        return frozenset(
+            name for name in names if self.may_call and (self.only is None or name in self.only)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TurnInput:
-    """Request for a turn, the same for every protocol. It contains no functions and nothing of HTTP."""
+    """Request for a turn, the same for every protocol.
+
+    It contains no functions and nothing of HTTP.
+    """
 
     text: str | None = None  # new user message, or the new text of the edited message
     images: tuple[Image, ...] = ()
@@ -71,18 +93,30 @@ class TurnInput:
     result_images: tuple[Image, ...] = ()  # images to which the results refer
     change: HistoryChange = "none"
     edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
-    generation: GenerationOptions = field(default_factory=GenerationOptions)  # overrides the session's defaults
+    generation: GenerationOptions = field(
+        default_factory=GenerationOptions
+    )  # overrides the session's defaults
     tools: ToolSelection = field(default_factory=ToolSelection)
-    policy: ToolExecutionPolicy | None = None  # of an agent without a user; None is `always_confirm`
-    model: str | None = None  # requested model, to which a stored session switches; None for the session's model
+    policy: ToolExecutionPolicy | None = (
+        None  # of an agent without a user; None is `always_confirm`
+    )
+    model: str | None = (
+        None  # requested model, to which a stored session switches; None for the session's model
+    )
     agent: str | None = None  # name of the agent that answers in its own session, if any
-    instructions: str | None = None  # text that is added to the system prompt for this turn and never stored
+    instructions: str | None = (
+        None  # text that is added to the system prompt for this turn and never stored
+    )
     if_busy: Literal["reject", "wait"] = "reject"
-    if_waiting: Literal["reject", "deny"] = "reject"  # if the session's turn waits for approval: deny the calls
+    if_waiting: Literal["reject", "deny"] = (
+        "reject"  # if the session's turn waits for approval: deny the calls
+    )
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True  # whether clients can approve tool calls
     key: str | None = None
-    revision: str | None = None  # expected revision; if it differs, the turn fails with `SessionConflict`
+    revision: str | None = (
+        None  # expected revision; if it differs, the turn fails with `SessionConflict`
+    )
 
     @property
     def new_message(self) -> str | None:
@@ -90,7 +124,8 @@ class TurnInput:
 
     def is_same_request(self, other: "TurnInput") -> bool:
         mine, others = (
-            (qualified_name(each.model or ""), each.text, each.images, each.generation) for each in (self, other)
+            (qualified_name(each.model or ""), each.text, each.images, each.generation)
+            for each in (self, other)
         )
         return mine == others
 
@@ -139,7 +174,10 @@ def restored_input(stored: Mapping[str, Any]) -> TurnInput:
 
 
 async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
-    """Decode base64 texts or data URLs by path in the request body. Raises ``ValidationFailed`` with the path."""
+    """Decode base64 texts or data URLs by path in the request body.
+
+    Raises ``ValidationFailed`` with the path.
+    """
 
     def decode() -> tuple[Image, ...]:
         return tuple(_decode(location, text) for location, text in encoded.items())
@@ -150,7 +188,11 @@ async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
 def _decode(location: Location, text: str) -> Image:
     prefix = _DATA_URL.match(text)
     try:
-        return Image.of(b64decode(text[prefix.end() if prefix else 0 :].translate(_LINE_ENDS), validate=True))
+        return Image.of(
+            b64decode(text[prefix.end() if prefix else 0 :].translate(_LINE_ENDS), validate=True)
+        )
     except ValueError as error:
-        reason = str(error) if str(error).startswith("not an image") else "not an image: invalid base64"
+        reason = (
+            str(error) if str(error).startswith("not an image") else "not an image: invalid base64"
+        )
         raise ValidationFailed.at(location, reason) from error

@@ -27,10 +27,14 @@ class TurnResult:
     """Result of a turn that has completed, failed, been cancelled or been parked."""
 
     stored: Sequence[Message] = ()  # messages that the turn added, oldest first
-    repeated: Sequence[Message] = ()  # messages of an earlier turn that this turn sends to the client again
+    repeated: Sequence[
+        Message
+    ] = ()  # messages of an earlier turn that this turn sends to the client again
     first_chunks: Mapping[str, float | None] = field(default_factory=dict)  # seconds, by message ID
     outcomes: Sequence[ToolOutcome] = ()
-    client_tool_calls: Sequence[ToolInvocation] = ()  # calls that the client must run after the turn
+    client_tool_calls: Sequence[
+        ToolInvocation
+    ] = ()  # calls that the client must run after the turn
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False
@@ -50,7 +54,10 @@ class TurnResult:
 
     @property
     def window_object(self) -> dict[str, Any]:
-        """Context window as a JSON object. ``usage_tokens`` is Ollama's token count of prompt and answer."""
+        """Context window as a JSON object.
+
+        ``usage_tokens`` is Ollama's token count of prompt and answer.
+        """
         return {
             "current_window": self.window.window if self.window else None,
             "usage_tokens": usage_tokens(self.answer),
@@ -73,13 +80,20 @@ class TurnResult:
 
 def snapshot(messages: Sequence[Message]) -> Snapshot:
     answers = [message for message in messages if message["role"] == "assistant"]
-    content, thinking = ("".join(str(answer.get(name) or "") for answer in answers) for name in ("content", "thinking"))
+    content, thinking = (
+        "".join(str(answer.get(name) or "") for answer in answers)
+        for name in ("content", "thinking")
+    )
     return Snapshot(content, thinking)
 
 
 def open_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
-    """Return the calls of the last answer in the messages of a turn that have no result, in order."""
-    at = next((n for n in reversed(range(len(messages))) if messages[n]["role"] == "assistant"), None)
+    """Return the calls of the last answer in the messages of a turn that have no result, in
+    order.
+    """
+    at = next(
+        (n for n in reversed(range(len(messages))) if messages[n]["role"] == "assistant"), None
+    )
     if at is None:
         return []
     answer = messages[at]
@@ -112,7 +126,10 @@ def returned_calls(answer: Message) -> list[ToolInvocation]:
 
 def _calls(answer: Message, first: int = 0) -> list[ToolInvocation]:
     calls = enumerate(answer.get("tool_calls") or (), first)
-    return [ToolInvocation(n, call["id"], call["function"]["name"], call["function"]["arguments"]) for n, call in calls]
+    return [
+        ToolInvocation(n, call["id"], call["function"]["name"], call["function"]["arguments"])
+        for n, call in calls
+    ]
 
 
 def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
@@ -120,7 +137,9 @@ def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
     arguments = {call.id: call.arguments for message in messages for call in _calls(message)}
     return [
         ToolOutcome(
-            ToolInvocation(index, call_id, str(result.get("tool_name")), arguments.get(call_id, {})),
+            ToolInvocation(
+                index, call_id, str(result.get("tool_name")), arguments.get(call_id, {})
+            ),
             result["content"],
             success=bool(result.get("success")),
             error_code=result.get("error_code"),
@@ -132,7 +151,9 @@ def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
 
 
 def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCalled | ToolResult]:
-    """Return the events of the calls in the messages of a turn, and of its open call with the index ``waiting``."""
+    """Return the events of the calls in the messages of a turn, and of its open call with the index
+    ``waiting``.
+    """
     events: list[ToolCalled | ToolResult] = []
     for outcome in stored_outcomes(messages):
         if outcome.call.name != AGENT_TOOL:  # it has events of its own
@@ -140,7 +161,9 @@ def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCa
     return [*events, *(call.event() for call in open_calls(messages) if call.index == waiting)]
 
 
-def agent_event(event: ToolCalled | ToolResult, name: str, session_id: str, parent_call_id: str) -> ChatEvent:
+def agent_event(
+    event: ToolCalled | ToolResult, name: str, session_id: str, parent_call_id: str
+) -> ChatEvent:
     """Return the event that clients receive for an event of an agent's own turn."""
     kind = AgentToolCalled if isinstance(event, ToolCalled) else AgentToolResult
     return kind(name, **asdict(event), agent_session_id=session_id, parent_call_id=parent_call_id)

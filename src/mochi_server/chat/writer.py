@@ -1,4 +1,6 @@
-"""Storage of one turn: a change of the session for each step, also for the end of an interrupted turn."""
+"""Storage of one turn: a change of the session for each step, also for the end of an interrupted
+turn.
+"""
 
 import asyncio
 import logging
@@ -22,7 +24,9 @@ from mochi_server.util.clock import new_id, now
 from mochi_server.util.tasks import run_shielded
 
 FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
-_INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
+_INTERRUPTED_RUNNING = (
+    "The turn was interrupted while this call was running. The call may have taken effect."
+)
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +51,8 @@ class TurnWriter:
     ) -> None:
         """``session`` contains the ``opening`` change, which is stored with the first write.
 
-        ``survives`` states whether a new turn continues after a crash, and ``parent`` is the call that has started it.
-        ``continued`` is the stored turn to continue, if any.
+        ``survives`` states whether a new turn continues after a crash, and ``parent`` is the call
+        that has started it. ``continued`` is the stored turn to continue, if any.
         """
         self.conversation = conversation
         self._input = turn_input.without_data()
@@ -57,24 +61,43 @@ class TurnWriter:
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
         self.answer: AnswerBuilder | None = None  # answer that the model writes now, or None
-        self._open_calls: list[tuple[ToolInvocation, ToolOutcome | None]] = []  # calls without a stored result
+        self._open_calls: list[
+            tuple[ToolInvocation, ToolOutcome | None]
+        ] = []  # calls without a stored result
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
-        self.first_chunks: dict[str, float | None] = {}  # time to the first chunk of each answer, by message ID
-        self.unstored_images: dict[str, Image] = {}  # images of tool results that are not stored yet, by SHA-256 hash
+        self.first_chunks: dict[
+            str, float | None
+        ] = {}  # time to the first chunk of each answer, by message ID
+        self.unstored_images: dict[
+            str, Image
+        ] = {}  # images of tool results that are not stored yet, by SHA-256 hash
         self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
-        self.window: WindowDecision | None = None  # context window of the turn, or None if no model was called
-        self._new_messages = _new_messages(turn_input, self._session_id) if continued is None else []
-        self.history = history = session.history.extended(self._new_messages)  # includes the new messages
+        self.window: WindowDecision | None = (
+            None  # context window of the turn, or None if no model was called
+        )
+        self._new_messages = (
+            _new_messages(turn_input, self._session_id) if continued is None else []
+        )
+        self.history = history = session.history.extended(
+            self._new_messages
+        )  # includes the new messages
         first = answer_index(history, turn_input.change) if continued is None else continued.first
-        self.is_regeneration = first < len(history) if continued is None else turn_input.change == "regenerate"
+        self.is_regeneration = (
+            first < len(history) if continued is None else turn_input.change == "regenerate"
+        )
         """Whether the answer replaces stored messages."""
         self._revision = session.revision if self.is_regeneration else None
         user_index = last_user_index(history)
         turn_start = user_index if user_index is not None else len(history)
-        self.messages, self.turn_start = with_instructions(history.prefix(first), turn_start, turn_input.instructions)
-        """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
+        self.messages, self.turn_start = with_instructions(
+            history.prefix(first), turn_start, turn_input.instructions
+        )
+        """``messages`` are the messages for the model.
+
+        ``turn_start`` is the index of the user message to answer.
+        """
         self.added: list[Message] = []  # messages that the turn has added, oldest first
         if continued is None:
             stored = stored_input(turn_input, replaces=self.is_regeneration) if survives else None
@@ -105,7 +128,10 @@ class TurnWriter:
         return self._initial_write
 
     async def wait_until_stored(self) -> None:
-        """Wait until the user message is stored. If that write failed, raise its error on every call."""
+        """Wait until the user message is stored.
+
+        If that write failed, raise its error on every call.
+        """
         if self._initial_write is not None:
             await asyncio.shield(self._initial_write)
 
@@ -115,12 +141,15 @@ class TurnWriter:
         return await self._store.load_image(name) if image is None else image.data
 
     def schedule_flush(self) -> None:
-        """Schedule a write of the partial answer, so that a crash loses only the last seconds of text.
+        """Schedule a write of the partial answer, so that a crash loses only the last seconds of
+        text.
 
         A turn that continues after a crash generates the answer again.
         """
         if self._flush_timer is None and not self.is_regeneration and not self.turn.survives:
-            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._start_flush)
+            self._flush_timer = asyncio.get_running_loop().call_later(
+                FLUSH_SECONDS, self._start_flush
+            )
 
     def mark_client_calls(self, message: Message, calls: Sequence[ToolInvocation]) -> None:
         """Note in an answer which of its calls the client must run."""
@@ -128,21 +157,32 @@ class TurnWriter:
         if self.client_tool_calls:
             message["client_tool_calls"] = [call.id for call in self.client_tool_calls]
 
-    async def add_answer(self, message: Message, calls: Sequence[ToolInvocation], *, is_last: bool) -> None:
-        """Store a complete answer and register the ``calls`` to run. ``is_last`` states whether it ends the turn."""
+    async def add_answer(
+        self, message: Message, calls: Sequence[ToolInvocation], *, is_last: bool
+    ) -> None:
+        """Store a complete answer and register the ``calls`` to run.
+
+        ``is_last`` states whether it ends the turn.
+        """
         await self._finish_writes()
         self.expect_results([call for call in calls if call not in self.client_tool_calls])
         await run_shielded(self._add(message, is_last=is_last))
 
     def expect_results(self, calls: Sequence[ToolInvocation]) -> None:
-        """Register the calls to run. Each of them gets a result, even if the turn is interrupted."""
+        """Register the calls to run.
+
+        Each of them gets a result, even if the turn is interrupted.
+        """
         self._open_calls = [(call, None) for call in calls]
 
     async def add_result(self, call: ToolInvocation, outcome: ToolOutcome) -> None:
         """Store the result of a call."""
         self.outcomes.append(replace(outcome, images=()))
         self.unstored_images.update({image.sha256: image for image in outcome.images})
-        self._open_calls[0] = (call, outcome)  # `interrupt` stores it if the turn is cancelled first
+        self._open_calls[0] = (
+            call,
+            outcome,
+        )  # `interrupt` stores it if the turn is cancelled first
         await self._finish_writes()
         await run_shielded(self._add(tool_message(call, outcome), result_of=call))
 
@@ -171,14 +211,18 @@ class TurnWriter:
     async def end(
         self, state: TurnState, error: MochiError | None = None, *, keeps_text: bool = True
     ) -> MochiError | None:
-        """Store the end of an interrupted turn, with its partial answer and the results of its open calls.
+        """Store the end of an interrupted turn, with its partial answer and the results of its open
+        calls.
 
-        Without ``keeps_text``, the old answer of a regeneration stays. Return the error of a failed write, or None.
+        Without ``keeps_text``, the old answer of a regeneration stays. Return the error of a failed
+        write, or None.
         """
         try:
             await run_shielded(self._end(state, error, keeps_text=keeps_text))
         except MochiError as failure:
-            logger.error("End of a turn not stored session_id=%s: %s", self._session_id, failure.message)
+            logger.error(
+                "End of a turn not stored session_id=%s: %s", self._session_id, failure.message
+            )
             return failure
         return None
 
@@ -207,7 +251,10 @@ class TurnWriter:
         return None if answer is None else answer["message_id"]
 
     def _results_of_open_calls(self) -> list[Message]:
-        """Return result messages for the open tool calls. Calls without an outcome are marked as interrupted."""
+        """Return result messages for the open tool calls.
+
+        Calls without an outcome are marked as interrupted.
+        """
         open_calls, self._open_calls = self._open_calls, []
         messages: list[Message] = []
         for call, outcome in open_calls:
@@ -218,12 +265,17 @@ class TurnWriter:
             messages.append({**tool_message(call, self.outcomes[-1]), "interrupted": True})
         return messages
 
-    async def _add(self, message: Message, *, is_last: bool = False, result_of: ToolInvocation | None = None) -> None:
+    async def _add(
+        self, message: Message, *, is_last: bool = False, result_of: ToolInvocation | None = None
+    ) -> None:
         turn = self.turn.ended("completed", message["message_id"]) if is_last else None
         if not self.is_regeneration:
-            # Placeholder results are stored with the calls, so that after a crash each call has a result.
+            # Placeholder results are stored with the calls, so that after a crash each call has a
+            # result.
             partial = None if self.turn.survives else self._unfinished_calls(result_of)
-            change = Change([message], images=self._images(), partial=partial, ends_turn=is_last, turn=turn)
+            change = Change(
+                [message], images=self._images(), partial=partial, ends_turn=is_last, turn=turn
+            )
             await self._write(change)
             self.unstored_images.clear()
         elif is_last:
@@ -243,7 +295,8 @@ class TurnWriter:
             start=self.turn.first,
             images=self._images(),
             turn=turn,
-            # The revision check protects messages that another process or a SessionManager has added.
+            # The revision check protects messages that another process or a SessionManager has
+            # added.
             revision=self._revision,
         )
         await self._write(change)
@@ -265,7 +318,9 @@ class TurnWriter:
         try:
             await self.wait_until_stored()
             if self.answer is not None:
-                await self._store.write(self._session_id, Change(partial=self.answer.message(interrupted=True)))
+                await self._store.write(
+                    self._session_id, Change(partial=self.answer.message(interrupted=True))
+                )
         except Exception as error:  # the turn itself does not depend on this write
             logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error)
 
@@ -278,15 +333,22 @@ class TurnWriter:
         await self.wait_until_stored()
 
     def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
-        """Return a placeholder from which crash recovery makes the results of the open calls, or None."""
+        """Return a placeholder from which crash recovery makes the results of the open calls, or
+        None.
+        """
         open_calls = [call for call, _ in self._open_calls if call is not ended]
         if not open_calls:
             return None
         first, *others = open_calls
         calls: list[ToolCall] = [
-            {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others
+            {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}}
+            for call in others
         ]
-        return {**tool_message(first, failed(first, INTERRUPTED)), "interrupted": True, "tool_calls": calls}
+        return {
+            **tool_message(first, failed(first, INTERRUPTED)),
+            "interrupted": True,
+            "tool_calls": calls,
+        }
 
 
 def _new_messages(turn_input: TurnInput, session_id: str) -> list[Message]:
@@ -305,15 +367,25 @@ def turn_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
 
 
 def _without_images(messages: Sequence[Message]) -> list[dict[str, object]]:
-    """Return the messages of a regenerated answer. Their images are not stored before the answer is complete."""
-    return [{name: value for name, value in message.items() if name != "images"} for message in messages]
+    """Return the messages of a regenerated answer.
+
+    Their images are not stored before the answer is complete.
+    """
+    return [
+        {name: value for name, value in message.items() if name != "images"} for message in messages
+    ]
 
 
 def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
     """Return the outcome of a tool call that the end of the turn has interrupted."""
     progress = call.progress
-    parts = (progress.partial_output, INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING)
-    return failed(progress.running or call, "\n\n".join(filter(None, parts)), decided_by=progress.decided_by)
+    parts = (
+        progress.partial_output,
+        INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING,
+    )
+    return failed(
+        progress.running or call, "\n\n".join(filter(None, parts)), decided_by=progress.decided_by
+    )
 
 
 def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:

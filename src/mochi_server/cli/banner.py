@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.config import CodeDirectory, MochiServerSettings, environment_problems, without_credentials
+from mochi_server.config import (
+    CodeDirectory,
+    MochiServerSettings,
+    environment_problems,
+    without_credentials,
+)
 from mochi_server.constants import API_PREFIX, DEMO_MODEL
 from mochi_server.container import Services
 from mochi_server.errors import MochiError
@@ -36,7 +41,8 @@ async def startup_banner(
     *,
     import_seconds: float = _IMPORT_SECONDS,
 ) -> str:
-    """Return the text that the command prints when the server is ready: JSON lines if the log has this format.
+    """Return the text that the command prints when the server is ready: JSON lines if the log has
+    this format.
 
     The text does not contain tools and agents whose import takes longer than ``import_seconds``.
     """
@@ -55,7 +61,9 @@ async def startup_banner(
     rows = [
         (
             "LLM" if test_mode else "Ollama",
-            _ollama_row(models, ", ".join(host.client.endpoint.url for host in services.fleet.hosts)),
+            _ollama_row(
+                models, ", ".join(host.client.endpoint.url for host in services.fleet.hosts)
+            ),
         ),
         *(("Problem", _outdated(host.client.version)) for host in services.fleet.hosts),
         ("Sessions", _sessions_row(settings)),
@@ -65,10 +73,21 @@ async def startup_banner(
         *(("Problem", problem) for problem in environment_problems(os.environ)),
         ("Problem", stores and stores.message),
         ("API key", generated_key and f"generated for this run: {generated_key}"),
-        ("Open", "any client that reaches this address can run every tool, without an API key" if is_open else None),
+        (
+            "Open",
+            "any client that reaches this address can run every tool, without an API key"
+            if is_open
+            else None,
+        ),
     ]
     mode = " in test mode: a bundled LLM answers" if test_mode else ""
-    model = DEMO_MODEL if test_mode else models[0].name if isinstance(models, list) and models else "<model>"
+    model = (
+        DEMO_MODEL
+        if test_mode
+        else models[0].name
+        if isinstance(models, list) and models
+        else "<model>"
+    )
     curl = _curl(address, model, generated_key or ("YOUR_KEY" if has_keys else None))
     # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
@@ -85,7 +104,10 @@ async def _result_or_error(work: Awaitable[_Result]) -> _Result | MochiError:
 
 
 async def _within(seconds: float, work: Awaitable[_Result]) -> _Result | None:
-    """Return the result of ``work``. After ``seconds``, return None while ``work`` continues in the background."""
+    """Return the result of ``work``.
+
+    After ``seconds``, return None while ``work`` continues in the background.
+    """
     task = asyncio.ensure_future(work)
     await asyncio.wait([task], timeout=seconds)
     return task.result() if task.done() else None
@@ -100,17 +122,24 @@ def _ollama_row(models: list[ModelInfo] | MochiError, url: str) -> str:
 
 
 def _outdated(version: str) -> str | None:
-    """Return a problem if Ollama's version is too old. Builds without a version, such as 0.0.0, are not checked."""
+    """Return a problem if Ollama's version is too old.
+
+    Builds without a version, such as 0.0.0, are not checked.
+    """
     numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
     if not (0, 0, 0) < numbers < _OLDEST_OLLAMA:
         return None
-    return f"Ollama {version} is too old. Update it to {'.'.join(map(str, _OLDEST_OLLAMA))} or newer"
+    return (
+        f"Ollama {version} is too old. Update it to {'.'.join(map(str, _OLDEST_OLLAMA))} or newer"
+    )
 
 
 def _sessions_row(settings: MochiServerSettings) -> str:
     if settings.store_url:
         return f"in the database {without_credentials(settings.store_url.get_secret_value())}"
-    return f"files in {settings.resolved_sessions_dir}" + (", deleted at exit" if settings.env == "test" else "")
+    return f"files in {settings.resolved_sessions_dir}" + (
+        ", deleted at exit" if settings.env == "test" else ""
+    )
 
 
 def _directory_rows(
@@ -119,12 +148,19 @@ def _directory_rows(
     catalogue: ToolCatalogue | None,
     agents: dict[str, AgentDefinition] | None,
 ) -> Iterator[tuple[str, str]]:
-    tools_dir, agents_dir = settings.resolved(settings.tools_dir), settings.resolved(settings.agents_dir)
+    tools_dir, agents_dir = (
+        settings.resolved(settings.tools_dir),
+        settings.resolved(settings.agents_dir),
+    )
     tools = "still importing" if catalogue is None else len(catalogue.tools)
     yield "Tools", f"{tools} in {tools_dir}{_hint(settings, 'tools_dir')}"
     mcp = services.mcp.config
     if mcp.servers:
-        yield "MCP", f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools lists their problems"
+        yield (
+            "MCP",
+            f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools lists their "
+            "problems",
+        )
     usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
     yield "Agents", f"{usable} in {agents_dir}{_hint(settings, 'agents_dir')}"
     for problem in (*(catalogue.problems if catalogue else ()), *mcp.problems):
@@ -160,7 +196,9 @@ def _count(number: int, noun: str) -> str:
 
 def _curl(address: str, model: str, key: str | None) -> str:
     api = address + API_PREFIX
-    headers = "-H 'Content-Type: application/json'" + (f" -H 'Authorization: Bearer {key}'" if key else "")
+    headers = "-H 'Content-Type: application/json'" + (
+        f" -H 'Authorization: Bearer {key}'" if key else ""
+    )
     create = f"""curl -s {api}/sessions {headers} -d '{{"model": "{model}"}}'"""
     session_id = rf"""$({create} | sed 's/.*"session_id":"\([0-9a-f]*\)".*/\1/')"""
     return f"""curl -N "{api}/chat/{session_id}/stream" {headers} -d '{{"message": "Hello!"}}'"""

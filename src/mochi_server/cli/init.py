@@ -9,30 +9,44 @@ from mochi_server.config import DATA_DIR_MARKER, SAMPLE_FOLDERS, sample_folders
 _SUFFIXES = (".py", ".md")
 _CODE_AGENTS = ("coder", "agent_builder")
 """Sample agents that run commands or write code with the rights of the server."""
-_MARKER_TEXT = "The presence of this file allows mochi-server to import the tools and agents beside it.\n"
+_MARKER_TEXT = (
+    "The presence of this file allows mochi-server to import the tools and agents beside it.\n"
+)
 
 
-def describe(directory: Path, created: list[str], existing: list[str], *, with_code_agents: bool) -> str:
+def describe(
+    directory: Path, created: list[str], existing: list[str], *, with_code_agents: bool
+) -> str:
     """Return a text for the user: one line per folder, what is left out, and the next commands."""
     path = directory.resolve()
     lines = [f"In {path}:"]
     for folder in SAMPLE_FOLDERS:
-        counts = [sum(name.startswith(f"{folder}/") for name in names) for names in (created, existing)]
+        counts = [
+            sum(name.startswith(f"{folder}/") for name in names) for names in (created, existing)
+        ]
         lines.append(f"  {folder + '/':<16} {counts[0]} new, {counts[1]} existing")
     if not with_code_agents:
         names = " and ".join(_CODE_AGENTS)
-        lines += ["", f"The agents {names} run commands and write code. --with-code-agents adds them."]
-    command = "mochi-server" + ("" if path == Path.cwd() else f" --data-dir {shlex.quote(str(directory))}")
+        lines += [
+            "",
+            f"The agents {names} run commands and write code. --with-code-agents adds them.",
+        ]
+    command = "mochi-server" + (
+        "" if path == Path.cwd() else f" --data-dir {shlex.quote(str(directory))}"
+    )
     commands = f"{command}              uses your Ollama\n{command} --test-mode  uses a bundled LLM"
     return "\n".join([*lines, "", commands])
 
 
 def scaffold(directory: Path, *, with_code_agents: bool = False) -> tuple[list[str], list[str]]:
-    """Copy the sample files to ``directory``, which is created if it does not exist. Existing files are kept.
+    """Copy the sample files to ``directory``, which is created if it does not exist.
 
-    The agents that run commands or write code are copied only if ``with_code_agents`` is true. A marker file is
-    created too, which allows the server to import code from the directory. Return the names of the created and of the
-    existing files, relative to the directory. Raises ``OSError`` if a file cannot be created.
+    Existing files are kept.
+
+    The agents that run commands or write code are copied only if ``with_code_agents`` is true. A
+    marker file is created too, which allows the server to import code from the directory. Return
+    the names of the created and of the existing files, relative to the directory. Raises
+    ``OSError`` if a file cannot be created.
     """
     created: list[str] = []
     existing: list[str] = []
@@ -50,10 +64,18 @@ def scaffold(directory: Path, *, with_code_agents: bool = False) -> tuple[list[s
 
 
 def _sample_files(folder: Path) -> Iterator[Path]:
-    """Yield the sample files of ``folder``. Files that a server stored in the folder are skipped."""
+    """Yield the sample files of ``folder``.
+
+    Files that a server stored in the folder are skipped.
+    """
     for path in folder.rglob("*"):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.suffix in _SUFFIXES and "agent_chats" not in path.parts and not hidden and path.is_file():
+        if (
+            path.suffix in _SUFFIXES
+            and "agent_chats" not in path.parts
+            and not hidden
+            and path.is_file()
+        ):
             yield path
 
 

@@ -15,14 +15,21 @@ def run(path: Path, action: str, name: str, scope: str) -> str:
     others = [key for key in keys if key["name"] != name]
     if action == "list":
         callers = map(caller_of, keys)
-        return "\n".join(f"{each.key:<24} {'all' if each.sees_all else 'own'}  ID {each.owner}" for each in callers)
+        return "\n".join(
+            f"{each.key:<24} {'all' if each.sees_all else 'own'}  ID {each.owner}"
+            for each in callers
+        )
     if action == "revoke":
         if others == keys:
-            raise KeysFileInvalid(f"{path} has no key {name!r}. `mochi-server keys list` lists the keys")
+            raise KeysFileInvalid(
+                f"{path} has no key {name!r}. `mochi-server keys list` lists the keys"
+            )
         _write(path, others)
         return f"revoked {name}"
     if others != keys or not re.fullmatch(NAME, name):
-        raise KeysFileInvalid(f"{name!r} is in use or not a name. Use 1 to 64 letters, digits and `._@-`")
+        raise KeysFileInvalid(
+            f"{name!r} is in use or not a name. Use 1 to 64 letters, digits and `._@-`"
+        )
     secret = f"mochi_{token_urlsafe(32)}"
     _write(path, [*keys, {"name": name, "hash": hash_of(secret.encode()), "scope": scope}])
     return secret
@@ -30,7 +37,10 @@ def run(path: Path, action: str, name: str, scope: str) -> str:
 
 def _write(path: Path, keys: Sequence[Key]) -> None:
     mode = path.stat().st_mode if path.exists() else 0o600
-    entries = ["- " + "\n  ".join(f"{field}: {value}" for field, value in key.items()) + "\n" for key in keys]
+    entries = [
+        "- " + "\n  ".join(f"{field}: {value}" for field, value in key.items()) + "\n"
+        for key in keys
+    ]
     head = "# Written by `mochi-server keys`, without the comments of earlier versions\n"
     try:
         atomic_files.write(path.resolve(), "".join([head, *entries]).encode())

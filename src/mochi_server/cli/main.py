@@ -23,22 +23,45 @@ STUB_PORT = 11998
 
 _FLAGS = {
     "host": ("HOST", "address to listen on (default: 127.0.0.1)"),
-    "port": ("PORT", f"port to listen on, 0 for a free port (default: 8000, in test mode {TEST_PORT})"),
-    "ollama_host": ("URL", "URL of Ollama; repeat it for several hosts (default: http://localhost:11434)"),
-    "workers": ("N", "number of server processes; more than one requires MOCHI_STORE_URL (default: 1)"),
-    "data_dir": ("DIR", "directory of sessions, tools, agents and prompts (default: the current directory)"),
+    "port": (
+        "PORT",
+        f"port to listen on, 0 for a free port (default: 8000, in test mode {TEST_PORT})",
+    ),
+    "ollama_host": (
+        "URL",
+        "URL of Ollama; repeat it for several hosts (default: http://localhost:11434)",
+    ),
+    "workers": (
+        "N",
+        "number of server processes; more than one requires MOCHI_STORE_URL (default: 1)",
+    ),
+    "data_dir": (
+        "DIR",
+        "directory of sessions, tools, agents and prompts (default: the current directory)",
+    ),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
     "log_format": ("FORMAT", "text, or json for one JSON object per line (default: text)"),
 }
-"""Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
-_SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")  # options of the server that are not settings
+"""Settings that have a command-line option: for each setting, the placeholder and the help text of
+the option.
+"""
+_SWITCHES = (
+    "test_mode",
+    "stub_speed",
+    "stub_all_models",
+    "insecure",
+)  # options of the server that are not settings
 
 _ACCEPTED = {"export-scenario": ("data_dir",), "replay": ("data_dir", "ollama_host")}
-"""Settings for which a command has an option. The server has an option for each setting in ``_FLAGS``."""
+"""Settings for which a command has an option.
+
+The server has an option for each setting in ``_FLAGS``.
+"""
 
 _EPILOG = """\
 Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
-  MOCHI_API_KEYS         API keys, separated by commas (default: no key on loopback, else a generated key)
+  MOCHI_API_KEYS         API keys, separated by commas (default: no key on loopback,
+                         else a generated key)
   MOCHI_API_KEYS_FILE    file of API keys with names, for `mochi-server keys`
   MOCHI_STORE_URL        postgresql://... stores the sessions in a database
   MOCHI_TOOLS_DIR        directory of the tools; MOCHI_AGENTS_DIR is that of the agents
@@ -57,20 +80,37 @@ class _Parser(argparse.ArgumentParser):
         self.exit(_print_error(message, program=self.prog))
 
     def check_options(self, argv: Sequence[str]) -> None:
-        """Exit with an error message if an option is unknown. The message suggests an option or a variable."""
+        """Exit with an error message if an option is unknown.
+
+        The message suggests an option or a variable.
+        """
         for name in (argument.partition("=")[0] for argument in argv):
             if name in ("--", "keys"):  # the options after `keys` are its own
                 return
             if name == _CODE_AGENTS:  # an option of `init`
                 continue
-            if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
+            if (
+                name.startswith("-")
+                and not name[1:2].isdigit()
+                and name not in self._option_string_actions
+            ):
                 from mochi_server.config import MochiServerSettings
 
-                variables = {_flag(field): f"MOCHI_{field.upper()}" for field in MochiServerSettings.model_fields}
-                known = {option: f"the environment variable {variable}" for option, variable in variables.items()}
+                variables = {
+                    _flag(field): f"MOCHI_{field.upper()}"
+                    for field in MochiServerSettings.model_fields
+                }
+                known = {
+                    option: f"the environment variable {variable}"
+                    for option, variable in variables.items()
+                }
                 known |= {option: option for option in self._option_string_actions}
                 similar = nearest(name, known)
-                hint = f"did you mean {known[similar]}?" if similar else f"`{self.prog} --help` lists the options"
+                hint = (
+                    f"did you mean {known[similar]}?"
+                    if similar
+                    else f"`{self.prog} --help` lists the options"
+                )
                 self.error(f"unknown option {name}; {hint}")
 
 
@@ -82,15 +122,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.check_options(given)
     arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
-    if hosts := options.pop("ollama_host", None):  # it replaces the variables of one and of several hosts
+    if hosts := options.pop(
+        "ollama_host", None
+    ):  # it replaces the variables of one and of several hosts
         is_one = len(hosts) == 1 and not re.match(r"@|[\w.-]+=", hosts[0])
-        options |= {"ollama_host": hosts[0], "ollama_hosts": ()} if is_one else {"ollama_hosts": hosts}
+        options |= (
+            {"ollama_host": hosts[0], "ollama_hosts": ()} if is_one else {"ollama_hosts": hosts}
+        )
     os.environ |= (
         {"MOCHI_LOG_FORMAT": options["log_format"]} if "log_format" in options else {}
     )  # for errors at the start
     command = arguments.command
     for name in (*_FLAGS, *_SWITCHES) if command else ():  # these belong to the server
-        if name not in _ACCEPTED.get(command, ()) and getattr(arguments, name) != parser.get_default(name):
+        if name not in _ACCEPTED.get(command, ()) and getattr(
+            arguments, name
+        ) != parser.get_default(name):
             parser.error(f"{command} does not accept {_flag(name)}")
     if command is None:
         _exit_on_interrupt()
@@ -109,7 +155,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _exit_on_interrupt(clean_up: Callable[[], object] = lambda: None) -> None:
-    """Let Ctrl-C end the process until the server handles signals. An import could lose a ``KeyboardInterrupt``."""
+    """Let Ctrl-C end the process until the server handles signals.
+
+    An import could lose a ``KeyboardInterrupt``.
+    """
 
     def leave(*_: object) -> None:
         clean_up()
@@ -127,7 +176,9 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
         from mochi_server.app import create_app
 
         # The document does not depend on settings, so invalid settings must not prevent it.
-        print_text(json.dumps(create_app(MochiServerSettings.model_construct()).openapi(), indent=2))
+        print_text(
+            json.dumps(create_app(MochiServerSettings.model_construct()).openapi(), indent=2)
+        )
         return 0
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
@@ -151,24 +202,42 @@ def _parser() -> _Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)
-    text = "create tools, agents, system_prompts and chat_sessions with samples; existing files are not overwritten"
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", parser_class=_Parser
+    )
+    text = (
+        "create tools, agents, system_prompts and chat_sessions with samples; existing files are "
+        "not overwritten"
+    )
     init = _command(commands, "init", text)
-    init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
+    init.add_argument(
+        "directory", metavar="DIR", nargs="?", default=".", help="default: the current directory"
+    )
     text = "also copy the agents that run commands and write code with the rights of the server"
     init.add_argument(_CODE_AGENTS, action="store_true", help=text)
-    _command(commands, "migrate", "migrate the database of MOCHI_STORE_URL; each start of the server does this, too")
+    _command(
+        commands,
+        "migrate",
+        "migrate the database of MOCHI_STORE_URL; each start of the server does this, too",
+    )
     store = _command(commands, "store", "copy sessions between files and a database")
-    actions = store.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
-    text = "copy all sessions, except those that are equal or newer in TO; repeat it to continue a stopped copy"
+    actions = store.add_subparsers(
+        dest="action", metavar="ACTION", required=True, parser_class=_Parser
+    )
+    text = (
+        "copy all sessions, except those that are equal or newer in TO; repeat it to continue a "
+        "stopped copy"
+    )
     copy = _command(actions, "copy", text)
     copy.add_argument("source", metavar="FROM", help="a data directory, or postgresql://...")
     copy.add_argument("target", metavar="TO", help="a data directory, or postgresql://...")
-    actions = _command(commands, "keys", "manage the API keys in the file of MOCHI_API_KEYS_FILE").add_subparsers(
-        dest="action", metavar="ACTION", required=True, parser_class=_Parser
-    )
+    actions = _command(
+        commands, "keys", "manage the API keys in the file of MOCHI_API_KEYS_FILE"
+    ).add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
     new = _command(actions, "add", "create a key and print it; the file contains only its hash")
-    new.add_argument("--scope", choices=("own", "all"), default="own", help="own sessions (default), or all")
+    new.add_argument(
+        "--scope", choices=("own", "all"), default="own", help="own sessions (default), or all"
+    )
     _command(actions, "list", "list the keys with their scopes and IDs")
     for named in (new, _command(actions, "revoke", "remove a key")):
         named.add_argument("name", metavar="NAME")
@@ -176,12 +245,15 @@ def _parser() -> _Parser:
     text = "write a session as a configuration of mochi-stub, and a test that replays it"
     export = _command(commands, "export-scenario", text)
     export.add_argument("session", metavar="SESSION_ID")
-    export.add_argument("-o", "--output", metavar="FILE", default="scenario.yaml", help="default: scenario.yaml")
+    export.add_argument(
+        "-o", "--output", metavar="FILE", default="scenario.yaml", help="default: scenario.yaml"
+    )
     text = (
-        "regular expression; *** replaces what matches it in all free text: messages, reasoning, arguments and results "
-        "of tools, the system prompt, stop texts, the JSON schema of answers and the metadata of agents; numbers among "
-        "them become 0; the names of models, tools and agents stay, because the test finds the answers and the results "
-        "by these names; also options, types and limits stay, because the test creates a session with them"
+        "regular expression; *** replaces what matches it in all free text: messages, reasoning, "
+        "arguments and results of tools, the system prompt, stop texts, the JSON schema of "
+        "answers and the metadata of agents; numbers among them become 0; the names of models, "
+        "tools and agents stay, because the test finds the answers and the results by these "
+        "names; also options, types and limits stay, because the test creates a session with them"
     )
     export.add_argument("--mask", metavar="REGEX", default="(?!)", help=text)
     text = "send the user's messages of a scenario to a model, and print how its answers differ"
@@ -189,7 +261,9 @@ def _parser() -> _Parser:
     replay.add_argument("scenario", metavar="FILE", help="a file that export-scenario has written")
     replay.add_argument("--model", metavar="NAME", help="default: the recorded model")
     for command, name in ((export, "data_dir"), (replay, "data_dir"), (replay, "ollama_host")):
-        command.add_argument(_flag(name), metavar=_FLAGS[name][0], default=argparse.SUPPRESS, help=_FLAGS[name][1])
+        command.add_argument(
+            _flag(name), metavar=_FLAGS[name][0], default=argparse.SUPPRESS, help=_FLAGS[name][1]
+        )
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
         action = "append" if name == "ollama_host" else "store"
@@ -200,12 +274,16 @@ def _parser() -> _Parser:
     parser.add_argument("--stub-speed", metavar="X", type=float, help=text)
     text = "test mode: list also the models that fail, pause or break off, such as failing"
     parser.add_argument("--stub-all-models", action="store_true", default=None, help=text)
-    parser.add_argument("--insecure", action="store_true", help="serve any address without an API key")
+    parser.add_argument(
+        "--insecure", action="store_true", help="serve any address without an API key"
+    )
     return parser
 
 
 def _command(commands: "argparse._SubParsersAction[_Parser]", name: str, text: str) -> _Parser:
-    return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+    return commands.add_parser(
+        name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+    )
 
 
 def _flag(name: str) -> str:
@@ -221,12 +299,17 @@ def _init(directory: str, *, with_code_agents: bool) -> int:
         created, existing = scaffold(Path(directory), with_code_agents=with_code_agents)
         print_text(describe(Path(directory), created, existing, with_code_agents=with_code_agents))
     except OSError as error:
-        return _print_error(f"cannot create {error.filename or directory}: {error.strerror}", code=1)
+        return _print_error(
+            f"cannot create {error.filename or directory}: {error.strerror}", code=1
+        )
     return 0
 
 
 def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
-    """Serve with the bundled stub LLM instead of Ollama. Sessions are stored in a directory that is deleted at exit."""
+    """Serve with the bundled stub LLM instead of Ollama.
+
+    Sessions are stored in a directory that is deleted at exit.
+    """
     for name, reason in {"ollama_host": "has its own LLM", "workers": "has one process"}.items():
         if getattr(arguments, name) is not None:
             return _print_error(f"{_flag(name)} cannot be combined with test mode, which {reason}")
@@ -248,7 +331,13 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
         directory as sessions,
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, config=config) as stub,
     ):
-        values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
+        values = {
+            "port": TEST_PORT,
+            **options,
+            "ollama_host": stub.url,
+            "store_url": "",
+            "workers": 1,
+        }
         values |= {
             "ollama_hosts": (),
             "env": "test",
@@ -256,7 +345,9 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
             "agent_chats_dir": f"{sessions}/agent_chats",
         }
         settings = MochiServerSettings(**values)
-        missing: list[str] = [name for name in CODE_DIRECTORIES if settings.code_directory(name) is None]
+        missing: list[str] = [
+            name for name in CODE_DIRECTORIES if settings.code_directory(name) is None
+        ]
         if missing:
             scaffold(Path(sessions, "samples"), with_code_agents=True)  # the tutorial uses them
             if not settings.resolved(settings.system_prompts_dir).is_dir():
@@ -278,8 +369,14 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
     try:
         return serve(settings, insecure=insecure)
     except OSError as error:
-        advice = ". Stop the other program, or select a port with --port" if error.errno == errno.EADDRINUSE else ""
-        text = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}{advice}"
+        advice = (
+            ". Stop the other program, or select a port with --port"
+            if error.errno == errno.EADDRINUSE
+            else ""
+        )
+        text = (
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}{advice}"
+        )
         return _print_error(text, code=1)
 
 
@@ -315,7 +412,9 @@ def _keys(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int
 
     if (path := settings.keys_path) is None:
         return _print_error("MOCHI_API_KEYS_FILE is not set. It names the file of the keys")
-    print_text(run(path, arguments.action, getattr(arguments, "name", ""), getattr(arguments, "scope", "")))
+    print_text(
+        run(path, arguments.action, getattr(arguments, "name", ""), getattr(arguments, "scope", ""))
+    )
     return 0
 
 
@@ -333,13 +432,20 @@ def _copy(source: str, target: str) -> int:
     try:
         result = asyncio.run(copy(source, target, show))
     except KeyboardInterrupt:
-        return _print_error("stopped before all sessions were copied; run the same command again to continue", code=130)
+        return _print_error(
+            "stopped before all sessions were copied; run the same command again to continue",
+            code=130,
+        )
     print_text(
-        f"copied {result.copied}, already equal {result.existing}, different {len(result.different)}; "
-        f"{result.copied + result.existing} sessions with {result.messages} messages are equal in both stores"
+        f"copied {result.copied}, already equal {result.existing}, different "
+        f"{len(result.different)}; {result.copied + result.existing} sessions with "
+        f"{result.messages} messages are equal in both stores"
     )
     for session_id in result.different:
-        print(f"different: {session_id} (newer in the target, or changed by the copy)", file=sys.stderr)
+        print(
+            f"different: {session_id} (newer in the target, or changed by the copy)",
+            file=sys.stderr,
+        )
     return 1 if result.different else 0
 
 
@@ -366,5 +472,8 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
 def _print_error(message: str, *, code: int = 2, program: str = "mochi-server") -> int:
     from mochi_server.telemetry.logging import as_log
 
-    print(as_log(f"{program}: {message}", os.environ.get("MOCHI_LOG_FORMAT", ""), "CRITICAL"), file=sys.stderr)
+    print(
+        as_log(f"{program}: {message}", os.environ.get("MOCHI_LOG_FORMAT", ""), "CRITICAL"),
+        file=sys.stderr,
+    )
     return code

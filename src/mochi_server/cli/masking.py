@@ -1,7 +1,9 @@
-"""Masks of exported sessions: ``***`` replaces what a regular expression matches in free text, and 0 replaces numbers.
+"""Masks of exported sessions: ``***`` replaces what a regular expression matches in free text, and
+0 replaces numbers.
 
-Structure is not masked, because the exported test creates a session with it: the names of models, tools and agents, the
-names and numbers of options, and the keywords, types and limits of a JSON schema.
+Structure is not masked, because the exported test creates a session with it: the names of models,
+tools and agents, the names and numbers of options, and the keywords, types and limits of a JSON
+schema.
 """
 
 import json
@@ -18,17 +20,54 @@ Mask = Callable[[Any], Any]
 
 _SCHEMAS_BY_NAME = ("$defs", "definitions", "dependentSchemas", "properties")
 _SCHEMAS = (
-    *("additionalProperties", "allOf", "anyOf", "contains", "else", "if", "items", "not", "oneOf", "prefixItems"),
+    *(
+        "additionalProperties",
+        "allOf",
+        "anyOf",
+        "contains",
+        "else",
+        "if",
+        "items",
+        "not",
+        "oneOf",
+        "prefixItems",
+    ),
     *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
 )
 _TEXTS = (
-    *("$anchor", "$comment", "$id", "const", "default", "dependentRequired", "description", "enum", "examples"),
+    *(
+        "$anchor",
+        "$comment",
+        "$id",
+        "const",
+        "default",
+        "dependentRequired",
+        "description",
+        "enum",
+        "examples",
+    ),
     *("required", "title"),
 )
 _STRUCTURE = (
     *("$schema", "format", "type"),
-    *("exclusiveMaximum", "exclusiveMinimum", "maxContains", "maxItems", "maxLength", "maxProperties", "maximum"),
-    *("minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "uniqueItems"),
+    *(
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "maxContains",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+    ),
+    *(
+        "minContains",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "uniqueItems",
+    ),
 )
 
 
@@ -38,7 +77,10 @@ def mask_for(pattern: str) -> Mask:
 
 
 def _masked(pattern: re.Pattern[str], value: Any) -> Any:
-    """Return a JSON value with masked keys, strings and numbers. Types stay, so that it remains valid for a schema."""
+    """Return a JSON value with masked keys, strings and numbers.
+
+    Types stay, so that it remains valid for a schema.
+    """
     if isinstance(value, dict):
         return {_masked(pattern, key): _masked(pattern, item) for key, item in value.items()}
     if isinstance(value, list):
@@ -75,7 +117,9 @@ def _masked_options(options: Json, mask: Mask) -> Json:
 
 
 def _masked_agents(settings: Json, mask: Mask) -> Json:
-    return {name: value if name == "enabled_agents" else mask(value) for name, value in settings.items()}
+    return {
+        name: value if name == "enabled_agents" else mask(value) for name, value in settings.items()
+    }
 
 
 def _masked_format(schema: Any, mask: Mask) -> Any:
@@ -83,7 +127,9 @@ def _masked_format(schema: Any, mask: Mask) -> Any:
 
 
 def _masked_schema(schema: Any, mask: Mask) -> Any:
-    """Return a JSON schema, or a list of schemas, with masked names of properties, texts and values."""
+    """Return a JSON schema, or a list of schemas, with masked names of properties, texts and
+    values.
+    """
     if isinstance(schema, list):
         return [_masked_schema(item, mask) for item in schema]
     if not isinstance(schema, dict):
@@ -119,11 +165,16 @@ def _masked_patterns(schemas: Any, mask: Mask) -> Any:
     """Return schemas by the regular expression of a name, with masked expressions."""
     if not isinstance(schemas, dict):
         return mask(schemas)
-    return {_masked_regex(regex, mask): _masked_schema(schema, mask) for regex, schema in schemas.items()}
+    return {
+        _masked_regex(regex, mask): _masked_schema(schema, mask)
+        for regex, schema in schemas.items()
+    }
 
 
 def _masked_reference(reference: Any, mask: Mask) -> str:
-    """Return a reference with each name masked as in the schema, so that it still refers to a definition."""
+    """Return a reference with each name masked as in the schema, so that it still refers to a
+    definition.
+    """
     kept = ("", "#", *_SCHEMAS_BY_NAME, *_SCHEMAS)
     names = str(reference).split("/")
     return "/".join(name if name in kept else mask(name) for name in names)

@@ -11,13 +11,26 @@ from mochi_server.testing import ThreadedServer
 
 
 def replay(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
-    """Print how the answers of a model differ from the recorded ones. Raises ``ValueError`` or ``ClientError``."""
+    """Print how the answers of a model differ from the recorded ones.
+
+    Raises ``ValueError`` or ``ClientError``.
+    """
     recorded = load_recording(Path(arguments.scenario))
     recorded["session"]["model"] = arguments.model or recorded["session"]["model"]
     with TemporaryDirectory(prefix="mochi-server-") as directory:
-        values = settings.model_dump(exclude={"api_keys_file", "store_url", "workers", "host", "summarization_enabled"})
-        values |= {"sessions_dir": directory, "agent_chats_dir": f"{directory}/agent_chats", "port": 0}
-        values |= {name: str(settings.code_directory(name) or directory) for name in CODE_DIRECTORIES}
+        values = settings.model_dump(
+            exclude={"api_keys_file", "store_url", "workers", "host", "summarization_enabled"}
+        )
+        values |= {
+            "sessions_dir": directory,
+            "agent_chats_dir": f"{directory}/agent_chats",
+            "port": 0,
+        }
+        values |= {
+            name: str(settings.code_directory(name) or directory) for name in CODE_DIRECTORIES
+        }
         with ThreadedServer(**values) as server:
             for number, difference in enumerate(differences(recorded, server.client), 1):
-                print_text(f"turn {number}: {'differs' if difference else 'equal'}\n{difference}".rstrip())
+                print_text(
+                    f"turn {number}: {'differs' if difference else 'equal'}\n{difference}".rstrip()
+                )

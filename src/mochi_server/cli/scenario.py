@@ -1,4 +1,6 @@
-"""Scenarios: sessions as configurations of ``mochi-stub``, and comparisons of other answers with them."""
+"""Scenarios: sessions as configurations of ``mochi-stub``, and comparisons of other answers with
+them.
+"""
 
 import argparse
 import asyncio
@@ -27,7 +29,11 @@ from mochi_server.tools.schema import ToolSchema
 
 _SETTINGS = ("agent_settings", "options", "keep_alive", "think", "format")
 _TEXTS = {"reasoning": "thinking", "content": "content"}
-_USAGE = {"input": "prompt_eval_count", "cache_read": "prompt_eval_cached_count", "output": "eval_count"}
+_USAGE = {
+    "input": "prompt_eval_count",
+    "cache_read": "prompt_eval_cached_count",
+    "output": "eval_count",
+}
 _FIGURES = {  # by name, where a reply has it
     "prompt tokens": ("usage", "input"),
     "cached tokens": ("usage", "cache_read"),
@@ -51,17 +57,25 @@ def test_session_is_answered_as_recorded(tmp_path):
 
 
 def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
-    """Write a configuration of the stub, the recorded turns and a test. Raises ``OSError`` or ``SessionNotFound``."""
+    """Write a configuration of the stub, the recorded turns and a test.
+
+    Raises ``OSError`` or ``SessionNotFound``.
+    """
     mask, path = mask_for(arguments.mask), Path(arguments.output)
     session = asyncio.run(_load(arguments.session, settings))
     answer_mask = partial(masked_json_text, mask=mask) if session.metadata.format else mask
     turns = [turn for turn in turns_of(session.history, mask, answer_mask) if _has_results(turn)]
-    test, test_text = path.with_name(f"test_{path.stem.replace('.', '_')}.py"), _TEST.format(name=path.name)
+    test, test_text = (
+        path.with_name(f"test_{path.stem.replace('.', '_')}.py"),
+        _TEST.format(name=path.name),
+    )
     if test.exists() and test.read_text("utf-8") != test_text:
         raise FileExistsError(f"{test} exists and is another test; choose another name with -o")
     files = {
         path: _dump(_stub_config(session.model, turns)),
-        path.with_suffix(RECORDED): _dump({"session": _session_fields(session, mask), "turns": turns}),
+        path.with_suffix(RECORDED): _dump(
+            {"session": _session_fields(session, mask), "turns": turns}
+        ),
         test: test_text,
     }
     for file, text in files.items():
@@ -70,12 +84,17 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
 
 
 async def _load(session_id: str, settings: MochiServerSettings) -> ChatSession:
-    async with open_stores(settings.store_url.get_secret_value() or settings.data_dir, reads_only=True) as stores:
+    async with open_stores(
+        settings.store_url.get_secret_value() or settings.data_dir, reads_only=True
+    ) as stores:
         return await stores.chats.load(session_id)
 
 
 def _has_results(turn: Json) -> bool:
-    """Return whether each tool call of a turn has a result. A call that waits for approval has none."""
+    """Return whether each tool call of a turn has a result.
+
+    A call that waits for approval has none.
+    """
     return sum(len(reply.get("tool_calls", ())) for reply in turn["replies"]) == len(turn["tools"])
 
 
@@ -89,30 +108,44 @@ def _stub_config(model: str, turns: Iterable[Json]) -> Json:
 def _session_fields(session: ChatSession, mask: Mask) -> Json:
     """Return the body of a request that creates a session with the same settings."""
     stored = session.metadata.to_dict()
-    settings = {name: masked_setting(name, stored[name], mask) for name in _SETTINGS if stored.get(name)}
+    settings = {
+        name: masked_setting(name, stored[name], mask) for name in _SETTINGS if stored.get(name)
+    }
     fields = {"model": session.model} | settings
-    fields["tool_settings"] = {name: stored["tool_settings"][name] for name in ToolSettings.model_fields}
+    fields["tool_settings"] = {
+        name: stored["tool_settings"][name] for name in ToolSettings.model_fields
+    }
     if prompt := session.system_prompt:
         fields["system_prompt"] = mask(prompt["content"])
     return fields
 
 
 def load_recording(path: Path) -> Json:
-    """Return the session and the turns of a scenario. Raises ``ValueError`` if its recording cannot be read."""
+    """Return the session and the turns of a scenario.
+
+    Raises ``ValueError`` if its recording cannot be read.
+    """
     file = path.with_suffix(RECORDED)
     try:
         recorded: Json = yaml.safe_load(file.read_bytes())
         return {"session": recorded["session"], "turns": recorded["turns"]}
     except (OSError, yaml.YAMLError, LookupError, TypeError):
-        raise ValueError(f"cannot read {file}, which export-scenario writes beside {path.name}") from None
+        raise ValueError(
+            f"cannot read {file}, which export-scenario writes beside {path.name}"
+        ) from None
 
 
 def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
-    """Send the user's messages in a new session. Yield for each turn how it differs from the recorded one, or ""."""
+    """Send the user's messages in a new session.
+
+    Yield for each turn how it differs from the recorded one, or "".
+    """
     session_id = client.create_session(**recorded["session"])["session_id"]
     for turn in recorded["turns"]:
         has_thinking = any("reasoning" in reply for reply in turn["replies"])
-        options: Json = {"think": True} if has_thinking and not recorded["session"].get("think") else {}
+        options: Json = (
+            {"think": True} if has_thinking and not recorded["session"].get("think") else {}
+        )
         decide = partial(_decide, [*turn["tools"]])
         with client.stream(session_id, turn["user"], on_confirm=decide, **options) as stream:
             received = [*stream]
@@ -121,13 +154,24 @@ def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
         if isinstance(end, TurnError) and not _has_failed(turn):
             replayed["replies"][-1]["error"] = end.message
         results = [event.tool_name for event in received if isinstance(event, ToolResult)]
-        events: Json = {"reasoning": stream.thinking, "content": stream.text, "end": end.type, "results": results}
-        yield _difference(_compared(turn), _compared(replayed)) or _difference(_expected_events(turn), events)
+        events: Json = {
+            "reasoning": stream.thinking,
+            "content": stream.text,
+            "end": end.type,
+            "results": results,
+        }
+        yield _difference(_compared(turn), _compared(replayed)) or _difference(
+            _expected_events(turn), events
+        )
 
 
 def _expected_events(turn: Json) -> Json:
-    """Return the texts, the end and the names of the tool results that a stream of the recorded turn has."""
-    expected: Json = {name: "".join("".join(reply.get(name, "")) for reply in turn["replies"]) for name in _TEXTS}
+    """Return the texts, the end and the names of the tool results that a stream of the recorded
+    turn has.
+    """
+    expected: Json = {
+        name: "".join("".join(reply.get(name, "")) for reply in turn["replies"]) for name in _TEXTS
+    }
     end = (TurnError if _has_failed(turn) else MessageComplete).type
     return expected | {"end": end, "results": [result["tool"] for result in turn["tools"]]}
 
@@ -138,7 +182,11 @@ def _has_failed(turn: Json) -> bool:
 
 def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
     """Return a tool whose calls return their recorded results, in this order."""
-    own = (result for result in results if result["tool"] == name and not result["content"].startswith(_NOT_RUN))
+    own = (
+        result
+        for result in results
+        if result["tool"] == name and not result["content"].startswith(_NOT_RUN)
+    )
 
     async def function() -> str:
         result = next(own)
@@ -149,23 +197,40 @@ def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
     async def bind(_: object) -> Any:
         return Signature().bind()  # any arguments are valid
 
-    return Tool(name, function, ToolSchema(name, "Recorded tool.", {"type": "object", "properties": {}}, {}, bind))
+    return Tool(
+        name,
+        function,
+        ToolSchema(name, "Recorded tool.", {"type": "object", "properties": {}}, {}, bind),
+    )
 
 
 def _decide(results: list[Json], call: ToolConfirmationRequired) -> Decision:
-    """Decide as the user did about the next recorded call of the tool. Deny a call that was not recorded."""
-    result = next((result for result in results if result["tool"] == call.tool_name), {"content": DENIED})
+    """Decide as the user did about the next recorded call of the tool.
+
+    Deny a call that was not recorded.
+    """
+    result = next(
+        (result for result in results if result["tool"] == call.tool_name), {"content": DENIED}
+    )
     results[:] = [other for other in results if other is not result]
     reason = result["content"].removeprefix(DENIED).removeprefix(_REASON)
-    return {"approved": False, "reason": reason} if result["content"].startswith(DENIED) else {"approved": True}
+    return (
+        {"approved": False, "reason": reason}
+        if result["content"].startswith(DENIED)
+        else {"approved": True}
+    )
 
 
 def _unmasked(value: Any) -> Any:
     return value
 
 
-def turns_of(messages: Iterable[Any], mask: Mask = _unmasked, answer_mask: Mask = _unmasked) -> list[Json]:
-    """Return the turns of a session, each with the text of the user, the replies and the results of tools."""
+def turns_of(
+    messages: Iterable[Any], mask: Mask = _unmasked, answer_mask: Mask = _unmasked
+) -> list[Json]:
+    """Return the turns of a session, each with the text of the user, the replies and the results of
+    tools.
+    """
     turns: list[Json] = []
     for message in messages:
         if message["role"] == "user":
@@ -174,7 +239,9 @@ def turns_of(messages: Iterable[Any], mask: Mask = _unmasked, answer_mask: Mask 
             turns[-1]["replies"].append(_reply(message, mask, answer_mask))
         elif turns and (name := message.get("tool_name")):
             content = _masked_result(message["content"].removeprefix(f"{name} failed: "), mask)
-            turns[-1]["tools"].append({"tool": name, "success": message.get("success", True), "content": content})
+            turns[-1]["tools"].append(
+                {"tool": name, "success": message.get("success", True), "content": content}
+            )
     for turn in turns:
         if not turn["replies"] or "tool_calls" in turn["replies"][-1]:
             turn["replies"].append({"type": "error"})
@@ -182,7 +249,10 @@ def turns_of(messages: Iterable[Any], mask: Mask = _unmasked, answer_mask: Mask 
 
 
 def _masked_result(content: str, mask: Mask) -> str:
-    """Return a masked result of a tool call. The server's beginning stays: it says whether the user denied the call."""
+    """Return a masked result of a tool call.
+
+    The server's beginning stays: it says whether the user denied the call.
+    """
     beginning = next((text for text in _NOT_RUN if content.startswith(text)), "")
     return beginning + str(mask(content.removeprefix(beginning)))
 
@@ -193,19 +263,32 @@ def _reply(message: Json, mask: Mask, answer_mask: Mask) -> Json:
     texts = {key: masks[key](message[name]) for key, name in _TEXTS.items() if message.get(name)}
     reply: Json = {"type": "message"} | texts
     if message.get("interrupted"):  # the stream ends after the texts, of which each is one chunk
-        return reply | {key: [reply[key]] for key in _TEXTS if key in reply} | {"cut_after": len(reply) - 1}
+        return (
+            reply
+            | {key: [reply[key]] for key in _TEXTS if key in reply}
+            | {"cut_after": len(reply) - 1}
+        )
     if calls := [call["function"] for call in message.get("tool_calls") or ()]:
-        reply["tool_calls"] = [{"name": call["name"], "arguments": mask(call["arguments"])} for call in calls]
+        reply["tool_calls"] = [
+            {"name": call["name"], "arguments": mask(call["arguments"])} for call in calls
+        ]
     if message.get("done_reason") == "length":
         reply["finish"] = "length"
-    reply["usage"] = {name: message[key] for name, key in _USAGE.items() if message.get(key) is not None}
-    times = {name: message.get(f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
+    reply["usage"] = {
+        name: message[key] for name, key in _USAGE.items() if message.get(key) is not None
+    }
+    times = {
+        name: message.get(f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")
+    }
     reply["durations"] = {name: time / 1e9 for name, time in times.items() if time is not None}
     return reply
 
 
 def _compared(turn: Json) -> Json:
-    """Return what is compared of a turn. A figure is the sum for all replies, if each of them has it."""
+    """Return what is compared of a turn.
+
+    A figure is the sum for all replies, if each of them has it.
+    """
     compared, names = {}, ("reasoning", "content", "tool_calls", "finish", "error")
     for number, reply in enumerate(turn["replies"], 1):
         compared[f"answer {number}"] = {name: reply[name] for name in names if name in reply}
@@ -219,8 +302,12 @@ def _compared(turn: Json) -> Json:
 
 def _difference(recorded: Json, replayed: Json) -> str:
     """Return the lines that differ, or "". Figures that were not recorded are not compared."""
-    known = {key: value for key, value in replayed.items() if key in recorded or key not in _FIGURES}
-    lines = unified_diff(_dump(recorded).splitlines(), _dump(known).splitlines(), "recorded", "replayed", lineterm="")
+    known = {
+        key: value for key, value in replayed.items() if key in recorded or key not in _FIGURES
+    }
+    lines = unified_diff(
+        _dump(recorded).splitlines(), _dump(known).splitlines(), "recorded", "replayed", lineterm=""
+    )
     return "\n".join(line for line in lines if not line.startswith("@@"))
 
 

@@ -1,4 +1,6 @@
-"""Server processes: socket, signals, log and startup banner around uvicorn, and the supervisor of several workers."""
+"""Server processes: socket, signals, log and startup banner around uvicorn, and the supervisor of
+several workers.
+"""
 
 import asyncio
 import gc
@@ -36,14 +38,22 @@ from mochi_server.web.keys import KeyRing
 
 _CONNECTION_GRACE_SECONDS = 1
 _EXIT_SECONDS = 2
-"""Time that the process may take to exit after the shutdown. Thread pools of tools could otherwise block the exit."""
+"""Time that the process may take to exit after the shutdown.
+
+Thread pools of tools could otherwise block the exit.
+"""
 _BACKLOG = 2048
-_DUPLICATES = 0 if sys.platform == "win32" else 7  # on Windows, asyncio accepts all waiting connections
+_DUPLICATES = (
+    0 if sys.platform == "win32" else 7
+)  # on Windows, asyncio accepts all waiting connections
 _EARLY_SECONDS = 5.0
 _MAX_EARLY_DEATHS = 5
 
 Job = Callable[[socket.socket, bool], int]
-"""Picklable function that serves on a socket and returns the exit code. The flag tells it to print the banner."""
+"""Picklable function that serves on a socket and returns the exit code.
+
+The flag tells it to print the banner.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +61,8 @@ logger = logging.getLogger(__name__)
 def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     """Serve until a signal stops the server, and return the exit code.
 
-    Raises ``OSError`` if the address cannot be used, ``StorageFailed`` if the sessions cannot be read,
-    ``DirectoryInUse`` if another process uses the sessions, and ``KeysFileInvalid``.
+    Raises ``OSError`` if the address cannot be used, ``StorageFailed`` if the sessions cannot be
+    read, ``DirectoryInUse`` if another process uses the sessions, and ``KeysFileInvalid``.
     """
     KeyRing(path=settings.keys_path)  # raises KeysFileInvalid
     settings, key = with_key(settings, insecure=insecure)
@@ -61,17 +71,25 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
         asyncio.run(prepare_store(settings))
     listener = listen(settings.host, settings.port)
     job = partial(_serve_on, settings, key=key, insecure=insecure)  # can be pickled
-    return supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, True)
+    return (
+        supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, True)
+    )
 
 
 def _serve_on(
-    settings: MochiServerSettings, listener: socket.socket, prints_banner: bool, *, key: str | None, insecure: bool
+    settings: MochiServerSettings,
+    listener: socket.socket,
+    prints_banner: bool,
+    *,
+    key: str | None,
+    insecure: bool,
 ) -> int:
     _configure_log(settings)
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})
     listeners = [listener]
     if settings.workers > 1:
-        # Each worker has a second socket for other servers, on loopback unless another host is configured.
+        # Each worker has a second socket for other servers, on loopback unless another host is
+        # configured.
         listeners.append(listen(settings.host if settings.advertise_url else "127.0.0.1", 0))
         address, port = listeners[1].getsockname()[:2]
         own_url = server_url(urlsplit(settings.advertise_url).hostname or address, port)
@@ -80,7 +98,9 @@ def _serve_on(
     services: Services = app.state.services
     if isinstance(services.stores, FileStores):
         services.stores.lock()  # before uvicorn, which would log a traceback
-    banner = partial(startup_banner, local_url(settings.host, settings.port), settings, services, key)
+    banner = partial(
+        startup_banner, local_url(settings.host, settings.port), settings, services, key
+    )
     server = _Server(uvicorn_config(app, settings), services, banner if prints_banner else None)
     # Uvicorn raises a signal again after the shutdown. These handlers let the caller clean up.
     signal.signal(signal.SIGTERM, server.handle_exit)
@@ -91,7 +111,9 @@ def _serve_on(
 
 
 def duplicates(listener: socket.socket) -> list[socket.socket]:
-    """Return the socket and duplicates of it, because uvloop accepts one connection per socket and iteration."""
+    """Return the socket and duplicates of it, because uvloop accepts one connection per socket and
+    iteration.
+    """
     listener.setblocking(False)  # the duplicates and the other workers share this mode
     return [listener, *(listener.dup() for _ in range(_DUPLICATES))]
 
@@ -116,14 +138,19 @@ def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Confi
 
 
 def _configure_log(settings: MochiServerSettings) -> None:
-    """Configure the log. Log lines mask the keys and passwords of this server, of its database and of Ollama."""
+    """Configure the log.
+
+    Log lines mask the keys and passwords of this server, of its database and of Ollama.
+    """
     logs.configure(settings.log_level, settings.log_format, SecretMasker(_secrets(settings)))
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
     # The banner replaces uvicorn's startup lines.
     uvicorn_log = logging.getLogger("uvicorn.error")
     uvicorn_log.setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
     # One line counts the requests that a shutdown cancels, so their tracebacks are omitted.
-    uvicorn_log.addFilter(lambda log: not (log.exc_info and isinstance(log.exc_info[1], asyncio.CancelledError)))
+    uvicorn_log.addFilter(
+        lambda log: not (log.exc_info and isinstance(log.exc_info[1], asyncio.CancelledError))
+    )
 
 
 def _secrets(settings: MochiServerSettings) -> Iterator[str]:
@@ -131,7 +158,11 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
         yield secret.get_secret_value()
     yield os.environ.get("OLLAMA_API_KEY", "")
     hosts = [host.url for host in settings.hosts()]
-    for url in (*hosts, settings.store_url.get_secret_value(), settings.webhook_url.get_secret_value()):
+    for url in (
+        *hosts,
+        settings.store_url.get_secret_value(),
+        settings.webhook_url.get_secret_value(),
+    ):
         password = urlsplit(url).password or ""
         yield from (password, unquote(password), *parse_qs(urlsplit(url).query).get("password", ()))
     for host in hosts:
@@ -144,7 +175,9 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if sys.platform != "win32":  # on Windows, this option lets a second process use the same address
+        if (
+            sys.platform != "win32"
+        ):  # on Windows, this option lets a second process use the same address
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(_BACKLOG)  # until then, a second process could bind the same address
@@ -155,9 +188,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn server that prints a banner when it is ready, and drains the app before it shuts down."""
+    """Uvicorn server that prints a banner when it is ready, and drains the app before it shuts
+    down.
+    """
 
-    def __init__(self, config: uvicorn.Config, services: Services, banner: Callable[[], Awaitable[str]] | None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        services: Services,
+        banner: Callable[[], Awaitable[str]] | None,
+    ) -> None:
         super().__init__(config)
         self._services = services
         self._banner = banner
@@ -172,7 +212,8 @@ class _Server(uvicorn.Server):
             gc.freeze()  # imported modules are never garbage
             gc.set_threshold(50_000, 5, 25)
             gc.enable()  # the command disables garbage collection while it imports modules
-            # While the event loop is busy, a storage thread waits up to this interval at each system call.
+            # While the event loop is busy, a storage thread waits up to this interval at each
+            # system call.
             sys.setswitchinterval(0.0005)
             if self._banner is not None and not self.should_exit:
                 print_text(await self._banner())
@@ -184,29 +225,42 @@ class _Server(uvicorn.Server):
         exit_timer.start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """On the first signal, refuse new turns and wait for others. On the second, end them. On the third, stop."""
+        """On the first signal, refuse new turns and wait for others.
+
+        On the second, end them. On the third, stop.
+        """
         self._signals += 1
         if self._loop is None or self._loop.is_closed() or self._signals > 2:
             super().handle_exit(sig, frame)
         else:
-            # The signal may interrupt a request, whose ID and key belong to no line about the shutdown.
+            # The signal may interrupt a request, whose ID and key belong to no line about the
+            # shutdown.
             self._loop.call_soon_threadsafe(self._end, sig, self._signals, context=Context())
 
     def _end(self, sig: int, number: int) -> None:
-        ending = asyncio.ensure_future(self._services.drain() if number == 1 else self._services.end_turns())
+        ending = asyncio.ensure_future(
+            self._services.drain() if number == 1 else self._services.end_turns()
+        )
         if number == 1:
             ending.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
         self._shutdown_tasks.append(ending)
 
 
 def supervise(number: int, job: Job, listener: socket.socket) -> int:
-    """Run ``number`` workers until a signal stops them, and return the exit code. Dead workers are replaced."""
+    """Run ``number`` workers until a signal stops them, and return the exit code.
+
+    Dead workers are replaced.
+    """
     workers: dict[SpawnProcess, float] = {}  # with their start times
     early_deaths, stopping = 0, False
 
     def start(*, prints_banner: bool = False) -> None:
-        process = get_context("spawn").Process(target=_run_worker, args=(job, listener, prints_banner))
-        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # so that Ctrl-C does not interrupt its imports
+        process = get_context("spawn").Process(
+            target=_run_worker, args=(job, listener, prints_banner)
+        )
+        interrupt = signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # so that Ctrl-C does not interrupt its imports
         process.start()
         signal.signal(signal.SIGINT, interrupt)
         workers[process] = time.monotonic()
@@ -234,7 +288,9 @@ def supervise(number: int, job: Job, listener: socket.socket) -> int:
             if early_deaths < _MAX_EARLY_DEATHS:
                 start()
             else:
-                logger.critical("stopping, because workers die at their start; see their errors above")
+                logger.critical(
+                    "stopping, because workers die at their start; see their errors above"
+                )
                 stop()
     return 0 if early_deaths < _MAX_EARLY_DEATHS else 1
 

@@ -1,7 +1,9 @@
-"""Copy of all sessions from one store (files or database) to another. Each copied session is compared with its source.
+"""Copy of all sessions from one store (files or database) to another.
 
-The source does not change, and a server may use it. To continue a stopped copy, start the same copy again. Sessions
-that are equal in both stores are skipped.
+Each copied session is compared with its source.
+
+The source does not change, and a server may use it. To continue a stopped copy, start the same copy
+again. Sessions that are equal in both stores are skipped.
 """
 
 import logging
@@ -25,25 +27,36 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class CopyReport:
-    """Numbers of copied sessions, of sessions that were already equal, and of the messages of both."""
+    """Numbers of copied sessions, of sessions that were already equal, and of the messages
+    of both.
+    """
 
     copied: int = 0
     existing: int = 0
     messages: int = 0
     different: list[str] = field(default_factory=list)
-    """IDs of sessions that are newer in the target and were not copied, or that the target stored with changes."""
+    """IDs of sessions that are newer in the target and were not copied, or that the target stored
+    with changes.
+    """
 
 
 async def copy(source: str, target: str, progress: Callable[[int, int], None]) -> CopyReport:
-    """Copy all sessions, including agent sessions, between data directories or database URLs. Raises ``MochiError``.
+    """Copy all sessions, including agent sessions, between data directories or database URLs.
+
+    Raises ``MochiError``.
 
     ``progress`` receives the number of sessions that were processed and the number of all sessions.
     """
     result = CopyReport()
-    async with open_stores(source, reads_only=True) as from_stores, open_stores(target) as to_stores:
+    async with (
+        open_stores(source, reads_only=True) as from_stores,
+        open_stores(target) as to_stores,
+    ):
         pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
         sessions = [
-            (*pair, entry["session_id"]) for pair in pairs for entry in (await pair[0].list(SessionQuery())).entries
+            (*pair, entry["session_id"])
+            for pair in pairs
+            for entry in (await pair[0].list(SessionQuery())).entries
         ]
         for done, session in enumerate(sessions, 1):
             await _copy_one(*session, result)
@@ -52,11 +65,16 @@ async def copy(source: str, target: str, progress: Callable[[int, int], None]) -
 
 
 def find_problem(source: str, target: str) -> str | None:
-    """Return the reason why sessions cannot be copied from ``source`` to ``target``, or None if they can."""
+    """Return the reason why sessions cannot be copied from ``source`` to ``target``, or None if
+    they can.
+    """
     places: list[str | Path] = []
     for place in (source, target):
         if not _is_url(place) and not (place and Path(place).is_dir()):
-            return f"there is no directory {without_credentials(place)}; create it, or use a postgresql:// URL"
+            return (
+                f"there is no directory {without_credentials(place)}; create it, or use a "
+                "postgresql:// URL"
+            )
         places.append(place if _is_url(place) else _settings(place).resolved_sessions_dir.resolve())
     if places[0] == places[1]:
         return "FROM and TO are the same place"
@@ -68,13 +86,20 @@ def find_problem(source: str, target: str) -> str | None:
 
 
 def content_of(session: ChatSession) -> Any:
-    """Return the content of a session. It does not depend on how the session's timestamps are written."""
+    """Return the content of a session.
+
+    It does not depend on how the session's timestamps are written.
+    """
     data = session.to_dict()
-    data["metadata"] |= {name: timestamp(data["metadata"].get(name)) for name in ("created_at", "updated_at")}
+    data["metadata"] |= {
+        name: timestamp(data["metadata"].get(name)) for name in ("created_at", "updated_at")
+    }
     return sanitize(data)
 
 
-async def _copy_one(source: SessionStore, target: SessionStore, session_id: str, result: CopyReport) -> None:
+async def _copy_one(
+    source: SessionStore, target: SessionStore, session_id: str, result: CopyReport
+) -> None:
     try:
         session = await source.load(session_id)
     except SessionNotFound:  # the session was deleted during the copy
@@ -87,8 +112,14 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
     if existing is not None and content_of(existing) == content:
         result.existing += 1
     else:
-        is_newer = existing and timestamp(existing.metadata.updated_at) > timestamp(session.metadata.updated_at)
-        if is_newer or content_of(await target.put(session, images=await _images(source, session))) != content:
+        is_newer = existing and timestamp(existing.metadata.updated_at) > timestamp(
+            session.metadata.updated_at
+        )
+        if (
+            is_newer
+            or content_of(await target.put(session, images=await _images(source, session)))
+            != content
+        ):
             result.different.append(session_id)
             return
         result.copied += 1
@@ -102,13 +133,20 @@ async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
         try:
             images.append(Image.of(await store.load_image(name)))
         except (BlobNotFound, ValueError):
-            logger.warning("image is missing and is not copied: session_id=%s sha256=%s", session.session_id, name)
+            logger.warning(
+                "image is missing and is not copied: session_id=%s sha256=%s",
+                session.session_id,
+                name,
+            )
     return images
 
 
 @asynccontextmanager
 async def open_stores(place: str, *, reads_only: bool = False) -> AsyncIterator[Stores]:
-    """Open the stores of a data directory or a database URL. A server may use a directory that is only read."""
+    """Open the stores of a data directory or a database URL.
+
+    A server may use a directory that is only read.
+    """
     async with aclosing(build_stores(_settings(place))) as stores:
         if _is_url(place) or not reads_only:  # opening a directory locks it
             await stores.open()
@@ -116,7 +154,9 @@ async def open_stores(place: str, *, reads_only: bool = False) -> AsyncIterator[
 
 
 def _settings(place: str) -> MochiServerSettings:
-    values: dict[str, Any] = {"store_url": place} if _is_url(place) else {"data_dir": place, "store_url": ""}
+    values: dict[str, Any] = (
+        {"store_url": place} if _is_url(place) else {"data_dir": place, "store_url": ""}
+    )
     return MochiServerSettings(**values, workers=1)
 
 

@@ -8,7 +8,8 @@
             for event in events:
                 print(event)
 
-Events are the classes of ``mochi_server.events``. The errors are ``ApiError`` and ``ConnectionFailed``.
+Events are the classes of ``mochi_server.events``. The errors are ``ApiError`` and
+``ConnectionFailed``.
 """
 
 from mochi_server.client.client import AsyncMochiClient, MochiClient

@@ -22,7 +22,9 @@ from mochi_server.util.net import is_loopback
 from mochi_server.util.tasks import BlockingClient, blocking
 
 Json = dict[str, Any]
-Picture = bytes | str | os.PathLike[str]  # an image: its bytes, its base64 text or data URL, or the path of its file
+Picture = (
+    bytes | str | os.PathLike[str]
+)  # an image: its bytes, its base64 text or data URL, or the path of its file
 
 
 class GenerationOptions(TypedDict, total=False):
@@ -35,7 +37,9 @@ class GenerationOptions(TypedDict, total=False):
 
 
 class TurnOptions(GenerationOptions, total=False):
-    """Options of a turn. The default of ``on_disconnect`` is ``continue``. ``images`` are sent with the message.
+    """Options of a turn.
+
+    The default of ``on_disconnect`` is ``continue``. ``images`` are sent with the message.
 
     With ``background``, ``chat`` returns the state of the run at once. Streams do not accept it.
     """
@@ -71,7 +75,10 @@ class SessionChanges(SessionDefaults, total=False):
 
 
 class Decision(TypedDict, total=False):
-    """Decision about a tool call. ``approved`` is required. ``MochiClient.confirm`` describes the fields."""
+    """Decision about a tool call.
+
+    ``approved`` is required. ``MochiClient.confirm`` describes the fields.
+    """
 
     approved: Required[bool]
     arguments: Json
@@ -82,7 +89,11 @@ class Decision(TypedDict, total=False):
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | Decision | Awaitable[bool | Decision]"]
 """Callback that approves or denies a tool call."""
 
-_TOO_LATE = (404, 408, 409)  # HTTP status codes of decisions for calls that no longer wait for a decision
+_TOO_LATE = (
+    404,
+    408,
+    409,
+)  # HTTP status codes of decisions for calls that no longer wait for a decision
 _COMPARED_FIELDS = {
     "model": "modelId",
     "response": "response",
@@ -101,13 +112,17 @@ P = ParamSpec("P")
 class AsyncMochiClient:
     """Asynchronous client of one server. Close it, or use it as a context manager.
 
-    ``delays`` are the seconds before each attempt to resume after a lost connection. Every method raises ``ApiError``
-    for an error response and ``ConnectionFailed`` if the server cannot be reached. An invalid ``url`` raises
-    ``ValueError``.
+    ``delays`` are the seconds before each attempt to resume after a lost connection. Every method
+    raises ``ApiError`` for an error response and ``ConnectionFailed`` if the server cannot be
+    reached. An invalid ``url`` raises ``ValueError``.
     """
 
     def __init__(
-        self, url: str = "http://127.0.0.1:8000", *, api_key: str | None = None, delays: Sequence[float] = DELAYS
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        api_key: str | None = None,
+        delays: Sequence[float] = DELAYS,
     ) -> None:
         try:
             base_url = httpx.URL(url.rstrip("/") + API_PREFIX)
@@ -120,7 +135,8 @@ class AsyncMochiClient:
             base_url=base_url,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             trust_env=trust_env,
-            verify=trust_env or base_url.scheme == "https",  # reading the trusted certificates takes 30 ms
+            verify=trust_env
+            or base_url.scheme == "https",  # reading the trusted certificates takes 30 ms
             limits=httpx.Limits(),  # each stream uses a connection until it ends
         )
         self._delays = delays
@@ -130,21 +146,29 @@ class AsyncMochiClient:
         return await self._list("models", "GET", "/models")
 
     async def get_model(self, name: str) -> Json:
-        """Get the details of a model. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
+        """Get the details of a model.
+
+        The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model.
+        """
         return await self._send("GET", f"/models/{quote(name, safe='/:')}")
 
     async def list_tools(self) -> Json:
-        """Get the tools and tool groups of the server, and the problems of files that it cannot use."""
+        """Get the tools and tool groups of the server, and the problems of files that it cannot
+        use.
+        """
         return await self._send("GET", "/tools")
 
     async def create_session(self, model: str, **options: Unpack[SessionOptions]) -> Json:
         """Create a session. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
         return await self._send("POST", "/sessions", json={"model": model, **options})
 
-    async def list_sessions(self, q: str | None = None, *, limit: int | None = None, offset: int = 0) -> list[Json]:
+    async def list_sessions(
+        self, q: str | None = None, *, limit: int | None = None, offset: int = 0
+    ) -> list[Json]:
         """List sessions, most recently changed first.
 
-        If ``q`` is not None, list only sessions that contain every word of ``q`` in the title or the messages.
+        If ``q`` is not None, list only sessions that contain every word of ``q`` in the title or
+        the messages.
         """
         params = _without_none(q=q, limit=limit, offset=offset or None)
         return await self._list("sessions", "GET", "/sessions", params=params)
@@ -154,14 +178,18 @@ class AsyncMochiClient:
         return await self._send("GET", _path("sessions", session_id))
 
     async def update_session(self, session_id: str, **changes: Unpack[SessionChanges]) -> Json:
-        """Change settings of a session. None clears a setting. Nested objects are replaced completely."""
+        """Change settings of a session.
+
+        None clears a setting. Nested objects are replaced completely.
+        """
         return await self._send("PATCH", _path("sessions", session_id), json=changes)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> Json:
         """Replace the text of a user message and remove all later messages.
 
         To let the model answer the changed message, call ``chat`` without a message. The error is
-        ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the user.
+        ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the
+        user.
         """
         path = f"{_path('sessions', session_id)}/messages/{index}"
         return await self._send("PUT", path, json={"content": content})
@@ -175,19 +203,27 @@ class AsyncMochiClient:
     ) -> Json:
         """Copy a session up to and including a message, by default its last message.
 
-        The error is ``INVALID_MESSAGE_INDEX`` if the message does not exist or is inside a round of tool calls.
+        The error is ``INVALID_MESSAGE_INDEX`` if the message does not exist or is inside a round of
+        tool calls.
         """
         body = _without_none(message_index=message_index, message_id=message_id)
         return await self._send("POST", f"{_path('sessions', session_id)}/fork", json=body)
 
-    async def export_session(self, session_id: str, format: Literal["json", "markdown"] = "json") -> bytes:
+    async def export_session(
+        self, session_id: str, format: Literal["json", "markdown"] = "json"
+    ) -> bytes:
         """Export a session as a file. Only JSON can be imported again."""
         return (
-            await self._request("GET", f"{_path('sessions', session_id)}/export", params={"format": format})
+            await self._request(
+                "GET", f"{_path('sessions', session_id)}/export", params={"format": format}
+            )
         ).content
 
     async def import_sessions(self, data: bytes) -> list[Json]:
-        """Import the sessions of a file from this server or Open WebUI, under new IDs. Stores all sessions or none."""
+        """Import the sessions of a file from this server or Open WebUI, under new IDs.
+
+        Stores all sessions or none.
+        """
         headers = {"Content-Type": "application/json"}
         request = {"content": data, "headers": headers, "read_seconds": None}
         return await self._list("sessions", "POST", "/sessions/import", **request)
@@ -206,21 +242,30 @@ class AsyncMochiClient:
         idempotency_key: str | None = None,
         **options: Unpack[TurnOptions],
     ) -> Json:
-        """Send a message and return the complete answer. Without a message, regenerate the last answer.
+        """Send a message and return the complete answer.
 
-        Tool calls that need approval are denied, unless ``on_confirm`` approves them, or ``wait_for_confirmation`` is
-        set and a client approves them. ``on_confirm`` is described at ``stream``.
+        Without a message, regenerate the last answer.
+
+        Tool calls that need approval are denied, unless ``on_confirm`` approves them, or
+        ``wait_for_confirmation`` is set and a client approves them. ``on_confirm`` is described at
+        ``stream``.
         """
         key = idempotency_key or uuid.uuid4().hex
-        if on_confirm is not None:  # the stream shows which calls to decide; the request below returns its answer
-            stream = self.stream(session_id, message, on_confirm=on_confirm, idempotency_key=key, **options)
+        if (
+            on_confirm is not None
+        ):  # the stream shows which calls to decide; the request below returns its answer
+            stream = self.stream(
+                session_id, message, on_confirm=on_confirm, idempotency_key=key, **options
+            )
             async with stream:
                 async for _ in stream:
                     pass
         waits = wait_for_confirmation or on_confirm is not None
         body = {**_turn_body(message, options), "wait_for_confirmation": waits}
         headers = {"Idempotency-Key": key}
-        return await self._send("POST", _path("chat", session_id), json=body, headers=headers, read_seconds=None)
+        return await self._send(
+            "POST", _path("chat", session_id), json=body, headers=headers, read_seconds=None
+        )
 
     def stream(
         self,
@@ -233,22 +278,27 @@ class AsyncMochiClient:
     ) -> AsyncStream:
         """Send a message and iterate over the events of the answer. The last event is ``Done``.
 
-        The message is sent when the iteration begins. After a lost connection, the client resumes the stream without
-        losing or repeating events.
+        The message is sent when the iteration begins. After a lost connection, the client resumes
+        the stream without losing or repeating events.
 
-        ``on_confirm`` is a function or coroutine function that approves or denies tool calls. It receives each event
-        that requires approval, and returns True, False or a ``Decision``. A plain function runs in a thread. A
-        decision after the approval timeout or the end of the turn has no effect.
+        ``on_confirm`` is a function or coroutine function that approves or denies tool calls. It
+        receives each event that requires approval, and returns True, False or a ``Decision``. A
+        plain function runs in a thread. A decision after the approval timeout or the end of the
+        turn has no effect.
         """
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         request = {"method": "POST", "json": _turn_body(message, options), "headers": headers}
         return self._open_stream(session_id, on_confirm, first_request=request)
 
-    def listen(self, session_id: str, after: str | None = None, *, on_confirm: OnConfirm | None = None) -> AsyncStream:
-        """Iterate over the events of the running or latest turn, from its first event or after the event ``after``.
+    def listen(
+        self, session_id: str, after: str | None = None, *, on_confirm: OnConfirm | None = None
+    ) -> AsyncStream:
+        """Iterate over the events of the running or latest turn, from its first event or after the
+        event ``after``.
 
-        ``after`` is the ``last_event_id`` of a stream. A ``Snapshot`` replaces events that the server no longer has.
-        If the session has no recent turn, there are no events. ``on_confirm`` is described at ``stream``.
+        ``after`` is the ``last_event_id`` of a stream. A ``Snapshot`` replaces events that the
+        server no longer has. If the session has no recent turn, there are no events. ``on_confirm``
+        is described at ``stream``.
         """
         return self._open_stream(session_id, on_confirm, after=after)
 
@@ -262,11 +312,14 @@ class AsyncMochiClient:
         reason: str | None = None,
         remember: Literal["once", "session"] = "once",
     ) -> Json:
-        """Approve or deny a tool call. ``call`` is the event that requires approval, or its ``confirmation_id``.
+        """Approve or deny a tool call.
 
-        If ``arguments`` is not None, they replace the arguments that the model has chosen. The model receives
-        ``reason`` in the result of the call. ``remember="session"`` also approves later calls of the tool in the
-        session. The error is ``CONFIRMATION_RESOLVED`` if the call was already decided.
+        ``call`` is the event that requires approval, or its ``confirmation_id``.
+
+        If ``arguments`` is not None, they replace the arguments that the model has chosen. The
+        model receives ``reason`` in the result of the call. ``remember="session"`` also approves
+        later calls of the tool in the session. The error is ``CONFIRMATION_RESOLVED`` if the call
+        was already decided.
         """
         confirmation_id = call if isinstance(call, str) else call.confirmation_id
         body = {"confirmation_id": confirmation_id, "approved": approved, "remember": remember}
@@ -275,7 +328,9 @@ class AsyncMochiClient:
 
     async def list_confirmations(self, session_id: str) -> list[Json]:
         """List the tool calls that wait for approval, oldest first."""
-        return await self._list("confirmations", "GET", f"{_path('chat', session_id)}/confirmations")
+        return await self._list(
+            "confirmations", "GET", f"{_path('chat', session_id)}/confirmations"
+        )
 
     async def compare(
         self,
@@ -287,18 +342,28 @@ class AsyncMochiClient:
         think: bool | str | None = None,
         options: dict[str, Any] | None = None,
     ) -> list[Json]:
-        """Send one message to one to three models, and return their answers in the order of ``models``.
+        """Send one message to one to three models, and return their answers in the order of
+        ``models``.
 
-        ``history`` contains earlier messages with the keys ``role`` and ``content``. The server stores nothing. An
-        answer has the keys ``model``, ``response``, ``error``, ``input_tokens``, ``output_tokens``, ``first_token_ms``,
-        ``total_ms`` and ``tokens_per_second``. If the model failed, ``response`` is None, and ``error`` is the reason.
+        ``history`` contains earlier messages with the keys ``role`` and ``content``. The server
+        stores nothing. An answer has the keys ``model``, ``response``, ``error``, ``input_tokens``,
+        ``output_tokens``, ``first_token_ms``, ``total_ms`` and ``tokens_per_second``. If the model
+        failed, ``response`` is None, and ``error`` is the reason.
         """
         body = {"modelIds": list(models), "message": message}
-        body |= _without_none(systemPrompt=system_prompt, chatHistory=history, think=think, options=options)
+        body |= _without_none(
+            systemPrompt=system_prompt, chatHistory=history, think=think, options=options
+        )
         response = await self._request("POST", "/models/test", json=body, read_seconds=None)
         events = [event for _, event in streams.Parser().feed(response.content)]
-        answers = [event.data for event in events if isinstance(event, streams.UnknownEvent) and event.type in _ANSWERS]
-        return [{name: answer.get(key) for name, key in _COMPARED_FIELDS.items()} for answer in answers]
+        answers = [
+            event.data
+            for event in events
+            if isinstance(event, streams.UnknownEvent) and event.type in _ANSWERS
+        ]
+        return [
+            {name: answer.get(key) for name, key in _COMPARED_FIELDS.items()} for answer in answers
+        ]
 
     async def stop(self, session_id: str) -> Json:
         """Stop the running turn, if any, and store its partial answer."""
@@ -317,12 +382,16 @@ class AsyncMochiClient:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _open_stream(self, session_id: str, on_confirm: OnConfirm | None, **start: Any) -> AsyncStream:
+    def _open_stream(
+        self, session_id: str, on_confirm: OnConfirm | None, **start: Any
+    ) -> AsyncStream:
         decide = partial(self._decide, session_id, on_confirm) if on_confirm else None
         url = f"{_path('chat', session_id)}/stream"
         return AsyncStream(self._http, url, self._delays, on_confirmation=decide, **start)
 
-    async def _decide(self, session_id: str, on_confirm: OnConfirm, event: ToolConfirmationRequired) -> None:
+    async def _decide(
+        self, session_id: str, on_confirm: OnConfirm, event: ToolConfirmationRequired
+    ) -> None:
         decision = await anyio.to_thread.run_sync(on_confirm, event)
         if inspect.isawaitable(decision):
             decision = await decision
@@ -345,8 +414,12 @@ class AsyncMochiClient:
     async def _request(
         self, method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
     ) -> httpx.Response:
-        is_decision = path.endswith("/confirm-tool")  # only the first decision about a call has an effect
-        is_repeatable = method == "GET" or is_decision or "Idempotency-Key" in request.get("headers", {})
+        is_decision = path.endswith(
+            "/confirm-tool"
+        )  # only the first decision about a call has an effect
+        is_repeatable = (
+            method == "GET" or is_decision or "Idempotency-Key" in request.get("headers", {})
+        )
         backoff = Backoff(self._delays if is_repeatable else ())
         timeout = httpx.Timeout(READ_SECONDS, read=read_seconds)
         while True:
@@ -370,10 +443,17 @@ def _blocking_stream(
 
 
 class MochiClient(BlockingClient[AsyncMochiClient]):
-    """Synchronous version of ``AsyncMochiClient``, with the same arguments. Threads can share a client."""
+    """Synchronous version of ``AsyncMochiClient``, with the same arguments.
+
+    Threads can share a client.
+    """
 
     def __init__(
-        self, url: str = "http://127.0.0.1:8000", *, api_key: str | None = None, delays: Sequence[float] = DELAYS
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        api_key: str | None = None,
+        delays: Sequence[float] = DELAYS,
     ) -> None:
         super().__init__(AsyncMochiClient(url, api_key=api_key, delays=delays))
 
@@ -401,20 +481,31 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
 
 
 def _decision(value: object) -> Decision:
-    """Return the decision that a callback returned. Raises ``TypeError`` if the value is invalid."""
+    """Return the decision that a callback returned.
+
+    Raises ``TypeError`` if the value is invalid.
+    """
     decision = {"approved": value} if isinstance(value, bool) else value
     known = Decision.__annotations__.keys()
     if isinstance(decision, dict) and "approved" in decision and decision.keys() <= known:
         return cast(Decision, decision)
-    text = "on_confirm must return True, False or a dictionary such as {'approved': False, 'reason': 'Not now.'}"
+    text = (
+        "on_confirm must return True, False or a dictionary such as {'approved': False, "
+        "'reason': 'Not now.'}"
+    )
     raise TypeError(f"{text}. It returned {value!r}.")
 
 
 def _turn_body(message: str | None, options: TurnOptions) -> dict[str, Any]:
     body = {"on_disconnect": "continue", **options, **_without_none(message=message)}
     if images := options.get("images"):
-        data = [Path(image).read_bytes() if isinstance(image, os.PathLike) else image for image in images]
-        body["images"] = [each if isinstance(each, str) else b64encode(each).decode() for each in data]
+        data = [
+            Path(image).read_bytes() if isinstance(image, os.PathLike) else image
+            for image in images
+        ]
+        body["images"] = [
+            each if isinstance(each, str) else b64encode(each).decode() for each in data
+        ]
     return body
 
 

@@ -1,7 +1,17 @@
-"""Errors of the client, and streams of the events of a turn, which reconnect after a lost connection."""
+"""Errors of the client, and streams of the events of a turn, which reconnect after a lost
+connection.
+"""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar, get_args
 
@@ -9,10 +19,25 @@ import anyio
 import httpx
 from typing_extensions import Self
 
-from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, Status, ThinkingDelta, ToolConfirmationRequired
+from mochi_server.events import (
+    ChatEvent,
+    ContentDelta,
+    Done,
+    Snapshot,
+    Status,
+    ThinkingDelta,
+    ToolConfirmationRequired,
+)
 from mochi_server.util.tasks import BlockingClient, run
 
-DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to resume after a lost connection
+DELAYS = (
+    0.0,
+    0.5,
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+)  # seconds before each attempt to resume after a lost connection
 READ_SECONDS = 30  # on an idle stream, the server sends a comment every ten seconds
 _UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
 
@@ -22,7 +47,10 @@ class ClientError(Exception):
 
 
 class ConnectionFailed(ClientError):
-    """The server cannot be reached, or the connection was lost. ``listen`` returns the rest of a turn that runs."""
+    """The server cannot be reached, or the connection was lost.
+
+    ``listen`` returns the rest of a turn that runs.
+    """
 
 
 class Unavailable(ConnectionFailed):
@@ -31,7 +59,9 @@ class Unavailable(ConnectionFailed):
 
 @dataclass(eq=False)
 class ApiError(ClientError):
-    """An error response with its HTTP ``status`` and the server's error ``code``, such as ``SESSION_BUSY``."""
+    """An error response with its HTTP ``status`` and the server's error ``code``, such as
+    ``SESSION_BUSY``.
+    """
 
     status: int
     code: str
@@ -43,7 +73,9 @@ class ApiError(ClientError):
 
 
 def parse_error(status: int, body: bytes) -> ClientError:
-    """Return the exception for an error response: ``Unavailable`` if it is from a proxy, otherwise ``ApiError``."""
+    """Return the exception for an error response: ``Unavailable`` if it is from a proxy, otherwise
+    ``ApiError``.
+    """
     try:
         error = json.loads(body)["error"]
         return ApiError(status, error["code"], error["message"], error.get("details") or {})
@@ -54,7 +86,10 @@ def parse_error(status: int, body: bytes) -> ClientError:
         return ApiError(status, "UNKNOWN", message + body[:200].decode(errors="replace"), {})
 
 
-RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)  # errors after which another attempt can succeed
+RETRYABLE_ERRORS = (
+    httpx.TransportError,
+    Unavailable,
+)  # errors after which another attempt can succeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +123,10 @@ class Parser:
             values, self._fields = self._fields, {}
             if "data" in values:
                 name = values.get("event", ["message"])[-1]
-                yield values.get("id", [""])[-1], _make_event(name, json.loads("\n".join(values["data"])))
+                yield (
+                    values.get("id", [""])[-1],
+                    _make_event(name, json.loads("\n".join(values["data"]))),
+                )
 
 
 def build(cls: type[T], data: Mapping[str, Any]) -> T:
@@ -116,26 +154,36 @@ class Backoff:
         self._failures, self._was_connected = 0, True
 
     def delay_after(self, error: Exception | None) -> float:
-        """Return the delay before the next attempt to connect. If ``error`` is None, the server closed the connection.
+        """Return the delay before the next attempt to connect.
 
-        Raises ``ConnectionFailed`` if no delays are left, or if no connection to the server ever succeeded.
+        If ``error`` is None, the server closed the connection.
+
+        Raises ``ConnectionFailed`` if no delays are left, or if no connection to the server ever
+        succeeded.
         """
         if not isinstance(error, httpx.ConnectError):
             self._was_connected = True
         elif not self._was_connected:
             address = str(error.request.url.copy_with(path="", query=None, userinfo=None))
             advice = "Start mochi-server, or correct the address."
-            raise ConnectionFailed(f"Cannot connect to {address.rstrip('/')}: {error}. {advice}") from error
+            raise ConnectionFailed(
+                f"Cannot connect to {address.rstrip('/')}: {error}. {advice}"
+            ) from error
         if self._failures >= len(self.delays):
-            raise ConnectionFailed(f"The connection to the server failed: {error or 'the server closed it'}") from error
+            raise ConnectionFailed(
+                f"The connection to the server failed: {error or 'the server closed it'}"
+            ) from error
         self._failures += 1
         return self.delays[self._failures - 1]
 
 
 class AsyncStream(AsyncIterator[StreamEvent]):
-    """Asynchronous iterator over the events of a turn. By default, the turn continues when the stream is closed.
+    """Asynchronous iterator over the events of a turn.
 
-    Iteration raises ``ApiError`` for an error response, and ``ConnectionFailed`` if the server cannot be reached.
+    By default, the turn continues when the stream is closed.
+
+    Iteration raises ``ApiError`` for an error response, and ``ConnectionFailed`` if the server
+    cannot be reached.
     """
 
     def __init__(
@@ -148,9 +196,15 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         after: str | None = None,
         on_confirmation: Callable[[ToolConfirmationRequired], Awaitable[None]] | None = None,
     ) -> None:
-        """``first_request`` starts a turn and is repeated if the connection fails. Without it, get the latest turn."""
+        """``first_request`` starts a turn and is repeated if the connection fails.
+
+        Without it, get the latest turn.
+        """
         self.last_event_id = after
-        """ID of the latest event. Pass the ID to ``listen`` to continue after this event, even in another process."""
+        """ID of the latest event.
+
+        Pass the ID to ``listen`` to continue after this event, even in another process.
+        """
         self._first_request = first_request
         self._on_confirmation = on_confirmation
         self._to_decide: ToolConfirmationRequired | None = None
@@ -191,7 +245,9 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         while not self._ended:
             failure = None
             try:
-                async with http.stream(url=url, timeout=READ_SECONDS, **self._request()) as response:
+                async with http.stream(
+                    url=url, timeout=READ_SECONDS, **self._request()
+                ) as response:
                     kind = response.headers.get("Content-Type", "")
                     if response.status_code != 200 or not kind.startswith("text/event-stream"):
                         body = await response.aread()
@@ -213,11 +269,16 @@ class AsyncStream(AsyncIterator[StreamEvent]):
     def _request(self) -> Mapping[str, Any]:
         if self._first_request is not None and not self._started:
             return self._first_request
-        return {"method": "GET", "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {}}
+        return {
+            "method": "GET",
+            "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {},
+        }
 
     def _record(self, event_id: str, event: StreamEvent) -> None:
         is_other_run = event_id.partition(":")[0] != (self.last_event_id or "").partition(":")[0]
-        continues = isinstance(event, Snapshot) or (isinstance(event, Status) and event.continues is not None)
+        continues = isinstance(event, Snapshot) or (
+            isinstance(event, Status) and event.continues is not None
+        )
         if self._started and is_other_run and not continues:
             raise ConnectionFailed(_UNKNOWN_TURN)
         self._backoff.reset()
@@ -235,7 +296,9 @@ class Stream(BlockingClient[AsyncStream], Iterator[StreamEvent]):
     """Synchronous version of ``AsyncStream``."""
 
     def __init__(self, stream: AsyncStream, owner: object) -> None:
-        """Create a stream of the client ``owner``, whose connections would close if it were garbage-collected."""
+        """Create a stream of the client ``owner``, whose connections would close if it were
+        garbage-collected.
+        """
         super().__init__(stream)
         self._owner = owner
 

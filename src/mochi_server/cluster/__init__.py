@@ -1,1 +1,3 @@
-"""Forwarding between servers that share a database: requests about a turn go to the process that runs the turn."""
+"""Forwarding between servers that share a database: requests about a turn go to the process that
+runs the turn.
+"""

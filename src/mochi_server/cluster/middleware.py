@@ -1,4 +1,6 @@
-"""ASGI middleware that forwards requests about a turn to the server of the same database that runs the turn."""
+"""ASGI middleware that forwards requests about a turn to the server of the same database that runs
+the turn.
+"""
 
 import asyncio
 import json
@@ -49,11 +51,15 @@ _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _SHORT = ("/run", "/stop", "/cancel")
 """Ends of the paths whose requests do not wait for the end of a turn."""
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
-_DENIES = re.compile(rb'"if_waiting"\s*:\s*"deny"')  # denies the calls of a turn that may wait at another server
+_DENIES = re.compile(
+    rb'"if_waiting"\s*:\s*"deny"'
+)  # denies the calls of a turn that may wait at another server
 _CONFIRMATION = re.compile(rb'"(conf_\w+)"')
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 PEER_HEADER = "x-mochi-peer"
-"""Header between servers: in a request the token of the sender, in a response the name of the process that responds."""
+"""Header between servers: in a request the token of the sender, in a response the name of the
+process that responds.
+"""
 CALLER_HEADER = "x-mochi-caller"
 """Header between servers: the caller of a request as JSON, which the sender has identified."""
 NO_NEW_TURN_HEADER = "x-mochi-no-new-turn"
@@ -63,12 +69,31 @@ IDLE_SECONDS = 30.0  # default timeout for each chunk of a peer's response
 _CHECK_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 REFUSED_HEADER = "x-mochi-shutting-down"
-"""Header between servers: in the response to a request that the server refused because it is shutting down."""
-_CONNECTION_HEADERS = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "expect", "date"}
-_ID_HEADERS = {"x-request-id", *(each.request_id_header for each in _PROTOCOLS if each.request_id_header)}
+"""Header between servers: in the response to a request that the server refused because it is
+shutting down.
+"""
+_CONNECTION_HEADERS = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "upgrade",
+    "te",
+    "trailer",
+    "expect",
+    "date",
+}
+_ID_HEADERS = {
+    "x-request-id",
+    *(each.request_id_header for each in _PROTOCOLS if each.request_id_header),
+}
 _CHECKED_HEADERS = {"authorization", "x-api-key", "cookie", "origin"}
 _CHECKED_HEADERS |= {"sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
-_NOT_FORWARDED = _CONNECTION_HEADERS | _CHECKED_HEADERS | _ID_HEADERS | {"host", "content-length", "accept-encoding"}
+_NOT_FORWARDED = (
+    _CONNECTION_HEADERS
+    | _CHECKED_HEADERS
+    | _ID_HEADERS
+    | {"host", "content-length", "accept-encoding"}
+)
 _NOT_FORWARDED |= {CALLER_HEADER, NO_NEW_TURN_HEADER, "x-mochi-user"}
 _NOT_RETURNED = _CONNECTION_HEADERS | _ID_HEADERS | {"server", PEER_HEADER}
 _T = TypeVar("_T")
@@ -79,7 +104,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class PeerRequest:
-    """Request that is forwarded to another server. If the other server dies, an event stream ends with an error."""
+    """Request that is forwarded to another server.
+
+    If the other server dies, an event stream ends with an error.
+    """
 
     http: aiohttp.ClientSession
     peers: PeerDirectory
@@ -87,9 +115,15 @@ class PeerRequest:
     scope: Scope
     send: Send
     shutdown: asyncio.Event = field(default_factory=asyncio.Event)
-    """Event that aborts the request at the end of a shutdown. Clients resume streams at another server."""
+    """Event that aborts the request at the end of a shutdown.
+
+    Clients resume streams at another server.
+    """
     may_start_turn: bool = True
-    """Whether the peer may start a turn. Otherwise, it refuses a new turn as if the peer itself were shutting down."""
+    """Whether the peer may start a turn.
+
+    Otherwise, it refuses a new turn as if the peer itself were shutting down.
+    """
     is_refused: bool = field(default=False, init=False)
     """Whether the peer refused to start a turn, because one of the two servers is shutting down."""
     _has_begun: bool = field(default=False, init=False)
@@ -98,12 +132,14 @@ class PeerRequest:
     """Number of checks in a row in which the database did not list the peer."""
     _stopping: asyncio.Future[Any] = field(init=False)
 
-    async def run(self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS) -> bool:
+    async def run(
+        self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS
+    ) -> bool:
         """Forward the request to ``peer`` and send the peer's response, or an error, to the client.
 
         Return False if ``peer`` died before it responded, or refused the request (``is_refused``).
-        ``idle_seconds`` is the timeout for each chunk of the response. If it is None, the wait for the response of a
-        live ``peer`` has no time limit.
+        ``idle_seconds`` is the timeout for each chunk of the response. If it is None, the wait for
+        the response of a live ``peer`` has no time limit.
         """
         self._stopping = asyncio.ensure_future(self.shutdown.wait())
         try:
@@ -111,7 +147,11 @@ class PeerRequest:
                 if peer.is_silent:
                     raise ServerLost(self.session_id)
                 await self._exchange(peer, content, idle_seconds)
-            except (aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: the host name is invalid
+            except (
+                aiohttp.ClientError,
+                OSError,
+                UnicodeError,
+            ) as error:  # UnicodeError: the host name is invalid
                 raise await self._failure(peer, error) from error
         except PeerGone:
             return False
@@ -126,8 +166,13 @@ class PeerRequest:
         return True
 
     async def _exchange(self, peer: Peer, content: bytes, idle_seconds: float | None) -> None:
-        target = b"?".join(part for part in (self.scope["raw_path"], self.scope["query_string"]) if part)
-        sent = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"]]
+        target = b"?".join(
+            part for part in (self.scope["raw_path"], self.scope["query_string"]) if part
+        )
+        sent = [
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in self.scope["headers"]
+        ]
         own = [(PEER_HEADER, self.peers.token(peer.name)), ("x-request-id", REQUEST_ID.get())]
         own.append((CALLER_HEADER, json.dumps(asdict(CALLER.get()))))
         own += [] if self.may_start_turn else [(NO_NEW_TURN_HEADER, "1")]
@@ -137,7 +182,9 @@ class PeerRequest:
             headers=[header for header in sent if header[0] not in _NOT_FORWARDED] + own,
             data=content or None,
             allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_seconds),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_seconds
+            ),
         )
         with closing(await self._await(peer, opening)) as response:
             if response.headers.get(PEER_HEADER) != peer.name:
@@ -153,7 +200,9 @@ class PeerRequest:
         headers = [(name.lower(), value) for name, value in response.raw_headers]
         headers = [header for header in headers if header[0].decode("latin-1") not in _NOT_RETURNED]
         self._has_begun = True
-        await self.send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await self.send(
+            {"type": "http.response.start", "status": response.status, "headers": headers}
+        )
         while is_stream and (chunk := await self._await(peer, response.content.readany())):
             events, end, content = (content + chunk).rpartition(b"\n\n")  # send only whole events
             if end:
@@ -162,11 +211,18 @@ class PeerRequest:
         await self.send(body_message(content, more=False))
 
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of ``work``. Raise ``ServerLost`` if ``peer`` is silent, ``ShuttingDown`` at shutdown."""
+        """Return the result of ``work``.
+
+        Raise ``ServerLost`` if ``peer`` is silent, ``ShuttingDown`` at shutdown.
+        """
         task = asyncio.ensure_future(work)
         tasks: set[asyncio.Future[Any]] = {task, self._stopping}
         try:
-            while not (await asyncio.wait(tasks, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED))[0]:
+            while not (
+                await asyncio.wait(
+                    tasks, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+            )[0]:
                 if await self._is_silent(peer):
                     raise ServerLost(self.session_id)
             if not task.done():
@@ -180,11 +236,16 @@ class PeerRequest:
         with suppress(MochiError):
             current = await self.peers.find(peer.name)
             self._missed = 0 if current else self._missed + 1
-            return self._missed * _CHECK_SECONDS >= SILENT_SECONDS or (current is not None and current.is_silent)
+            return self._missed * _CHECK_SECONDS >= SILENT_SECONDS or (
+                current is not None and current.is_silent
+            )
         return False
 
     async def _failure(self, peer: Peer, error: Exception) -> Exception:
-        """Return ``PeerGone`` if ``peer`` died before it responded, otherwise ``ServerLost``. May take seconds."""
+        """Return ``PeerGone`` if ``peer`` died before it responded, otherwise ``ServerLost``.
+
+        May take seconds.
+        """
         if self._has_begun or isinstance(error, aiohttp.SocketTimeoutError):
             return ServerLost(self.session_id)
         is_final = isinstance(error, (asyncio.TimeoutError, aiohttp.InvalidURL, UnicodeError))
@@ -196,20 +257,30 @@ class PeerRequest:
         return ServerLost(self.session_id) if current else PeerGone()
 
     def _unreachable(self, peer: Peer, reason: str) -> ServerLost:
-        hint = "Set MOCHI_ADVERTISE_URL of that server to a URL at which other servers can reach it."
-        logger.error("peer unreachable process=%s url=%s: %s. %s", peer.name, peer.url, reason, hint)
+        hint = (
+            "Set MOCHI_ADVERTISE_URL of that server to a URL at which other servers can reach it."
+        )
+        logger.error(
+            "peer unreachable process=%s url=%s: %s. %s", peer.name, peer.url, reason, hint
+        )
         return ServerLost(self.session_id, is_unreachable=True)
 
 
 class ClusterMiddleware:
     """Middleware that forwards each request of a client to the server that must handle it.
 
-    ``guards`` are middlewares that check requests of clients first. A request from another server skips the guards,
-    because that server has already checked it. Such a request is never forwarded again.
+    ``guards`` are middlewares that check requests of clients first. A request from another server
+    skips the guards, because that server has already checked it. Such a request is never forwarded
+    again.
     """
 
-    def __init__(self, app: ASGIApp, guards: Sequence[Middleware], peers: Callable[[], PeerDirectory]) -> None:
-        """``peers`` returns the current peer directory. Each lifespan of the app creates another directory."""
+    def __init__(
+        self, app: ASGIApp, guards: Sequence[Middleware], peers: Callable[[], PeerDirectory]
+    ) -> None:
+        """``peers`` returns the current peer directory.
+
+        Each lifespan of the app creates another directory.
+        """
         self._app = app
         self._peers = peers
         self._http: aiohttp.ClientSession | None = None
@@ -237,7 +308,11 @@ class ClusterMiddleware:
             await send_error(Unauthorized(), scope, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method, path, named_session = scope["method"], scope["path"], header(scope, b"x-mochi-session")
+        method, path, named_session = (
+            scope["method"],
+            scope["path"],
+            header(scope, b"x-mochi-session"),
+        )
         try:
             if method == "POST" and path.rstrip("/") in _RELOADS:
                 with suppress(MochiError):
@@ -245,11 +320,18 @@ class ClusterMiddleware:
                 await self._app(scope, receive, send)
             elif method == "DELETE" and (match := _SESSION.fullmatch(path)):
                 await self._delete(match[1], scope, receive, send)
-            elif (match := _CHAT.fullmatch(path)) and (method, match[2]) == ("POST", "/confirm-tool"):
+            elif (match := _CHAT.fullmatch(path)) and (method, match[2]) == (
+                "POST",
+                "/confirm-tool",
+            ):
                 await self._resolve_confirmation(match[1], scope, receive, send)
             elif match := match or _RESPONSE.fullmatch(path):
                 await self._forward(match[1], scope, receive, send)
-            elif method == "POST" and path.rstrip("/") in _COMPLETIONS and is_session_id(named_session):
+            elif (
+                method == "POST"
+                and path.rstrip("/") in _COMPLETIONS
+                and is_session_id(named_session)
+            ):
                 await self._forward(named_session, scope, receive, send)
             else:
                 await self._app(scope, receive, send)
@@ -267,7 +349,11 @@ class ClusterMiddleware:
                 content = await read_body(Request(scope, receive))
                 receive = _replaying(content, receive)
                 with suppress(PeerGone):
-                    peer = await self._peers().owner_of(session_id) if _DENIES.search(content) else None
+                    peer = (
+                        await self._peers().owner_of(session_id)
+                        if _DENIES.search(content)
+                        else None
+                    )
                 del content  # a turn may take minutes
         except errors.SessionNotFound:
             peer = None  # the app responds, as to a request about any unknown session
@@ -282,9 +368,13 @@ class ClusterMiddleware:
             raise ShuttingDown
         request = self._peer_request(session_id, scope, send)
         request.shutdown, request.may_start_turn = turns.ending, not turns.shutdown.is_set()
-        running = start_in(turns.forwarded, request.run(peer, content, None if is_collected else IDLE_SECONDS))
+        running = start_in(
+            turns.forwarded, request.run(peer, content, None if is_collected else IDLE_SECONDS)
+        )
         if not await until_disconnect(receive, running):
-            again = self._app if request.is_refused else self._dispatch  # a dead peer is not found again
+            again = (
+                self._app if request.is_refused else self._dispatch
+            )  # a dead peer is not found again
             await again(scope, _replaying(content, receive), send)
         return None
 
@@ -303,7 +393,9 @@ class ClusterMiddleware:
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
         response = _RESPONSE.fullmatch(path)
         known_run = response[2] if response else position and position[1]
-        starts_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))  # or decides about a running turn
+        starts_turn = method == "POST" and path.endswith(
+            ("/ai-sdk", "/ag-ui")
+        )  # or decides about a running turn
         for run_id in dict.fromkeys([known_run, None]):  # another server may continue the turn
             with suppress(PeerGone):
                 return await self._peers().owner_of(session_id, run_id, starts_turn=starts_turn)
@@ -312,23 +404,30 @@ class ClusterMiddleware:
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         responses: list[list[Message]] = []
         with suppress(MochiError):
-            responses = await self._request_all(await self._peers().peers_with_runs(session_id), scope)
+            responses = await self._request_all(
+                await self._peers().peers_with_runs(session_id), scope
+            )
         own: list[Message] = []
         await self._app(scope, receive, _into(own))
         deleted = [response for response in responses if _status(response) == HTTPStatus.NO_CONTENT]
         for message in [*deleted, own][0]:
             await send(message)
 
-    async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _resolve_confirmation(
+        self, session_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         content = await read_body(Request(scope, receive))
         sent = _CONFIRMATION.search(content)
         run_id = requesting_run(sent[1].decode()) if sent else None
         own = scope["app"].state.services.turns.table.find(session_id, run_id)
-        # The server at which the turn waits may have connected clients, which receive the rest of the turn.
+        # The server at which the turn waits may have connected clients, which receive the rest of
+        # the turn.
         with suppress(PeerGone):
             is_own = own is not None and own.run_id == run_id
             owner = None if is_own else await self._peers().owner_of(session_id, run_id)
-            (response,) = await self._request_all([owner], scope, content, session_id) if owner else [[]]
+            (response,) = (
+                await self._request_all([owner], scope, content, session_id) if owner else [[]]
+            )
             if response and _status(response) != HTTPStatus.NOT_FOUND:
                 for message in response:
                     await send(message)
@@ -339,8 +438,12 @@ class ClusterMiddleware:
         self, peers: Sequence[Peer], scope: Scope, content: bytes = b"", session_id: str = ""
     ) -> list[list[Message]]:
         responses: list[list[Message]] = [[] for _ in peers]
-        requests = [self._peer_request(session_id, {**scope}, _into(response)) for response in responses]
-        await asyncio.gather(*(request.run(peer, content) for request, peer in zip(requests, peers, strict=True)))
+        requests = [
+            self._peer_request(session_id, {**scope}, _into(response)) for response in responses
+        ]
+        await asyncio.gather(
+            *(request.run(peer, content) for request, peer in zip(requests, peers, strict=True))
+        )
         return responses
 
     def _peer_request(self, session_id: str, scope: Scope, send: Send) -> PeerRequest:
@@ -376,8 +479,13 @@ def _into(messages: list[Message]) -> Send:
 
 
 def _is_refusal(scope: Scope, message: Message) -> bool:
-    """Return whether the response refuses a request at a shutdown. Unlike for an ended turn, nothing was stored."""
-    return scope.get(ERROR) == ShuttingDown.code and b"retry-after" in dict(message.get("headers", ()))
+    """Return whether the response refuses a request at a shutdown.
+
+    Unlike for an ended turn, nothing was stored.
+    """
+    return scope.get(ERROR) == ShuttingDown.code and b"retry-after" in dict(
+        message.get("headers", ())
+    )
 
 
 def _status(response: list[Message]) -> int:

@@ -3,9 +3,10 @@
 ``ModelGateway.send`` takes three steps, each in a method of its own:
 
 1. ``_on_best_host`` chooses a host, and the next one if a host fails before the first token.
-2. ``_until_accepted`` fits the prompt into the window. If Ollama refuses the prompt or runs out of memory, it changes
-   the window or requests a shorter prompt, and sends the request again.
-3. ``_post_chat`` waits for a slot of the host, sends the request once and records what the answer shows.
+2. ``_until_accepted`` fits the prompt into the window. If Ollama refuses the prompt or runs out of
+   memory, it changes the window or requests a shorter prompt, and sends the request again.
+3. ``_post_chat`` waits for a slot of the host, sends the request once and records what the answer
+   shows.
 """
 
 import time
@@ -34,7 +35,14 @@ from mochi_server.errors import (
 from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
 from mochi_server.inference.placement import choose
 from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
-from mochi_server.inference.waiting import FairQueue, RequestTracker, State, Ticket, TrackedRequest, reporting_status
+from mochi_server.inference.waiting import (
+    FairQueue,
+    RequestTracker,
+    State,
+    Ticket,
+    TrackedRequest,
+    reporting_status,
+)
 from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
@@ -51,7 +59,10 @@ _Result = TypeVar("_Result")
 
 
 class HostOfTurn(NamedTuple):
-    """Host of a session's latest turn and why it was chosen. ``digest`` is that of the conversation's first turn."""
+    """Host of a session's latest turn and why it was chosen.
+
+    ``digest`` is that of the conversation's first turn.
+    """
 
     name: str
     reason: str
@@ -78,8 +89,9 @@ class GatewayObserver:
 class ModelGateway:
     """Gateway to the models of the Ollama hosts.
 
-    If ``dynamic`` is false, only users set context windows. ``initial`` is the first window of a model, in tokens.
-    ``slots`` is the number of requests that each host takes at a time, and ``max_queue`` of those that may wait.
+    If ``dynamic`` is false, only users set context windows. ``initial`` is the first window of a
+    model, in tokens. ``slots`` is the number of requests that each host takes at a time, and
+    ``max_queue`` of those that may wait.
     """
 
     def __init__(
@@ -94,18 +106,25 @@ class ModelGateway:
         max_queue: int = 512,
         observer: GatewayObserver = GatewayObserver(),  # noqa: B008 - no state
     ) -> None:
-        """``client`` is the only client, or returns the client for a URL. ``hosts`` is called again as in ``Fleet``."""
+        """``client`` is the only client, or returns the client for a URL.
+
+        ``hosts`` is called again as in ``Fleet``.
+        """
 
         def connect(address: HostAddress) -> Host:
             new = client if isinstance(client, AsyncOllamaClient) else client(address.url)
-            windows = WindowRegistry(new.loaded_windows, dynamic, observer.context_adjusted, initial, new.size_of)
+            windows = WindowRegistry(
+                new.loaded_windows, dynamic, observer.context_adjusted, initial, new.size_of
+            )
             tracker = RequestTracker(observer.first_token)
             return Host(address.name, new, windows, tracker, FairQueue(slots))
 
         self.fleet = Fleet(hosts, connect, hosts_file)
         self.observer, self.max_queue = observer, max_queue
         self.turns = LRUCache[str, HostOfTurn](_MAX_TURNS)  # by session ID
-        self.trims = LRUCache[str, tuple[int, str]](_MAX_TURNS)  # window and last trimmed message, by session ID
+        self.trims = LRUCache[str, tuple[int, str]](
+            _MAX_TURNS
+        )  # window and last trimmed message, by session ID
         self._tickets: WeakSet[Ticket] = WeakSet()
         self._only: Host | None = None
 
@@ -125,23 +144,37 @@ class ModelGateway:
         return only
 
     async def pinned(self, name: str | None) -> "ModelGateway":
-        """Return the gateway to the host of this name, or this one for None. Raises ``OllamaUnreachable``."""
+        """Return the gateway to the host of this name, or this one for None.
+
+        Raises ``OllamaUnreachable``.
+        """
         if name is None:
             return self
         await self.fleet.refresh()
         if (host := next((host for host in self.fleet.active if host.name == name), None)) is None:
-            text = f"The session is pinned to the Ollama host {name}, which is not in MOCHI_OLLAMA_HOSTS."
-            raise HostsUnreachable(f"{text} Add it, or set the session's `ollama_host` to null.", ollama_host=name)
+            text = (
+                f"The session is pinned to the Ollama host {name}, which is not in "
+                "MOCHI_OLLAMA_HOSTS."
+            )
+            raise HostsUnreachable(
+                f"{text} Add it, or set the session's `ollama_host` to null.", ollama_host=name
+            )
         return self._at(host)
 
     def of_session(self, session_id: str, model: str) -> "ModelGateway":
-        """Return the gateway to the host of the session's latest turn, or to another one that has ``model``."""
+        """Return the gateway to the host of the session's latest turn, or to another one that has
+        ``model``.
+        """
         if self.fleet.is_single or self._only:
             return self
         own, name = self.turns.get(session_id), qualified_name(model)
 
         def rank(host: Host) -> tuple[bool, bool, bool]:
-            return host.has(model), own is not None and host.name == own.name, name in (host.client.last_windows or ())
+            return (
+                host.has(model),
+                own is not None and host.name == own.name,
+                name in (host.client.last_windows or ()),
+            )
 
         return self._at(max(self.fleet.up, key=rank))
 
@@ -154,35 +187,57 @@ class ModelGateway:
                 slots.discard(session_id)
 
     async def find_model(self, name: str) -> ModelInfo:
-        """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``send``."""
+        """Return the installed chat model ``name``.
+
+        Raises ``ModelNotFound`` and the errors of ``send``.
+        """
         return await (self._only.client if self._only else self.fleet).find_model(name)
 
     def allocate(
-        self, model: ModelInfo, config: Mapping[str, Any] | None = None, previous_model: str | None = None
+        self,
+        model: ModelInfo,
+        config: Mapping[str, Any] | None = None,
+        previous_model: str | None = None,
     ) -> Allocation:
         return Allocation(self.windows, model, config, previous_model)
 
     def admit(self) -> Ticket:
-        """Admit a turn. Keep the ticket until its first request. Raises ``OllamaBusy`` if too many turns wait."""
+        """Admit a turn.
+
+        Keep the ticket until its first request. Raises ``OllamaBusy`` if too many turns wait.
+        """
         queues, ticket = [host.queue for host in self.fleet.up], Ticket()
         requests = len(self._tickets) + sum(queue.waiting + queue.running for queue in queues)
         if requests >= self.max_queue + sum(queue.limit or inf for queue in queues):
-            raise OllamaBusy(f"{self.max_queue} requests wait already, which is the limit of MOCHI_MAX_QUEUE")
+            raise OllamaBusy(
+                f"{self.max_queue} requests wait already, which is the limit of MOCHI_MAX_QUEUE"
+            )
         self._tickets.add(ticket)
         return ticket
 
     async def send(self, request: ModelRequest, on_lines: OnLines) -> AnswerReport:
-        """Send a request and pass batches of lines to ``on_lines``. Raises ``OllamaError`` and ``ContextOverflow``."""
+        """Send a request and pass batches of lines to ``on_lines``.
+
+        Raises ``OllamaError`` and ``ContextOverflow``.
+        """
         return await self._on_best_host(request, partial(self._post_chat, request, on_lines))
 
     async def embed(self, request: ModelRequest) -> Mapping[str, Any]:
-        """Request embeddings of the texts in the payload and return Ollama's response. Raise the errors of ``send``."""
+        """Request embeddings of the texts in the payload and return Ollama's response.
+
+        Raise the errors of ``send``.
+        """
         return await self._on_best_host(request, partial(self._post_embed, request))
 
     async def _on_best_host(
-        self, request: ModelRequest, post: Callable[[Host, TrackedRequest, FixedPrompt], Awaitable[_Result]]
+        self,
+        request: ModelRequest,
+        post: Callable[[Host, TrackedRequest, FixedPrompt], Awaitable[_Result]],
     ) -> _Result:
-        """Send a request to the best host. If the host fails before the first token, try the next one."""
+        """Send a request to the best host.
+
+        If the host fails before the first token, try the next one.
+        """
         fleet, failures, revived = self.fleet, dict[Host, MochiError](), list[Host]()
         await fleet.wait_for_loaded()
         for _ in range(_MAX_PASSES):
@@ -193,8 +248,12 @@ class ModelGateway:
                     request.report("failover", None, best.name)
                 request.allocation.windows = best.windows
                 try:
-                    with best.tracker.request(request.model, is_turn=request.report is not None) as tracked:
-                        result = await self._until_accepted(request, tracked, partial(post, best, tracked))
+                    with best.tracker.request(
+                        request.model, is_turn=request.report is not None
+                    ) as tracked:
+                        result = await self._until_accepted(
+                            request, tracked, partial(post, best, tracked)
+                        )
                     best.pause, best.failure = MIN_PAUSE, None
                     return result
                 except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
@@ -209,7 +268,10 @@ class ModelGateway:
         raise no_host_left(failures)
 
     async def _until_accepted(
-        self, request: ModelRequest, tracked: TrackedRequest, post: Callable[[FixedPrompt], Awaitable[_Result]]
+        self,
+        request: ModelRequest,
+        tracked: TrackedRequest,
+        post: Callable[[FixedPrompt], Awaitable[_Result]],
     ) -> _Result:
         """Send a request until Ollama accepts its prompt and has memory for its window."""
         allocation, size, refused = request.allocation, request.prompt.size, None
@@ -231,14 +293,28 @@ class ModelGateway:
         raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
 
     async def _post_chat(
-        self, request: ModelRequest, on_lines: OnLines, host: Host, tracked: TrackedRequest, prompt: FixedPrompt
+        self,
+        request: ModelRequest,
+        on_lines: OnLines,
+        host: Host,
+        tracked: TrackedRequest,
+        prompt: FixedPrompt,
     ) -> AnswerReport:
-        """Send a request to a host once. After an error, ``tracked`` shows whether the answer had begun."""
-        allocation, slots, scope = request.allocation, host.slots(request.model), anyio.CancelScope()
+        """Send a request to a host once.
+
+        After an error, ``tracked`` shows whether the answer had begun.
+        """
+        allocation, slots, scope = (
+            request.allocation,
+            host.slots(request.model),
+            anyio.CancelScope(),
+        )
         body, limit = request.body(prompt)
         last: Line = {}
         tracked.started, tracked.sent = time.monotonic(), None
-        with reporting_status(lambda: self._status(host, tracked, request, scope), request.report) as end_reports:
+        with reporting_status(
+            lambda: self._status(host, tracked, request, scope), request.report
+        ) as end_reports:
 
             def receive(lines: list[Line]) -> None:
                 if not tracked.answering:
@@ -256,9 +332,13 @@ class ModelGateway:
                 with scope:
                     await host.client.post_chat(body, receive)
             if scope.cancelled_caught:
-                raise OllamaError(f"Ollama at {host.client.endpoint.url} stopped responding before its answer.")
+                raise OllamaError(
+                    f"Ollama at {host.client.endpoint.url} stopped responding before its answer."
+                )
         answer = AnswerReport(prompt, *allocation.record(last, prompt.size, limit), host.name)
-        exchange = None if request.exchange is None else request.exchange(body, prompt.size, answer.tokens)
+        exchange = (
+            None if request.exchange is None else request.exchange(body, prompt.size, answer.tokens)
+        )
         slots.record(held, last, time.monotonic() - tracked.sent, exchange)
         return answer
 
@@ -273,15 +353,25 @@ class ModelGateway:
             return await host.client.embed({**request.payload, **options})
 
     def _slot(self, host: Host, request: ModelRequest) -> AbstractAsyncContextManager[None]:
-        """Return a context with a slot of the host. From the entry into its queue, the request needs no ticket."""
+        """Return a context with a slot of the host.
+
+        From the entry into its queue, the request needs no ticket.
+        """
         return host.queue.slot(request.session_id, lambda: self._tickets.discard(request.ticket))
 
-    async def _status(self, host: Host, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope) -> State:
-        """Return the status of a waiting request. Cancel ``scope`` if there are other hosts and this one is silent."""
+    async def _status(
+        self, host: Host, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope
+    ) -> State:
+        """Return the status of a waiting request.
+
+        Cancel ``scope`` if there are other hosts and this one is silent.
+        """
         if request.sent is None:
             return "queued", host.queue.position(sent.session_id)
         if not self.fleet.is_single:
-            request.missed_probes = 0 if await host.client.is_reachable() else request.missed_probes + 1
+            request.missed_probes = (
+                0 if await host.client.is_reachable() else request.missed_probes + 1
+            )
             if request.missed_probes >= _MAX_MISSED_PROBES and not request.answering:
                 scope.cancel()
         decision = sent.allocation.decision
@@ -309,31 +399,44 @@ class ModelGateway:
         if len(rest) > 1:
             host, reason = choose(rest, request, self._digest_of_conversation(request))
         else:
-            host, reason = rest[0], "only_host" if fleet.is_single else "pinned" if len(hosts) == 1 else "only_up"
+            host, reason = (
+                rest[0],
+                "only_host" if fleet.is_single else "pinned" if len(hosts) == 1 else "only_up",
+            )
         if request.report is not None:
             self._record_turn(request, host, "failover" if failures else reason)
         return host
 
     def _record_turn(self, request: ModelRequest, host: Host, reason: str) -> None:
         digest = self._digest_of_conversation(request) or host.client.digest(request.model)
-        self.turns[request.session_id] = HostOfTurn(host.name, reason, qualified_name(request.model), digest)
+        self.turns[request.session_id] = HostOfTurn(
+            host.name, reason, qualified_name(request.model), digest
+        )
 
     def _digest_of_conversation(self, request: ModelRequest) -> str | None:
         turn = self.turns.get(request.session_id)
-        return turn.digest if turn is not None and turn.model == qualified_name(request.model) else None
+        return (
+            turn.digest
+            if turn is not None and turn.model == qualified_name(request.model)
+            else None
+        )
 
 
 def _adapt_window(request: ModelRequest, size: PromptSize, error: OllamaError) -> int | None:
     """Change the window after an error, or return the tokens of a prompt that must be shorter.
 
-    Raises ``error`` if it is neither a refused prompt nor a lack of memory that a smaller window can mend.
+    Raises ``error`` if it is neither a refused prompt nor a lack of memory that a smaller window
+    can mend.
     """
     allocation = request.allocation
     if is_context_refusal(error):
         tokens = refused_tokens(error) or allocation.estimate.tokens(size) * 2
         allocation.estimate.observe(size, tokens)
-        # If the prompt cannot be shortened and exceeds the model's maximum, Ollama must not reload the model.
-        is_too_long = isinstance(request.prompt, FixedPrompt) and tokens >= (allocation.model.context_length or inf)
+        # If the prompt cannot be shortened and exceeds the model's maximum, Ollama must not reload
+        # the model.
+        is_too_long = isinstance(request.prompt, FixedPrompt) and tokens >= (
+            allocation.model.context_length or inf
+        )
         return None if not is_too_long and allocation.grow(tokens) else tokens
     if is_out_of_memory(error) and allocation.step_down():
         return None

@@ -1,4 +1,6 @@
-"""Ollama hosts of this server: which hosts there are, which of them respond, and which models they have."""
+"""Ollama hosts of this server: which hosts there are, which of them respond, and which models they
+have.
+"""
 
 import asyncio
 import logging
@@ -9,7 +11,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from mochi_server.config import HostAddress
-from mochi_server.errors import HostsUnreachable, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
+from mochi_server.errors import (
+    HostsUnreachable,
+    MochiError,
+    ModelNotFound,
+    OllamaBusy,
+    OllamaError,
+    OllamaUnreachable,
+)
 from mochi_server.inference.slots import HeldPrompt, ModelSlots
 from mochi_server.inference.waiting import FairQueue, RequestTracker
 from mochi_server.inference.windows import WindowRegistry
@@ -42,7 +51,9 @@ class Host:
     tracker: RequestTracker
     queue: FairQueue
     models: dict[str, ModelSlots] = field(default_factory=dict)  # by qualified name
-    max_models: int | None = None  # number of models that fit into memory, or None if no load has replaced a model
+    max_models: int | None = (
+        None  # number of models that fit into memory, or None if no load has replaced a model
+    )
     loaded: frozenset[str] = frozenset()  # names of the loaded models at the latest choice
     is_draining: bool = False  # whether it was removed from the list of hosts
     failure: MochiError | None = None  # why the host is left out, or None
@@ -56,7 +67,9 @@ class Host:
         return self.models.setdefault(qualified_name(model), ModelSlots())
 
     def loaded_window(self, model: str) -> int | None:
-        """Return the window with which a model is loaded, 0 if it is unknown, or None if the model is not loaded."""
+        """Return the window with which a model is loaded, 0 if it is unknown, or None if the model
+        is not loaded.
+        """
         if self.client.last_windows is None:  # Ollama did not report which models are loaded
             return 0 if self.slots(model).prompts else None
         return self.client.last_windows.get(qualified_name(model))
@@ -72,7 +85,9 @@ class Host:
     def prompts_of_others(self, model: str) -> list[HeldPrompt | None]:
         """Return the prompts in the slots of all other loaded models."""
         names = self.loaded - {qualified_name(model)}
-        return [prompt for name in names if name in self.models for prompt in self.models[name].prompts]
+        return [
+            prompt for name in names if name in self.models for prompt in self.models[name].prompts
+        ]
 
     def has(self, model: str) -> bool:
         """Return whether the latest list of the host's models contains a model."""
@@ -80,7 +95,9 @@ class Host:
 
 
 def is_host_failure(error: MochiError) -> bool:
-    """Return whether an error shows that a host does not work, and not that it refused one request."""
+    """Return whether an error shows that a host does not work, and not that it refused one
+    request.
+    """
     if not isinstance(error, OllamaError):
         return isinstance(error, OllamaUnreachable)
     is_about_request = error.is_reported and error.details.get("upstream_status") in _REFUSALS
@@ -88,7 +105,9 @@ def is_host_failure(error: MochiError) -> bool:
 
 
 def may_succeed_elsewhere(error: MochiError) -> bool:
-    """Return whether another host may answer a failed request, because it works, has the model or has more memory."""
+    """Return whether another host may answer a failed request, because it works, has the model or
+    has more memory.
+    """
     lacks_memory = isinstance(error, OllamaError) and is_out_of_memory(error)
     return is_host_failure(error) or isinstance(error, ModelNotFound) or lacks_memory
 
@@ -107,21 +126,33 @@ class Fleet:
     """
 
     def __init__(
-        self, read: Callable[[], Sequence[HostAddress]], connect: Callable[[HostAddress], Host], file: Path | None
+        self,
+        read: Callable[[], Sequence[HostAddress]],
+        connect: Callable[[HostAddress], Host],
+        file: Path | None,
     ) -> None:
-        """``read`` returns the hosts' addresses, again after ``file`` has changed. It may raise ``ValueError``."""
+        """``read`` returns the hosts' addresses, again after ``file`` has changed.
+
+        It may raise ``ValueError``.
+        """
         self._read, self._connect, self._file = read, connect, file
         self._version = self._file_version()
         self._reading: asyncio.Future[None] | None = None
         self._is_slow = False  # whether the file system does not respond
-        self._by_address = {address: connect(address) for address in read()}  # includes the removed hosts
+        self._by_address = {
+            address: connect(address) for address in read()
+        }  # includes the removed hosts
         self._tasks: set[asyncio.Future[Any]] = set()
         self._warned: set[str] = set()
 
     @property
     def hosts(self) -> list[Host]:
         """Listed hosts, and removed hosts until their requests have ended."""
-        return [host for host in self._by_address.values() if not host.is_draining or host.tracker.count()]
+        return [
+            host
+            for host in self._by_address.values()
+            if not host.is_draining or host.tracker.count()
+        ]
 
     @property
     def active(self) -> list[Host]:
@@ -142,12 +173,17 @@ class Fleet:
         for host in self._by_address.values():
             await host.client.aclose()
 
-    def failed(self, host: Host, error: MochiError, *, is_answering: bool = False, is_cloud: bool = False) -> None:
-        """Record the error of a request. After a failure, leave out the host for a growing pause, unless it is alone.
+    def failed(
+        self, host: Host, error: MochiError, *, is_answering: bool = False, is_cloud: bool = False
+    ) -> None:
+        """Record the error of a request.
 
-        Requests that wait for the host get the error. If ``is_answering`` is true, Ollama may have reported the failure
-        of one answer, which does not concern the host. If ``is_cloud`` is true, Ollama may have reported an error of
-        the provider, which does not concern other models.
+        After a failure, leave out the host for a growing pause, unless it is alone.
+
+        Requests that wait for the host get the error. If ``is_answering`` is true, Ollama may have
+        reported the failure of one answer, which does not concern the host. If ``is_cloud`` is
+        true, Ollama may have reported an error of the provider, which does not concern other
+        models.
         """
         if host.failure is not None or host.is_draining or not is_host_failure(error):
             return
@@ -159,7 +195,9 @@ class Fleet:
         if not self.is_single:
             host.models.clear()
             reason = error.message if isinstance(error, OllamaUnreachable) else error.code
-            logger.warning("Ollama host left host=%s pause_seconds=%g: %s", host.name, host.pause, reason)
+            logger.warning(
+                "Ollama host left host=%s pause_seconds=%g: %s", host.name, host.pause, reason
+            )
             host.queue.abort(error)
             start_in(self._tasks, self._probe(host))
 
@@ -180,15 +218,22 @@ class Fleet:
             if responds := await host.client.is_reachable():
                 host.failure = None if self.is_single else host.failure
             else:
-                self.failed(host, OllamaUnreachable(host.client.endpoint.url, "it does not respond"))
+                self.failed(
+                    host, OllamaUnreachable(host.client.endpoint.url, "it does not respond")
+                )
             return responds
 
         results = await asyncio.gather(*map(check, self.active))
-        self._warn_if_different("versions", {host.name: host.client.version for host in self.active})
+        self._warn_if_different(
+            "versions", {host.name: host.client.version for host in self.active}
+        )
         return any(results)
 
     async def revived(self, failures: Mapping[Host, MochiError]) -> list[Host]:
-        """Return the hosts that were unreachable and respond again. An only host is not tried again."""
+        """Return the hosts that were unreachable and respond again.
+
+        An only host is not tried again.
+        """
         lost = [host for host, error in failures.items() if not _has_responded(error)]
         if self.is_single:
             return []
@@ -203,13 +248,18 @@ class Fleet:
             host.client.prefetch_loaded()
 
     async def wait_for_loaded(self) -> None:
-        """Wait briefly for the loaded models of all hosts that respond, if there are several to choose from."""
+        """Wait briefly for the loaded models of all hosts that respond, if there are several to
+        choose from.
+        """
         if len(self.up) > 1:
             lookups = [start_in(self._tasks, host.client.loaded_windows()) for host in self.up]
             await asyncio.wait(lookups, timeout=_LOADED_SECONDS)
 
     async def find_model(self, name: str) -> ModelInfo:
-        """Return the chat model ``name`` of the first host that has it. Raises ``ModelNotFound``."""
+        """Return the chat model ``name`` of the first host that has it.
+
+        Raises ``ModelNotFound``.
+        """
         return await self._find(name, lambda client: client.find_model(name))
 
     async def find_installed(self, name: str) -> ModelInfo:
@@ -229,7 +279,9 @@ class Fleet:
             self._warn_if_different(f"digests of model {name}", digests)
             return replace(next(iter(found.values())), hosts=[*digests])
         away = {host: host.failure for host in self.active if host.failure and host.has(name)}
-        missing = {host.name: error for host, error in errors.items() if isinstance(error, ModelNotFound)}
+        missing = {
+            host.name: error for host, error in errors.items() if isinstance(error, ModelNotFound)
+        }
         if away or not missing:
             raise no_host_left(away or errors)
         raise ModelNotFound.on_hosts(missing)
@@ -241,13 +293,20 @@ class Fleet:
         union: dict[object, ModelInfo] = {}
         for host, models in found.items():
             for number, model in enumerate(models):
-                key = qualified_name(model.name) if len(found) > 1 else number  # one host may repeat a name
+                key = (
+                    qualified_name(model.name) if len(found) > 1 else number
+                )  # one host may repeat a name
                 before = union.get(key, model)
                 union[key] = replace(before, hosts=[*before.hosts, host.name])
         return [*union.values()]
 
-    async def _ask(self, call: Lookup[_Result]) -> tuple[dict[Host, _Result], dict[Host, MochiError]]:
-        """Return the results and the errors of all hosts that respond. With one host, raise its error."""
+    async def _ask(
+        self, call: Lookup[_Result]
+    ) -> tuple[dict[Host, _Result], dict[Host, MochiError]]:
+        """Return the results and the errors of all hosts that respond.
+
+        With one host, raise its error.
+        """
         await self.refresh()
         if len(active := self.active) == 1:
             return {active[0]: await call(active[0].client)}, {}
@@ -262,7 +321,10 @@ class Fleet:
                 self.failed(host, error)
 
         up = self.up
-        for hosts in (up, [host for host in active if host not in up]):  # a host that was left out may be back
+        for hosts in (
+            up,
+            [host for host in active if host not in up],
+        ):  # a host that was left out may be back
             if hosts and not found:
                 tasks = [start_in(self._tasks, ask(host)) for host in hosts]
                 await asyncio.wait(tasks, timeout=_LOOKUP_SECONDS)
@@ -274,7 +336,8 @@ class Fleet:
     async def refresh(self, seconds: float = _FILE_SECONDS) -> None:
         """Read the file of hosts again if it has changed. An invalid file changes nothing.
 
-        A thread reads the file, because a network file system may hang. After ``seconds``, the known hosts are used.
+        A thread reads the file, because a network file system may hang. After ``seconds``, the
+        known hosts are used.
         """
         if self._file is None or (self._reading and self._is_slow):
             return
@@ -282,7 +345,10 @@ class Fleet:
         await asyncio.wait({reading}, timeout=seconds)
         if not reading.done() and not self._is_slow:
             self._is_slow = True
-            logger.warning("Ollama hosts cannot be read yet file=%s: the file system does not respond", self._file)
+            logger.warning(
+                "Ollama hosts cannot be read yet file=%s: the file system does not respond",
+                self._file,
+            )
 
     async def _read_again(self) -> None:
         try:
@@ -303,8 +369,12 @@ class Fleet:
     def _change(self, addresses: Sequence[HostAddress]) -> None:
         before, was_single = self._by_address, self.is_single
         listed = {address: before.get(address) or self._connect(address) for address in addresses}
-        self._by_address = listed | {address: host for address, host in before.items() if address not in listed}
-        logger.info("Ollama hosts changed hosts=%s", ",".join(address.name for address in addresses))
+        self._by_address = listed | {
+            address: host for address, host in before.items() if address not in listed
+        }
+        logger.info(
+            "Ollama hosts changed hosts=%s", ",".join(address.name for address in addresses)
+        )
         for host in listed.values():
             if host.is_draining or was_single:
                 host.failure = None  # the host was not probed
@@ -312,7 +382,11 @@ class Fleet:
         for host in self.hosts:
             if host not in listed.values():
                 host.is_draining = True
-                host.queue.abort(OllamaUnreachable(host.client.endpoint.url, "it was removed from the list of hosts"))
+                host.queue.abort(
+                    OllamaUnreachable(
+                        host.client.endpoint.url, "it was removed from the list of hosts"
+                    )
+                )
 
     def _file_version(self) -> tuple[int, ...] | None:
         try:
@@ -334,14 +408,22 @@ def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:
     errors = [*failures.values()]
     if len(errors) == 1:
         return errors[0]
-    missing = {host.name: error for host, error in failures.items() if isinstance(error, ModelNotFound)}
+    missing = {
+        host.name: error for host, error in failures.items() if isinstance(error, ModelNotFound)
+    }
     if len(missing) == len(errors):
         return ModelNotFound.on_hosts(missing)
     reasons = {host.name: error.message for host, error in failures.items()}
-    text = "No Ollama host can answer. " + " ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    text = "No Ollama host can answer. " + " ".join(
+        f"{name}: {reason}" for name, reason in reasons.items()
+    )
     if all(isinstance(error, OllamaBusy) for error in errors):
         busy = OllamaBusy("all hosts", retry_after=max(error.retry_after or 1 for error in errors))
         busy.message, busy.details["hosts"] = text, reasons
         return busy
-    kind = HostsUnreachable if all(isinstance(error, OllamaUnreachable) for error in errors) else OllamaError
+    kind = (
+        HostsUnreachable
+        if all(isinstance(error, OllamaUnreachable) for error in errors)
+        else OllamaError
+    )
     return kind(text, hosts=reasons)

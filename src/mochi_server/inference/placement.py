@@ -1,4 +1,6 @@
-"""Choice of an Ollama host: the predicted time until the first token on each host, from what the hosts have shown."""
+"""Choice of an Ollama host: the predicted time until the first token on each host, from what the
+hosts have shown.
+"""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -24,7 +26,10 @@ class Prediction(NamedTuple):
 
 
 def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Prediction:
-    """Predict the cost of a prompt on ``host``. What the host has not shown is the mean of the other hosts."""
+    """Predict the cost of a prompt on ``host``.
+
+    What the host has not shown is the mean of the other hosts.
+    """
 
     def known(name: str, default: float) -> float:
         own, *others = (getattr(each.slots(request.model), name) for each in (host, *hosts))
@@ -41,7 +46,9 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     slots = host.slots(request.model)
     capacity = max(slots.capacity, parallel)
     max_capacity = host.queue.limit or slots.max_capacity
-    if max_capacity is None:  # expect the host to hold as many prompts as any other, until a miss shows its limit
+    if (
+        max_capacity is None
+    ):  # expect the host to hold as many prompts as any other, until a miss shows its limit
         capacity = max(capacity, *(each.slots(request.model).capacity for each in hosts))
     prompts = slots.prompts[-max(capacity, max_capacity) :] if max_capacity else slots.prompts
     own = slots.find(request.session_id)
@@ -68,9 +75,12 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
 
 
 def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> tuple[Host, str]:
-    """Return the host with the least cost, and the reason. A new session takes a free slot if any host has one.
+    """Return the host with the least cost, and the reason.
 
-    Ties are decided by rendezvous hashing, so that servers with the same database make the same choice.
+    A new session takes a free slot if any host has one.
+
+    Ties are decided by rendezvous hashing, so that servers with the same database make the same
+    choice.
     """
     for host in hosts:
         host.update_loaded()
@@ -80,7 +90,12 @@ def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> 
 
     def rank(host: Host) -> tuple[bool, bool, bool, float]:
         is_other = is_installed and host.client.digest(request.model) != digest
-        return is_other, host.name in request.avoid, is_new and predictions[host].evicts, predictions[host].cost
+        return (
+            is_other,
+            host.name in request.avoid,
+            is_new and predictions[host].evicts,
+            predictions[host].cost,
+        )
 
     best = min(map(rank, hosts))
     tied = [host for host in hosts if rank(host) == best]
@@ -92,5 +107,7 @@ def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> 
         if other is not host:
             other.slots(request.model).discard(request.session_id)
     host.slots(request.model).reserve(request.session_id)
-    reason = "prompt_cached" if predictions[host].held else "least_time" if len(tied) == 1 else "hash"
+    reason = (
+        "prompt_cached" if predictions[host].held else "least_time" if len(tied) == 1 else "hash"
+    )
     return host, reason

@@ -19,7 +19,10 @@ class PromptSource(Protocol):
         """Size of the prompt before it is shortened."""
 
     async def fit(self, refused: int | None) -> "FixedPrompt | None":
-        """Return a prompt for the window, or None. If one of ``refused`` tokens was refused, return a shorter one."""
+        """Return a prompt for the window, or None.
+
+        If one of ``refused`` tokens was refused, return a shorter one.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,10 @@ class FixedPrompt:
 
     def extended(self, answer: str, request: str) -> "FixedPrompt":
         """Return this prompt followed by an answer of the model and a request of the user."""
-        more: list[ChatMessage] = [{"role": "assistant", "content": answer}, {"role": "user", "content": request}]
+        more: list[ChatMessage] = [
+            {"role": "assistant", "content": answer},
+            {"role": "user", "content": request},
+        ]
         return FixedPrompt([*self.messages, *more], self.size + PromptSize.of(more))
 
 
@@ -44,9 +50,15 @@ class ModelRequest:
     payload: Mapping[str, Any]  # body of the request, without the prompt and the window
     prompt: PromptSource
     limits_answer: bool = True  # whether the answer must end where the window ends
-    exchange: Callable[[Mapping[str, Any], PromptSize, int], Exchange] | None = None  # from body, prompt and tokens
-    report: Report | None = None  # receives `queued`, `loading_model`, `processing_prompt` or `failover`
-    session_id: str = ""  # session whose prompt this is, or "" for a prompt that no later request continues
+    exchange: Callable[[Mapping[str, Any], PromptSize, int], Exchange] | None = (
+        None  # from body, prompt and tokens
+    )
+    report: Report | None = (
+        None  # receives `queued`, `loading_model`, `processing_prompt` or `failover`
+    )
+    session_id: str = (
+        ""  # session whose prompt this is, or "" for a prompt that no later request continues
+    )
     avoid: Sequence[str] = ()  # names of hosts that serve other parts of the same comparison
     ticket: Ticket = field(default_factory=Ticket)
 
@@ -62,16 +74,25 @@ class ModelRequest:
         return self.allocation.estimate.tokens(self.prompt.size)
 
     def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
-        """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
-        options, limit, window = dict(self.payload.get("options") or {}), None, self.allocation.num_ctx
+        """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window
+        sets one.
+        """
+        options, limit, window = (
+            dict(self.payload.get("options") or {}),
+            None,
+            self.allocation.num_ctx,
+        )
         more: dict[str, Any] = {}
         if window is None and not self.allocation.model.is_cloud:
-            # If Ollama chooses the window, an answer must end where it ends. Ollama would drop the oldest messages.
+            # If Ollama chooses the window, an answer must end where it ends. Ollama would drop the
+            # oldest messages.
             more = {"shift": False}
         if window is not None:
             options["num_ctx"] = window
             if self.limits_answer:
-                limit = self.allocation.answer_limit(prompt.size, window, options.get("num_predict"))
+                limit = self.allocation.answer_limit(
+                    prompt.size, window, options.get("num_predict")
+                )
                 options |= {} if limit is None else {"num_predict": limit}
         more |= {"options": options} if options else {}
         return {**self.payload, "messages": prompt.messages, **more}, limit
@@ -82,7 +103,9 @@ class AnswerReport:
     """What the gateway reports about an answer after it has passed on the text."""
 
     prompt: FixedPrompt
-    tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
+    # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is
+    # larger
+    tokens: int
     is_prompt_truncated: bool
     is_cut: bool
     host: str
@@ -91,10 +114,13 @@ class AnswerReport:
 def payload_without_thinking(
     model: ModelInfo, name: str, max_tokens: int, keep_alive: str | float | None, format: Any = None
 ) -> dict[str, Any]:
-    """Return the body of a request to ``model``, called ``name``, for an answer of at most ``max_tokens`` tokens.
+    """Return the body of a request to ``model``, called ``name``, for an answer of at most
+    ``max_tokens`` tokens.
 
     For a cloud model, the answer has no limit, because the provider may refuse it.
     """
     think = False if model.has_capability("thinking") else None
     options = None if model.is_cloud else {"num_predict": max_tokens}
-    return chat_payload(name, (), think=think, options=options, format=format, keep_alive=keep_alive)
+    return chat_payload(
+        name, (), think=think, options=options, format=format, keep_alive=keep_alive
+    )

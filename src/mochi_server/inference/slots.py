@@ -1,7 +1,7 @@
 """Slots of a model on a host: which prompts they hold, and how fast the model loads and evaluates.
 
-Ollama reports neither the number of slots nor their prompts. The server derives both from the requests that it sent and
-from the counts of cached tokens in the answers.
+Ollama reports neither the number of slots nor their prompts. The server derives both from the
+requests that it sent and from the counts of cached tokens in the answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,9 @@ from mochi_server.inference.windows import PromptSize
 
 _MAX_TOKENS_PER_SECOND = 10_000.0  # limit for implausible measurements
 _MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are in memory
-_CACHED_RATIO = 0.8  # share of a session's latest prompt that is cached if a slot still holds the prompt
+_CACHED_RATIO = (
+    0.8  # share of a session's latest prompt that is cached if a slot still holds the prompt
+)
 _SMOOTHING = 0.3
 _MAX_PROMPTS = 32  # number of prompts that are recorded
 
@@ -26,7 +28,9 @@ class Exchange:
     first_stored: Any
     answer_id: str
     size: PromptSize
-    tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
+    # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is
+    # larger
+    tokens: int
 
 
 @dataclass(eq=False, slots=True)
@@ -48,7 +52,8 @@ class ModelSlots:
     answer_seconds: float | None = None
     capacity: int = 1  # number of prompts that the slots are known to hold
     max_capacity: int | None = None  # number of prompts that they hold at most, or None if unknown
-    # The latest prompt is the last. None is a prompt that no session continues. The slots may hold only the last few.
+    # The latest prompt is the last. None is a prompt that no session continues. The slots may hold
+    # only the last few.
     prompts: list[HeldPrompt | None] = field(default_factory=list)
     _window: int | None = None
     _counts_cached_tokens: bool = False
@@ -59,16 +64,25 @@ class ModelSlots:
             self.prompts.append(HeldPrompt(session_id))
 
     def discard(self, session_id: str) -> None:
-        """Record that a session has moved or is about to be deleted. A slot may still hold its prompt."""
+        """Record that a session has moved or is about to be deleted.
+
+        A slot may still hold its prompt.
+        """
         own = self.find(session_id)
         self.prompts = [None if prompt is own else prompt for prompt in self.prompts]
 
     def discard_answered(self) -> None:
-        """Discard the prompts that a reload of the model removes from the slots, but not those that wait for it."""
-        self.prompts = [prompt for prompt in self.prompts if prompt is not None and not prompt.tokens]
+        """Discard the prompts that a reload of the model removes from the slots, but not those that
+        wait for it.
+        """
+        self.prompts = [
+            prompt for prompt in self.prompts if prompt is not None and not prompt.tokens
+        ]
 
     def begin(self, session_id: str, window: int | None) -> HeldPrompt:
-        """Record a request that is about to be sent, perhaps of a session, with its window in tokens."""
+        """Record a request that is about to be sent, perhaps of a session, with its window in
+        tokens.
+        """
         if window not in (None, self._window):
             self.discard_answered()
             self._window = window
@@ -83,30 +97,47 @@ class ModelSlots:
 
     def find(self, session_id: str) -> HeldPrompt | None:
         """Return the prompt of a session, if it is recorded."""
-        return next((each for each in self.prompts if each is not None and each.session_id == session_id), None)
+        return next(
+            (each for each in self.prompts if each is not None and each.session_id == session_id),
+            None,
+        )
 
     def record(
-        self, prompt: HeldPrompt, last: Mapping[str, Any], seconds: float, exchange: Exchange | None = None
+        self,
+        prompt: HeldPrompt,
+        last: Mapping[str, Any],
+        seconds: float,
+        exchange: Exchange | None = None,
     ) -> None:
-        """Record the last line of an answer that took ``seconds``, and the exchange of a session."""
+        """Record the last line of an answer that took ``seconds``, and the exchange of a
+        session.
+        """
         self._measure(last, seconds)
         count, cached = number(last.get("prompt_eval_count")), last.get("prompt_eval_cached_count")
         self._counts_cached_tokens = cached is not None
-        is_longer = count >= prompt.tokens > 0  # a prompt that was shortened may differ from the latest one
+        is_longer = (
+            count >= prompt.tokens > 0
+        )  # a prompt that was shortened may differ from the latest one
         if cached is not None and is_longer and not load_seconds(last):
             self._learn(prompt.newer, is_cached=number(cached) >= prompt.tokens * _CACHED_RATIO)
-        if exchange is not None and exchange is not prompt.exchange:  # otherwise a summary has continued the prompt
+        if (
+            exchange is not None and exchange is not prompt.exchange
+        ):  # otherwise a summary has continued the prompt
             prompt.tokens = int(count) or exchange.tokens
         prompt.exchange = exchange if self._count_newer(prompt) < self.capacity else None
 
     def exchange_of(self, session_id: str) -> tuple[Exchange | None, bool]:
-        """Return the exchange of a session if a slot may hold it, and whether it is known that a slot holds it."""
+        """Return the exchange of a session if a slot may hold it, and whether it is known that a
+        slot holds it.
+        """
         if (prompt := self.find(session_id)) is None:
             return None, False
         return prompt.exchange, self._count_newer(prompt) < self.capacity
 
     def _measure(self, last: Mapping[str, Any], seconds: float) -> None:
-        evaluated = number(last.get("prompt_eval_count")) - number(last.get("prompt_eval_cached_count"))
+        evaluated = number(last.get("prompt_eval_count")) - number(
+            last.get("prompt_eval_cached_count")
+        )
         evaluation = number(last.get("prompt_eval_duration")) / 1e9
         if evaluation and evaluated > 0:
             speed = min(evaluated / evaluation, _MAX_TOKENS_PER_SECOND)
@@ -120,7 +151,9 @@ class ModelSlots:
         return len(self.prompts) - (self.prompts.index(prompt) + 1 if prompt in self.prompts else 0)
 
     def _learn(self, newer: int, *, is_cached: bool) -> None:
-        """Learn from a prompt that came back after ``newer`` other prompts how many prompts the slots hold."""
+        """Learn from a prompt that came back after ``newer`` other prompts how many prompts the
+        slots hold.
+        """
         if is_cached:
             self.capacity = max(self.capacity, newer + 1)
         elif newer >= self.capacity:
@@ -130,7 +163,9 @@ class ModelSlots:
 
 
 def load_seconds(last: Mapping[str, Any]) -> float:
-    """Return the seconds in which Ollama has loaded the model for an answer, or 0 if it was in memory."""
+    """Return the seconds in which Ollama has loaded the model for an answer, or 0 if it was in
+    memory.
+    """
     seconds = number(last.get("load_duration")) / 1e9
     return seconds if seconds >= _MIN_LOAD_SECONDS else 0
 

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class StructuredRequest:
-    """One structured request. ``sent`` and ``lines`` are the prompt and the answer, even if the answer is invalid."""
+    """One structured request.
+
+    ``sent`` and ``lines`` are the prompt and the answer, even if the answer is invalid.
+    """
 
     gateway: ModelGateway
     request: ModelRequest
@@ -29,7 +32,10 @@ class StructuredRequest:
         return "".join(str(message.get("content") or "") for message in messages)
 
     async def send(self, format: "type[BaseModel] | Mapping[str, Any]") -> ChatResponse:
-        """Send the request. Raises the errors of the gateway, and ``ValidationError`` if ``format`` is a class."""
+        """Send the request.
+
+        Raises the errors of the gateway, and ``ValidationError`` if ``format`` is a class.
+        """
         client = AsyncInstructorOllamaClient(post=self._post)
         # The gateway fits the prompt into the window, so the client has no messages.
         return await client.structured_response(self.request.payload["model"], (), format)
@@ -39,5 +45,7 @@ class StructuredRequest:
             self.lines += lines
             on_lines(lines)
 
-        request = replace(self.request, payload={**self.request.payload, "format": payload["format"]})
+        request = replace(
+            self.request, payload={**self.request.payload, "format": payload["format"]}
+        )
         self.sent = (await self.gateway.send(request, receive)).prompt

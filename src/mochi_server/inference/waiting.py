@@ -1,4 +1,6 @@
-"""Requests that wait for an Ollama host: in a queue of this server, and in Ollama until their first token."""
+"""Requests that wait for an Ollama host: in a queue of this server, and in Ollama until their first
+token.
+"""
 
 import asyncio
 import time
@@ -16,11 +18,16 @@ _POLL_SECONDS, _REPEAT_SECONDS = 1.0, 5.0
 
 
 class Ticket:
-    """Place of an admitted turn among the waiting requests, until its first request enters the queue of a host."""
+    """Place of an admitted turn among the waiting requests, until its first request enters the
+    queue of a host.
+    """
 
 
 class _Waiting(NamedTuple):
-    """A request in a queue. Requests are granted by round. Each round has one request of each session."""
+    """A request in a queue.
+
+    Requests are granted by round. Each round has one request of each session.
+    """
 
     round: int
     number: int  # in order of arrival
@@ -29,7 +36,10 @@ class _Waiting(NamedTuple):
 
 
 class FairQueue:
-    """Queue in front of ``limit`` slots, or of unlimited slots for None. Sessions with several requests alternate."""
+    """Queue in front of ``limit`` slots, or of unlimited slots for None.
+
+    Sessions with several requests alternate.
+    """
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
@@ -41,17 +51,28 @@ class FairQueue:
         return len(self._waiting)
 
     def position(self, session_id: str) -> int | None:
-        """Return the position of a session's first waiting request, starting at 1, or None if none waits."""
-        return next((i for i, each in enumerate(self._waiting, 1) if each.session_id == session_id), None)
+        """Return the position of a session's first waiting request, starting at 1, or None if none
+        waits.
+        """
+        return next(
+            (i for i, each in enumerate(self._waiting, 1) if each.session_id == session_id), None
+        )
 
     @asynccontextmanager
-    async def slot(self, session_id: str, on_entered: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
-        """Wait for a slot and occupy it. ``on_entered`` is called when the request runs or waits. See ``abort``.
+    async def slot(
+        self, session_id: str, on_entered: Callable[[], object] = lambda: None
+    ) -> AsyncIterator[None]:
+        """Wait for a slot and occupy it.
 
-        ``session_id`` is "" for a request of no session, which does not wait for others of the same kind.
+        ``on_entered`` is called when the request runs or waits. See ``abort``.
+
+        ``session_id`` is "" for a request of no session, which does not wait for others of the same
+        kind.
         """
         self._number += 1
-        rounds = [each.round + 1 for each in self._waiting if session_id and each.session_id == session_id]
+        rounds = [
+            each.round + 1 for each in self._waiting if session_id and each.session_id == session_id
+        ]
         granted = asyncio.get_running_loop().create_future()
         request = _Waiting(max([self._round, *rounds]), self._number, session_id, granted)
         insort(self._waiting, request)
@@ -83,7 +104,10 @@ class FairQueue:
 
 @dataclass(eq=False, slots=True)
 class TrackedRequest:
-    """A request from the choice of its host to its end. ``answering`` is true after the first token."""
+    """A request from the choice of its host to its end.
+
+    ``answering`` is true after the first token.
+    """
 
     model: str
     is_turn: bool = False
@@ -97,10 +121,14 @@ class RequestTracker:
     """Tracker of the requests of this process to one Ollama host."""
 
     def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
-        self._on_first_token = on_first_token  # receives the model and the seconds until the first token
+        self._on_first_token = (
+            on_first_token  # receives the model and the seconds until the first token
+        )
         self._running: dict[TrackedRequest, None] = {}
         self._answering: Counter[str] = Counter()  # requests after their first token, by model
-        self._max_parallel: dict[str, int] = {}  # parallel answers so far, by model, as Ollama does not report slots
+        self._max_parallel: dict[
+            str, int
+        ] = {}  # parallel answers so far, by model, as Ollama does not report slots
 
     @contextmanager
     def request(self, model: str, *, is_turn: bool = False) -> Iterator[TrackedRequest]:
@@ -115,7 +143,9 @@ class RequestTracker:
 
     def count(self, model: str | None = None) -> int:
         """Return the number of requests, or of those to one model."""
-        return sum(model is None or request.model == qualified_name(model) for request in self._running)
+        return sum(
+            model is None or request.model == qualified_name(model) for request in self._running
+        )
 
     def slots(self, model: str) -> int:
         """Return the highest number of parallel answers of a model so far, at least 1."""
@@ -128,28 +158,45 @@ class RequestTracker:
         request.answering = True
         self._on_first_token(request.model, time.monotonic() - request.started)
         self._answering[request.model] += 1
-        self._max_parallel[request.model] = max(self.slots(request.model), self._answering[request.model])
+        self._max_parallel[request.model] = max(
+            self.slots(request.model), self._answering[request.model]
+        )
 
     def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
-        """Return whether a request waits because earlier requests use all slots of the model, or must load models."""
+        """Return whether a request waits because earlier requests use all slots of the model, or
+        must load models.
+        """
         earlier = takewhile(lambda other: other is not request, self._running)
-        count = sum(other.sent is not None and (not loaded or other.model == request.model) for other in earlier)
+        count = sum(
+            other.sent is not None and (not loaded or other.model == request.model)
+            for other in earlier
+        )
         return count >= (self.slots(request.model) if loaded else 1)
 
 
-State = tuple[str, int | None]  # of a waiting request, and its position in this server's queue, starting at 1
-Report = Callable[..., None]  # receives a state, its position or None, and perhaps the name of a host
+State = tuple[
+    str, int | None
+]  # of a waiting request, and its position in this server's queue, starting at 1
+Report = Callable[
+    ..., None
+]  # receives a state, its position or None, and perhaps the name of a host
 
 
 @contextmanager
-def reporting_status(state: Callable[[], Awaitable[State]], report: Report | None) -> Iterator[Callable[[], object]]:
-    """Report ``state`` after one second, on changes and every five seconds, until the yielded function is called."""
+def reporting_status(
+    state: Callable[[], Awaitable[State]], report: Report | None
+) -> Iterator[Callable[[], object]]:
+    """Report ``state`` after one second, on changes and every five seconds, until the yielded
+    function is called.
+    """
     if report is None:
         yield lambda: None
         return
     loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[None]]()
     # Most answers begin before the first report, so that a timer is enough.
-    timer = loop.call_later(_POLL_SECONDS, lambda: tasks.append(loop.create_task(_report_status(state, report))))
+    timer = loop.call_later(
+        _POLL_SECONDS, lambda: tasks.append(loop.create_task(_report_status(state, report)))
+    )
 
     def end() -> None:
         timer.cancel()

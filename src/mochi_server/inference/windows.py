@@ -1,9 +1,12 @@
-"""Context windows of models, and estimates of the tokens of prompts. Sizes of windows are in tokens.
+"""Context windows of models, and estimates of the tokens of prompts.
 
-Sessions share a model's window, because Ollama reloads a model to change its window. A window grows when prompts need
-more room. It shrinks only when Ollama runs out of memory, or when a new session starts while the model is not loaded. A
-manual window applies only to its own session. The first window of a model depends on the windows that Ollama has chosen
-for models that other programs loaded. The window of a cloud model is its context length, which requests do not contain.
+Sizes of windows are in tokens.
+
+Sessions share a model's window, because Ollama reloads a model to change its window. A window grows
+when prompts need more room. It shrinks only when Ollama runs out of memory, or when a new session
+starts while the model is not loaded. A manual window applies only to its own session. The first
+window of a model depends on the windows that Ollama has chosen for models that other programs
+loaded. The window of a cloud model is its context length, which requests do not contain.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,7 +33,9 @@ _GROWTH_FACTOR = 2  # a window doubles, several times if necessary
 _BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
 _MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
 _MAX_ADJUSTMENTS = 10
-_REFUSAL_MARGIN = 1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
+_REFUSAL_MARGIN = (
+    1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
+)
 _LONG_CHARS = 4000
 _MAX_CHARS_PER_TOKEN = 8  # highest plausible average in texts longer than `_LONG_CHARS`
 
@@ -46,12 +51,21 @@ class PromptSize:
         return PromptSize(self.characters + other.characters, self.images + other.images)
 
     @classmethod
-    def of(cls, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> "PromptSize":
-        """Return the size of messages and tool definitions. Tool calls and definitions are measured as JSON text."""
+    def of(
+        cls, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()
+    ) -> "PromptSize":
+        """Return the size of messages and tool definitions.
+
+        Tool calls and definitions are measured as JSON text.
+        """
         characters, images = len(orjson.dumps(tools)) if tools else 0, 0
         for message in messages:
             images += len(message.get("images") or ())
-            characters += len(message.get("content") or "") + len(message.get("thinking") or "") + _TEMPLATE_CHARS
+            characters += (
+                len(message.get("content") or "")
+                + len(message.get("thinking") or "")
+                + _TEMPLATE_CHARS
+            )
             if calls := message.get("tool_calls"):
                 characters += len(orjson.dumps(calls))
         return cls(characters, images)
@@ -68,14 +82,21 @@ class TokenEstimate:
         return text + IMAGE_TOKENS * size.images + 1
 
     def room(self, size: PromptSize, window: int, *, counted: int = 0) -> int:
-        """Return a cautious estimate of the tokens that a prompt leaves free; ``counted`` is Ollama's latest count."""
+        """Return a cautious estimate of the tokens that a prompt leaves free; ``counted`` is
+        Ollama's latest count.
+        """
         tokens = self.tokens(size)
         if self.tokens_per_char is None:
-            tokens = max(tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window * 3 // 4))
+            tokens = max(
+                tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window * 3 // 4)
+            )
         return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
 
     def observe(self, size: PromptSize, tokens: int) -> None:
-        """Calibrate with Ollama's token count. Ignore short prompts, images and implausibly low counts."""
+        """Calibrate with Ollama's token count.
+
+        Ignore short prompts, images and implausibly low counts.
+        """
         is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
         if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
             self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
@@ -87,7 +108,10 @@ class WindowDecision:
 
     window: int | None
     reason: str
-    loaded: int | None = None  # window of the loaded model, or None if the model is not loaded or its state is unknown
+    loaded: int | None = (
+        # window of the loaded model, or None if the model is not loaded or its state is unknown
+        None
+    )
     differs: bool = False  # whether Ollama reloads the model because of a manual window
 
     @property
@@ -99,10 +123,16 @@ class WindowDecision:
 @dataclass
 class _ModelWindow:
     window: int | None = None
-    ceiling: int | None = None  # upper limit of the window after Ollama has run out of memory, or None
+    ceiling: int | None = (
+        None  # upper limit of the window after Ollama has run out of memory, or None
+    )
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
-    manual: set[int] = field(default_factory=set)  # manual windows, which other sessions do not adopt
-    requested: set[int | None] = field(default_factory=set)  # windows with which this server may have loaded the model
+    manual: set[int] = field(
+        default_factory=set
+    )  # manual windows, which other sessions do not adopt
+    requested: set[int | None] = field(
+        default_factory=set
+    )  # windows with which this server may have loaded the model
     by_ollama: int = 0  # window with which another program has loaded the model, or 0
 
 
@@ -112,37 +142,61 @@ async def _unknown() -> None:
 
 @dataclass(eq=False)
 class WindowRegistry:
-    """Registry of the context window of each model. If ``dynamic`` is false, only users set windows."""
+    """Registry of the context window of each model.
+
+    If ``dynamic`` is false, only users set windows.
+    """
 
     loaded: Callable[[], Awaitable[Mapping[str, int] | None]] = _unknown
-    """Function that returns the windows of the models in memory, by qualified model name, or None if unknown."""
+    """Function that returns the windows of the models in memory, by qualified model name, or None
+    if unknown.
+    """
     dynamic: bool = True
     on_adjusted: Callable[[str], object] = lambda _: None  # receives the reason of a change
-    initial: int | None = None  # first window of a model that a user has set, in place of the default
-    size_of: Callable[[str], float | None] = lambda _: None  # returns the size of an installed model in MiB
+    initial: int | None = (
+        None  # first window of a model that a user has set, in place of the default
+    )
+    size_of: Callable[[str], float | None] = lambda _: (
+        None
+    )  # returns the size of an installed model in MiB
     _entries: dict[str, _ModelWindow] = field(default_factory=dict, init=False)
 
     async def decide(
-        self, model: ModelInfo, config: Mapping[str, Any], *, previous_model: str | None, required_tokens: int = 0
+        self,
+        model: ModelInfo,
+        config: Mapping[str, Any],
+        *,
+        previous_model: str | None,
+        required_tokens: int = 0,
     ) -> WindowDecision:
-        """Choose the window for a prompt in a session with the ``context_window_config`` ``config``."""
+        """Choose the window for a prompt in a session with the ``context_window_config``
+        ``config``.
+        """
         if model.is_cloud:
             return _cloud_window(model, config, previous_model)
-        self.record_request(model.name, config.get("current_window"))  # that of an earlier process of this server
+        self.record_request(
+            model.name, config.get("current_window")
+        )  # that of an earlier process of this server
         windows, entry = await self._loaded_windows(), self._entry(model.name)
         loaded = None if windows is None else windows.get(qualified_name(model.name))
         if (manual := manual_window(model, config)) is not None:
             if manual != entry.window:
                 entry.manual.add(manual)
-            return WindowDecision(manual, "manual_override", loaded, differs=bool(loaded) and loaded != manual)
+            return WindowDecision(
+                manual, "manual_override", loaded, differs=bool(loaded) and loaded != manual
+            )
         if not self.dynamic:
             return WindowDecision(None, "no_adjustment", loaded)
         if previous_model is None and windows is not None and loaded is None:
-            entry.window = None  # Ollama must load the model anyway, so a new session need not keep a larger window
+            # Ollama must load the model anyway, so a new session need not keep a larger window
+            entry.window = None
         window = entry.window or self._initial_window(entry, model)
-        is_same = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
+        is_same = previous_model is not None and qualified_name(previous_model) == qualified_name(
+            model.name
+        )
         if is_same:
-            # After a restart, or after a new session has reset it, it may be smaller than the window of this session.
+            # After a restart, or after a new session has reset it, it may be smaller than the
+            # window of this session.
             own = _cap(config.get("current_window") or 0, model.context_length)
             window = max(window, _cap(own, entry.ceiling))
         reason, is_manual = None, loaded in entry.manual
@@ -153,31 +207,49 @@ class WindowRegistry:
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason is None and previous_model is None:
-            reason = "adopted_loaded" if loaded == window > (self.initial or DEFAULT_WINDOW) else "initial_setup"
+            reason = (
+                "adopted_loaded"
+                if loaded == window > (self.initial or DEFAULT_WINDOW)
+                else "initial_setup"
+            )
         reason = reason or (_reason(config, window, loaded) if is_same else "model_change")
         return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
 
-    async def decide_without_session(self, model: ModelInfo, required_tokens: int) -> WindowDecision:
-        """Choose the window for a request without a session: the loaded one if it is large enough."""
+    async def decide_without_session(
+        self, model: ModelInfo, required_tokens: int
+    ) -> WindowDecision:
+        """Choose the window for a request without a session: the loaded one if it is large
+        enough.
+        """
         if model.is_cloud:
             return _cloud_window(model, {}, model.name)
         loaded = (await self._loaded_windows() or {}).get(qualified_name(model.name))
         if self.dynamic and (loaded or 0) < required_tokens * _BUFFER:
-            return await self.decide(model, {}, previous_model=model.name, required_tokens=required_tokens)
+            return await self.decide(
+                model, {}, previous_model=model.name, required_tokens=required_tokens
+            )
         return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
 
     def grow(self, model: ModelInfo, required_tokens: int, refused_window: int) -> bool:
-        """Enlarge the window so that ``required_tokens`` fit. Return whether it exceeds the refused window."""
+        """Enlarge the window so that ``required_tokens`` fit.
+
+        Return whether it exceeds the refused window.
+        """
         entry = self._entry(model.name)
         window = entry.window or self._initial_window(entry, model)
         exceeded = min(refused_window, window)
-        entry.window = max(window, self._window_step(entry, model, max(required_tokens, exceeded + 1)))
+        entry.window = max(
+            window, self._window_step(entry, model, max(required_tokens, exceeded + 1))
+        )
         return entry.window > exceeded
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
-        """Halve the window ``failed``, unless another turn has made it smaller. Return False if not possible.
+        """Halve the window ``failed``, unless another turn has made it smaller.
 
-        If the smallest window fails, a smaller one does not help, and the limit of earlier failures ends.
+        Return False if not possible.
+
+        If the smallest window fails, a smaller one does not help, and the limit of earlier failures
+        ends.
         """
         entry = self._entry(model.name)
         if entry.window is None or entry.window < 2 * _MIN_WINDOW:
@@ -188,11 +260,16 @@ class WindowRegistry:
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Return to the initial window. The halved window stays the upper limit of later requests."""
+        """Return to the initial window.
+
+        The halved window stays the upper limit of later requests.
+        """
         self._entry(model.name).window = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
-        return WindowDecision(self.size(model.name) or self._initial_window(self._entry(model.name), model), reason)
+        return WindowDecision(
+            self.size(model.name) or self._initial_window(self._entry(model.name), model), reason
+        )
 
     def size(self, model: str) -> int | None:
         """Return the window of a model in tokens, or None if no window has been chosen yet."""
@@ -214,9 +291,16 @@ class WindowRegistry:
         }
 
     def adjusted(
-        self, config: Mapping[str, Any], decision: WindowDecision, timestamp: str, *, by_user: bool = False
+        self,
+        config: Mapping[str, Any],
+        decision: WindowDecision,
+        timestamp: str,
+        *,
+        by_user: bool = False,
     ) -> dict[str, Any]:
-        """Return a copy of ``config`` with the window of ``decision`` and an entry for a change of the window."""
+        """Return a copy of ``config`` with the window of ``decision`` and an entry for a change of
+        the window.
+        """
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
@@ -226,7 +310,9 @@ class WindowRegistry:
             self.on_adjusted(decision.reason)
         if has_changed or by_user:
             entry = {"window": decision.window, "reason": decision.reason, "timestamp": timestamp}
-            result["adjustment_history"] = [*config["adjustment_history"], entry][-_MAX_ADJUSTMENTS:]
+            result["adjustment_history"] = [*config["adjustment_history"], entry][
+                -_MAX_ADJUSTMENTS:
+            ]
         return result
 
     def _entry(self, model: str) -> _ModelWindow:
@@ -240,7 +326,9 @@ class WindowRegistry:
         self._entry(model).requested.add(window)
 
     async def _loaded_windows(self) -> Mapping[str, int] | None:
-        """Return the windows of the loaded models, and record the windows that no request of this server has set."""
+        """Return the windows of the loaded models, and record the windows that no request of this
+        server has set.
+        """
         windows = await self.loaded()
         for name, window in (windows or {}).items():
             if window not in (entry := self._entry(name)).requested:
@@ -250,16 +338,27 @@ class WindowRegistry:
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
         """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
         default = self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
-        window = max(min(_max_window(model), default), _cap(model.num_ctx or 0, model.context_length))
+        window = max(
+            min(_max_window(model), default), _cap(model.num_ctx or 0, model.context_length)
+        )
         return _cap(window, entry.ceiling)
 
     def _window_by_ollama(self, model: ModelInfo) -> int:
-        """Return the largest window that Ollama has chosen for models of at least this size, or 0."""
-        entries = [(entry, self.size_of(name)) for name, entry in self._entries.items() if entry.by_ollama]
-        return max((entry.by_ollama for entry, size in entries if size and size >= model.size_mb), default=0)
+        """Return the largest window that Ollama has chosen for models of at least this
+        size, or 0.
+        """
+        entries = [
+            (entry, self.size_of(name)) for name, entry in self._entries.items() if entry.by_ollama
+        ]
+        return max(
+            (entry.by_ollama for entry, size in entries if size and size >= model.size_mb),
+            default=0,
+        )
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: float) -> int:
-        """Return the initial window, doubled until ``required_tokens`` fit, up to the largest window."""
+        """Return the initial window, doubled until ``required_tokens`` fit, up to the largest
+        window.
+        """
         largest = _cap(_max_window(model), entry.ceiling)
         window = self._initial_window(entry, model)
         while window < required_tokens and window < largest:
@@ -269,16 +368,22 @@ class WindowRegistry:
 
 @dataclass(eq=False)
 class Allocation:
-    """Context window that the registry chooses for successive requests of one turn, comparison or summary."""
+    """Context window that the registry chooses for successive requests of one turn, comparison or
+    summary.
+    """
 
     windows: WindowRegistry
     model: ModelInfo
     config: Mapping[str, Any] | None = None  # the session's `context_window_config`, if any
     previous_model: str | None = None
-    usage: int = 0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
+    usage: int = (
+        0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
+    )
     counted: int = 0  # the part of `usage` that the next prompt contains
     is_fixed: bool = False  # whether the requests always use the window of `decision`
-    decision: WindowDecision | None = None  # for the latest request, with the reason of the latest change
+    decision: WindowDecision | None = (
+        None  # for the latest request, with the reason of the latest change
+    )
     _has_stepped_down: bool = field(default=False, init=False)
     _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
 
@@ -315,7 +420,10 @@ class Allocation:
         return Allocation(self.windows, self.model, is_fixed=True, decision=decision)
 
     def fits(self, loaded: int, tokens: int) -> bool:
-        """Return whether a loaded window suits a prompt of ``tokens`` tokens. The window 0 is unknown."""
+        """Return whether a loaded window suits a prompt of ``tokens`` tokens.
+
+        The window 0 is unknown.
+        """
         if self.manual is not None or not loaded:
             return loaded in (0, self.manual)
         own = _cap((self.config or {}).get("current_window") or 0, self.model.context_length)
@@ -330,25 +438,35 @@ class Allocation:
             decision = await self.windows.decide_without_session(self.model, required)
         else:
             decision = await self.windows.decide(
-                self.model, self.config, previous_model=self.previous_model, required_tokens=required
+                self.model,
+                self.config,
+                previous_model=self.previous_model,
+                required_tokens=required,
             )
         if self.decision is not None and self.decision.window == decision.window:
             decision = replace(decision, reason=self.decision.reason)
         self.decision = decision
 
     def answer_limit(self, prompt: PromptSize, window: int, num_predict: object) -> int | None:
-        """Return how many answer tokens fit into a window after the prompt, or None if ``num_predict`` is not more."""
+        """Return how many answer tokens fit into a window after the prompt, or None if
+        ``num_predict`` is not more.
+        """
         room = max(self.estimate.room(prompt, window, counted=self.counted), MIN_ANSWER_TOKENS)
         is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
         return room if is_limited else None
 
     def grow(self, tokens: int) -> bool:
-        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it is larger now."""
+        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens.
+
+        Return whether it is larger now.
+        """
         if self.decision is None or self.size is None or not self._can_change:
             return False
         is_grown = self.windows.grow(self.model, int(tokens * _REFUSAL_MARGIN), self.size)
         reason = "usage_threshold" if is_grown else self.decision.reason
-        self.decision = replace(self.windows.current(self.model, reason), loaded=self.decision.loaded)
+        self.decision = replace(
+            self.windows.current(self.model, reason), loaded=self.decision.loaded
+        )
         return is_grown
 
     def step_down(self) -> bool:
@@ -369,7 +487,10 @@ class Allocation:
         return True
 
     def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
-        """Calibrate with Ollama's last line. Return the tokens, and whether the prompt and the answer were cut."""
+        """Calibrate with Ollama's last line.
+
+        Return the tokens, and whether the prompt and the answer were cut.
+        """
         counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
         answer_tokens = answered if isinstance(answered, int) else 0
         prompt_tokens, is_truncated = self.estimate.tokens(prompt), False
@@ -380,7 +501,8 @@ class Allocation:
                 self.estimate.observe(prompt, counted)
             self._highest_count = max(self._highest_count, counted)
         used = (counted if isinstance(counted, int) else 0) + answer_tokens
-        # The done reason `length` is no proof, because some models report it for shorter answers too.
+        # The done reason `length` is no proof, because some models report it for shorter answers
+        # too.
         is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
         is_cut = is_full and last.get("done_reason") == "length"
         if is_cut and self._can_change and self.size is not None:
@@ -388,26 +510,39 @@ class Allocation:
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
-        """Return whether a count fills the window, or is too small for the text and not for cached tokens."""
+        """Return whether a count fills the window, or is too small for the text and not for cached
+        tokens.
+        """
         if self.model.is_cloud:  # Ollama does not truncate its prompts
             return False
         if self.size is not None and prompt_tokens >= self.size:
             return True
-        is_too_small = characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
+        is_too_small = (
+            characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
+        )
         return is_too_small and prompt_tokens * 1.1 >= max(self._highest_count, self.usage)
 
 
 def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
-    """Return the manual window in a session's ``config``, capped at the model's maximum, or None."""
+    """Return the manual window in a session's ``config``, capped at the model's maximum, or
+    None.
+    """
     window = config.get("current_window") if config.get("manual_override") else None
     return None if window is None else _cap(window, model.context_length)
 
 
-def _cloud_window(model: ModelInfo, config: Mapping[str, Any], previous_model: str | None) -> WindowDecision:
-    """Return the context length of a cloud model, or the manual window. Ollama need not load the model."""
+def _cloud_window(
+    model: ModelInfo, config: Mapping[str, Any], previous_model: str | None
+) -> WindowDecision:
+    """Return the context length of a cloud model, or the manual window.
+
+    Ollama need not load the model.
+    """
     manual = manual_window(model, config)
     window = model.context_length if manual is None else manual
-    is_change = previous_model is not None and qualified_name(previous_model) != qualified_name(model.name)
+    is_change = previous_model is not None and qualified_name(previous_model) != qualified_name(
+        model.name
+    )
     if manual is not None:
         reason = "manual_override"
     elif is_change:
@@ -420,14 +555,19 @@ def _cloud_window(model: ModelInfo, config: Mapping[str, Any], previous_model: s
 
 
 def _max_window(model: ModelInfo) -> int:
-    return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
+    return (
+        _DEFAULT_LIMIT
+        if model.context_length is None
+        else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
+    )
 
 
 def _reason(config: Mapping[str, Any], window: int, loaded: int | None) -> str:
     """Return the reason for a window of the same model that this decision has not changed."""
     if config.get("current_window") in (None, window):
         return "no_adjustment"
-    # Another session or program changed the window. If a smaller window is loaded, the new one has grown.
+    # Another session or program changed the window. If a smaller window is loaded, the new one has
+    # grown.
     return "usage_threshold" if loaded and loaded < window else "adopted_loaded"
 
 

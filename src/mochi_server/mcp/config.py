@@ -1,6 +1,7 @@
 """Parser of ``mcp.json``, the list of MCP servers in the tools directory.
 
-Error messages contain no values from the file except commands and addresses, because the values may be secret.
+Error messages contain no values from the file except commands and addresses, because the values may
+be secret.
 """
 
 import json
@@ -23,7 +24,10 @@ from mochi_server.util.text import install_command
 
 FILE = "mcp.json"
 _MAX_SHOWN_PATH_LENGTH = 16
-"""Maximum length of a URL path that messages show. Longer paths are masked, because they may contain keys."""
+"""Maximum length of a URL path that messages show.
+
+Longer paths are masked, because they may contain keys.
+"""
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 """Reference to an environment variable: ``${NAME}``, ``${env:NAME}`` or ``${NAME:-default}``."""
 
@@ -32,7 +36,10 @@ _SETTINGS = ConfigDict(frozen=True, coerce_numbers_to_str=True, hide_input_in_er
 
 
 class LocalServer(BaseModel):
-    """An MCP server that is started as a child process. ``cwd`` is relative to the tools directory."""
+    """An MCP server that is started as a child process.
+
+    ``cwd`` is relative to the tools directory.
+    """
 
     model_config = _SETTINGS
     command: str = Field(min_length=1)
@@ -67,7 +74,10 @@ class RemoteServer(BaseModel):
 
     @property
     def location(self) -> str:
-        """The URL without credentials and query, for messages. A long path is masked, because it may be secret."""
+        """The URL without credentials and query, for messages.
+
+        A long path is masked, because it may be secret.
+        """
         parts = urlsplit(self.url)
         path = parts.path if len(parts.path.strip("/")) <= _MAX_SHOWN_PATH_LENGTH else "/***"
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
@@ -76,7 +86,13 @@ class RemoteServer(BaseModel):
         """Return the values that are masked in messages."""
         parts, headers = urlsplit(self.url), self.headers.values()
         path = parts.path.strip("/")
-        in_url = [self.url, parts.query, parts.username, parts.password, unquote(parts.password or "")]
+        in_url = [
+            self.url,
+            parts.query,
+            parts.username,
+            parts.password,
+            unquote(parts.password or ""),
+        ]
         in_url += [path] if len(path) > _MAX_SHOWN_PATH_LENGTH else []
         return [*filter(None, in_url), *headers, *(value.rpartition(" ")[2] for value in headers)]
 
@@ -97,7 +113,10 @@ class _InvalidEntry(Exception):
 
 
 def read_config(directory: Path | None) -> McpConfig:
-    """Read ``mcp.json`` in a tools directory. Without a directory or file, the result is empty. Never raises."""
+    """Read ``mcp.json`` in a tools directory.
+
+    Without a directory or file, the result is empty. Never raises.
+    """
     if directory is None:
         return McpConfig()
     servers: dict[str, ServerConfig] = {}
@@ -113,7 +132,9 @@ def read_config(directory: Path | None) -> McpConfig:
         except _InvalidEntry as error:
             problems.append(Problem(FILE, f"{name}: {error}"))
     if servers and find_spec("mcp") is None:
-        problems.insert(0, Problem(FILE, f"MCP servers need the extra mcp: {install_command('mcp')}"))
+        problems.insert(
+            0, Problem(FILE, f"MCP servers need the extra mcp: {install_command('mcp')}")
+        )
         servers = {}
     return McpConfig(servers, tuple(problems))
 
@@ -128,7 +149,11 @@ def _entries(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise _InvalidEntry(f"it cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        text = f"{error.msg} (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        text = (
+            f"{error.msg} (line {error.lineno})"
+            if isinstance(error, json.JSONDecodeError)
+            else type(error).__name__
+        )
         raise _InvalidEntry(f"it is not valid JSON: {text}") from error
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict):
@@ -143,7 +168,9 @@ def _server(entry: object) -> ServerConfig:
         raise _InvalidEntry('it needs a "command" or a "url"')
     server: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
     try:
-        return server.model_validate({key: _expanded(value) for key, value in entry.items() if value is not None})
+        return server.model_validate(
+            {key: _expanded(value) for key, value in entry.items() if value is not None}
+        )
     except ValidationError as error:
         raise _InvalidEntry(explain(error).replace("Value error, ", "")) from error
 
@@ -163,5 +190,7 @@ def _variable(reference: re.Match[str]) -> str:
     if not value and default is not None:
         return default
     if value is None:
-        raise _InvalidEntry(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+        raise _InvalidEntry(
+            f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}"
+        )
     return value

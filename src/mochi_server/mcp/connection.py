@@ -1,7 +1,7 @@
 """Connections to MCP servers through the MCP SDK, over child processes and HTTP.
 
-Unlike the transports of the SDK, these limit the size of messages and the time to close, and stop orphaned processes.
-Importing this module takes a second and needs the extra ``mcp``.
+Unlike the transports of the SDK, these limit the size of messages and the time to close, and stop
+orphaned processes. Importing this module takes a second and needs the extra ``mcp``.
 """
 
 import asyncio
@@ -41,19 +41,29 @@ from mochi_server.util import platform
 from mochi_server.util.net import is_loopback
 from mochi_server.util.schema_checks import SchemaChecks
 
-_REAP_SECONDS = 1  # maximum seconds to wait until the event loop detects that a killed server has exited
+_REAP_SECONDS = (
+    1  # maximum seconds to wait until the event loop detects that a killed server has exited
+)
 _CHUNK_BYTES = 64 * 1024  # maximum size of one read, and of one line of stderr
 _CONNECT_SECONDS = 10
-_CLOSE_SECONDS = 1  # maximum seconds to wait for the response to the request that ends the HTTP session
+_CLOSE_SECONDS = (
+    1  # maximum seconds to wait for the response to the request that ends the HTTP session
+)
 # A restarted server rejects requests of the old session.
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
-# Prefixes of the SDK's messages for a refused response, and for a closed connection, whose code has other uses
+# Prefixes of the SDK's messages for a refused response, and for a closed connection, whose code has
+# other uses
 _FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
 
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 
-for _name in ("mcp", "client", "httpx2", "httpcore2"):  # logs of the SDK contain URLs and messages, which may be secret
+for _name in (
+    "mcp",
+    "client",
+    "httpx2",
+    "httpcore2",
+):  # logs of the SDK contain URLs and messages, which may be secret
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
@@ -67,7 +77,10 @@ class McpConnection:
     is_remote: bool
 
     async def tools(self, checks: SchemaChecks) -> tuple[list[McpTool], list[str]]:
-        """Return the usable tools of the server, and the problems of its unusable tools. Raises errors of the SDK."""
+        """Return the usable tools of the server, and the problems of its unusable tools.
+
+        Raises errors of the SDK.
+        """
         tools: list[mcp_types.Tool] = []
         cursor = None
         self.filter.listed = 0
@@ -92,14 +105,24 @@ class McpConnection:
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
-            reason = error.message.removeprefix(_FAILED_MESSAGES[0]).removeprefix(_FAILED_MESSAGES[1])
+            reason = error.message.removeprefix(_FAILED_MESSAGES[0]).removeprefix(
+                _FAILED_MESSAGES[1]
+            )
             too_large = str(MessageTooLarge(self.session.limits.message_bytes))
             if self.session.received_too_much or reason == too_large:
-                raise ToolRaised(f"{too_large}, which is the limit. Request a smaller result.") from error
-            closed = error.code == mcp_types.CONNECTION_CLOSED and reason.startswith(_CLOSED_MESSAGES)
-            if closed or (self.is_remote and reason == error.message and error.code in _SESSION_LOST_CODES):
+                raise ToolRaised(
+                    f"{too_large}, which is the limit. Request a smaller result."
+                ) from error
+            closed = error.code == mcp_types.CONNECTION_CLOSED and reason.startswith(
+                _CLOSED_MESSAGES
+            )
+            if closed or (
+                self.is_remote and reason == error.message and error.code in _SESSION_LOST_CODES
+            ):
                 self.session.end()
-            raise ToolRaised("the connection ended before the response" if closed else reason) from error
+            raise ToolRaised(
+                "the connection ended before the response" if closed else reason
+            ) from error
         except ValidationError as error:
             raise ToolRaised(invalid_response(error)) from error
         except Exception as error:  # another invalid response
@@ -111,8 +134,13 @@ class McpConnection:
 
 
 @asynccontextmanager
-async def connect(server: ServerConfig, cwd: str | None, session: McpSession) -> AsyncGenerator[McpConnection, None]:
-    """Connect to an MCP server and yield the connection. Raises any error of the transport, the SDK or the server."""
+async def connect(
+    server: ServerConfig, cwd: str | None, session: McpSession
+) -> AsyncGenerator[McpConnection, None]:
+    """Connect to an MCP server and yield the connection.
+
+    Raises any error of the transport, the SDK or the server.
+    """
 
     async def handle(message: object) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
@@ -124,8 +152,12 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
                 async for _ in changes:
                     session.changed.set()
 
-    streams = _stdio(server, cwd, session) if isinstance(server, LocalServer) else _http(server, session)
-    message_filter = MessageFilter(lambda: client.session.protocol_version or mcp_types.LATEST_PROTOCOL_VERSION)
+    streams = (
+        _stdio(server, cwd, session) if isinstance(server, LocalServer) else _http(server, session)
+    )
+    message_filter = MessageFilter(
+        lambda: client.session.protocol_version or mcp_types.LATEST_PROTOCOL_VERSION
+    )
     client = Client(
         cast("Transport", message_filter.wrap(streams)),
         message_handler=handle,
@@ -136,12 +168,16 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed:
             tasks.start_soon(watch_tools)
-        yield McpConnection(client, session, message_filter, is_remote=isinstance(server, RemoteServer))
+        yield McpConnection(
+            client, session, message_filter, is_remote=isinstance(server, RemoteServer)
+        )
         tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _stdio(server: LocalServer, cwd: str | None, session: McpSession) -> AsyncGenerator[Any, None]:
+async def _stdio(
+    server: LocalServer, cwd: str | None, session: McpSession
+) -> AsyncGenerator[Any, None]:
     process = await _start(server, cwd, session.limits.exit_seconds)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
@@ -161,7 +197,9 @@ async def _stdio(server: LocalServer, cwd: str | None, session: McpSession) -> A
 async def _start(server: LocalServer, cwd: str | None, exit_seconds: float) -> Process:
     environment = {**get_default_environment(), **server.env}
     # Services do not activate the virtual environment, but its programs must be found.
-    search_path = os.pathsep.join(filter(None, [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]))
+    search_path = os.pathsep.join(
+        filter(None, [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")])
+    )
     _check_files(server.command, cwd, search_path)
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
@@ -188,7 +226,9 @@ def _check_files(command: str, cwd: str | None, search_path: str) -> None:
     if cwd is not None and not Path(cwd).is_dir():
         raise FileNotFoundError(ENOENT, "its directory cwd does not exist")
     if Path(command).name == command and shutil.which(command, path=search_path) is None:
-        raise FileNotFoundError(ENOENT, "the program was not found; install it, or set its full path as the command")
+        raise FileNotFoundError(
+            ENOENT, "the program was not found; install it, or set its full path as the command"
+        )
 
 
 async def _chunks(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:
@@ -200,7 +240,9 @@ async def _read(process: Process, incoming: _Incoming, session: McpSession) -> N
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         try:
             async for line in read_lines(_chunks(process.stdout), session.limits.message_bytes):
-                if (message := await decode(line)) is not None:  # other lines are the output of a print function
+                if (
+                    message := await decode(line)
+                ) is not None:  # other lines are the output of a print function
                     await incoming.send(SessionMessage(message))
         except MessageTooLarge:
             session.received_too_much = True
@@ -233,10 +275,11 @@ async def _discard(stream: asyncio.StreamReader | None) -> None:
 
 
 async def _stop(process: Process, exit_seconds: float) -> None:
-    """Stop a server in the order that MCP specifies: close its stdin, send SIGTERM, then send SIGKILL.
+    """Stop a server in the order that MCP specifies: close its stdin, send SIGTERM, then send
+    SIGKILL.
 
-    Before each signal, the server has ``exit_seconds`` to exit. The signals go to its whole process group. The
-    output of the server is read to the end, because the pipes stay open until then.
+    Before each signal, the server has ``exit_seconds`` to exit. The signals go to its whole process
+    group. The output of the server is read to the end, because the pipes stay open until then.
     """
     assert process.stdin is not None  # noqa: S101 - it is a pipe
     async with anyio.create_task_group() as tasks:
@@ -259,7 +302,9 @@ async def _stop(process: Process, exit_seconds: float) -> None:
 async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[Any, None]:
     async def limit(request: httpx2.Request) -> None:
         if request.method == "DELETE":  # it ends the session
-            request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), _CLOSE_SECONDS)
+            request.extensions["timeout"] = dict.fromkeys(
+                ("connect", "read", "write", "pool"), _CLOSE_SECONDS
+            )
 
     async def check(response: httpx2.Response) -> None:
         if response.request.method == "POST":  # the SDK ignores error responses to other requests
@@ -267,17 +312,23 @@ async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[Any
         is_sse = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         encoding = response.headers.pop("content-encoding", "identity")
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
-        response.stream = _CheckedBody(response.stream, encoding, is_sse=is_sse, limit=session.limits.message_bytes)
+        response.stream = _CheckedBody(
+            response.stream, encoding, is_sse=is_sse, limit=session.limits.message_bytes
+        )
 
     is_https = server.url.lower().startswith("https")
-    create_context = httpx2.create_ssl_context if is_https else partial(ssl.SSLContext, ssl.PROTOCOL_TLS_CLIENT)
+    create_context = (
+        httpx2.create_ssl_context if is_https else partial(ssl.SSLContext, ssl.PROTOCOL_TLS_CLIENT)
+    )
     async with (
         httpx2.AsyncClient(
             # Compression would defeat the size limit.
             headers={**server.headers, "Accept-Encoding": "identity"},
             # The caller has a timeout for responses.
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
-            verify=await anyio.to_thread.run_sync(create_context),  # reading the certificates takes 50 ms
+            verify=await anyio.to_thread.run_sync(
+                create_context
+            ),  # reading the certificates takes 50 ms
             trust_env=not is_loopback(httpx2.URL(server.url).host),
             event_hooks={"request": [limit], "response": [check]},
         ) as client,
@@ -289,9 +340,14 @@ async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[Any
 
 
 class _CheckedBody(httpx2.AsyncByteStream):
-    """A response body whose messages are within the limits. Malformed responses become error responses."""
+    """A response body whose messages are within the limits.
 
-    def __init__(self, body: httpx2.AsyncByteStream, encoding: str, *, is_sse: bool, limit: int) -> None:
+    Malformed responses become error responses.
+    """
+
+    def __init__(
+        self, body: httpx2.AsyncByteStream, encoding: str, *, is_sse: bool, limit: int
+    ) -> None:
         self._body = body
         self._limit = limit  # of a message, in bytes
         self._encoding = encoding
@@ -300,7 +356,9 @@ class _CheckedBody(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             if self._encoding.strip().lower() not in ("", "identity"):
-                raise httpx2.StreamError("it sent a compressed response, although the request forbids it")
+                raise httpx2.StreamError(
+                    "it sent a compressed response, although the request forbids it"
+                )
             async for part in self._events() if self._is_sse else self._message():
                 yield part
         except (MessageTooLarge, httpx2.StreamError) as error:
@@ -337,4 +395,8 @@ class _CheckedBody(httpx2.AsyncByteStream):
 
 async def _checked(data: bytearray) -> bytes | None:
     message = await decode(bytes(data))
-    return None if message is None else message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    return (
+        None
+        if message is None
+        else message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    )

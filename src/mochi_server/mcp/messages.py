@@ -1,7 +1,8 @@
 """Checks of the messages of MCP servers, before the SDK reads them.
 
-The SDK rejects a whole message if a part of it is malformed, and ignores a response with an unknown ID. These checks
-remove malformed tools, and return error responses for other faults, so that only one request fails, with the reason.
+The SDK rejects a whole message if a part of it is malformed, and ignores a response with an unknown
+ID. These checks remove malformed tools, and return error responses for other faults, so that only
+one request fails, with the reason.
 """
 
 import asyncio
@@ -16,7 +17,13 @@ import anyio
 import mcp_types
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types import (
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
 from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
 
@@ -24,14 +31,16 @@ from mochi_server.mcp.session import MessageTooLarge
 from mochi_server.tools.execution import shorten
 
 MAX_TOOLS = 1000
-MAX_VALUES = 50_000  # maximum number of values in one message. A small value takes a hundred times its size in memory
+# maximum number of values in one message. A small value takes a hundred times its size in memory
+MAX_VALUES = 50_000
 _MAX_BLOCKS = 1000
 _MAX_SHOWN = 100
 _CHUNK_BYTES = 64 * 1024
 _INVALID = "its response is not valid MCP: "
 
 _RESPONSE_KEY = re.compile(rb'"(?:jsonrpc|result|code)"')
-"""Key that a response has, but usually not a log line in JSON that a server writes to its stdout."""
+"""Key that a response has, but usually not a log line in JSON that a server writes to its stdout.
+"""
 _METHOD = re.compile(rb'\s*\{[^{\[]*?"method"')
 _ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,100}")'
 _FIRST_ID = re.compile(rb"\s*\{[^{\[]*?" + _ID)
@@ -39,20 +48,31 @@ _LAST_ID = re.compile(_ID + rb"[^{}\[\]]*\}\s*$")
 """ID of a message that cannot be decoded, before its first and after its last nested value."""
 _TAIL_BYTES = 300
 
-_ENDLESS = "subscriptions/listen"  # method of the request whose response arrives when the connection ends
+_ENDLESS = (
+    "subscriptions/listen"  # method of the request whose response arrives when the connection ends
+)
 _USED_KEYS = ("name", "title", "description", "inputSchema", "annotations")
-"""Keys of a tool that are used. The SDK would evaluate the other keys, such as slow patterns in ``outputSchema``."""
+"""Keys of a tool that are used.
+
+The SDK would evaluate the other keys, such as slow patterns in ``outputSchema``.
+"""
 
 
 def append(buffer: bytearray, data: bytes, limit: int) -> None:
-    """Append data to the buffer of a message. Raise ``MessageTooLarge`` if it then has more than ``limit`` bytes."""
+    """Append data to the buffer of a message.
+
+    Raise ``MessageTooLarge`` if it then has more than ``limit`` bytes.
+    """
     buffer += data
     if len(buffer) > limit:
         raise MessageTooLarge(limit)
 
 
 async def read_lines(chunks: AsyncIterable[bytes], limit: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a stream, without their ends. Raise ``MessageTooLarge`` after ``limit`` bytes in one."""
+    """Yield the lines of a stream, without their ends.
+
+    Raise ``MessageTooLarge`` after ``limit`` bytes in one.
+    """
     line = bytearray()
     async for chunk in chunks:
         *ends, start = chunk.split(b"\n")
@@ -66,7 +86,9 @@ async def read_lines(chunks: AsyncIterable[bytes], limit: int) -> AsyncIterator[
 
 
 async def decode(data: bytes) -> JSONRPCMessage | None:
-    """Return a message, an error response in place of a malformed response, or None for other malformed data."""
+    """Return a message, an error response in place of a malformed response, or None for other
+    malformed data.
+    """
     await asyncio.sleep(0)  # a flood of messages must not delay requests
     if not data.lstrip().startswith(b"{"):
         return None
@@ -79,7 +101,10 @@ async def decode(data: bytes) -> JSONRPCMessage | None:
 
 
 async def _has_too_many_values(data: bytes) -> bool:
-    """Return whether a message has more than ``MAX_VALUES`` values. The contents of strings do not count."""
+    """Return whether a message has more than ``MAX_VALUES`` values.
+
+    The contents of strings do not count.
+    """
     values, is_in_string, escape = 0, False, b""
     for start in range(0, len(data) if len(data) > MAX_VALUES else 0, _CHUNK_BYTES):
         text = escape + data[start : start + _CHUNK_BYTES]
@@ -96,7 +121,9 @@ async def _has_too_many_values(data: bytes) -> bool:
 def _repaired(data: bytes) -> JSONRPCMessage | None:
     with suppress(ValueError, RecursionError):  # a ValidationError is a ValueError
         text = json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False)
-        return mcp_types.jsonrpc_message_adapter.validate_json(text.encode("utf-8", "replace"), by_name=False)
+        return mcp_types.jsonrpc_message_adapter.validate_json(
+            text.encode("utf-8", "replace"), by_name=False
+        )
     return _error(data, "it is malformed")
 
 
@@ -105,15 +132,22 @@ def _error(data: bytes, reason: str) -> JSONRPCError | None:
         return None
     found = _FIRST_ID.match(data) or _LAST_ID.search(data, max(0, len(data) - _TAIL_BYTES))
     details = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=_INVALID + reason)
-    return JSONRPCError(jsonrpc="2.0", id=None if found is None else json.loads(found[1]), error=details)
+    return JSONRPCError(
+        jsonrpc="2.0", id=None if found is None else json.loads(found[1]), error=details
+    )
 
 
 class PendingRequests:
-    """Requests of one connection without a response. If only one is pending, a response with an unknown ID is its."""
+    """Requests of one connection without a response.
+
+    If only one is pending, a response with an unknown ID is its.
+    """
 
     def __init__(self) -> None:
         self._pending: dict[str, mcp_types.RequestId] = {}
-        self._known: deque[str] = deque(maxlen=1000)  # a response to one of these may arrive late or twice
+        self._known: deque[str] = deque(
+            maxlen=1000
+        )  # a response to one of these may arrive late or twice
 
     def sent(self, message: Any) -> None:
         """Record a message before it is sent to the server."""
@@ -121,25 +155,34 @@ class PendingRequests:
             self._known.append(str(message.id))
             if message.method != _ENDLESS:
                 self._pending[str(message.id)] = message.id
-        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+        elif (
+            isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled"
+        ):
             self._pending.pop(str((message.params or {}).get("requestId")), None)
 
     def received(self, message: Any) -> Any:
-        """Return a message of the server. If its ID is unknown, return the error of the only pending request."""
+        """Return a message of the server.
+
+        If its ID is unknown, return the error of the only pending request.
+        """
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return message
         if str(message.id) in self._known:
             self._pending.pop(str(message.id), None)
         elif len(self._pending) == 1:
             _, request_id = self._pending.popitem()
-            unknown = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=f"{_INVALID}no request has its id")
+            unknown = mcp_types.ErrorData(
+                code=mcp_types.PARSE_ERROR, message=f"{_INVALID}no request has its id"
+            )
             error = message.error if isinstance(message, JSONRPCError) else unknown
             return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
         return message
 
 
 class MessageFilter(ObjectReceiveStream[Any]):
-    """Stream of the incoming messages of one connection, without malformed tools and unknown IDs."""
+    """Stream of the incoming messages of one connection, without malformed tools and
+    unknown IDs.
+    """
 
     def __init__(self, version: Callable[[], str]) -> None:
         """``version`` returns the protocol version of the connection."""
@@ -151,7 +194,9 @@ class MessageFilter(ObjectReceiveStream[Any]):
 
     @asynccontextmanager
     async def wrap(self, transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Any, None]:
-        """Open ``transport`` and yield its incoming and outgoing streams with the filter applied."""
+        """Open ``transport`` and yield its incoming and outgoing streams with the filter
+        applied.
+        """
         async with transport as (self._messages, write):
             yield self, _Outgoing(write, self._requests)
 
@@ -167,14 +212,21 @@ class MessageFilter(ObjectReceiveStream[Any]):
         await self._messages.aclose()
 
     async def _check(self, result: dict[str, Any]) -> None:
-        """Remove malformed tools, and the tools after the first ``MAX_TOOLS``. Replace too many content blocks."""
+        """Remove malformed tools, and the tools after the first ``MAX_TOOLS``.
+
+        Replace too many content blocks.
+        """
         if isinstance(content := result.get("content"), list) and len(content) > _MAX_BLOCKS:
             result["content"] = f"a list of more than {_MAX_BLOCKS} content blocks"
         if not isinstance(tools := result.get("tools"), list):
             return
         result["tools"] = kept = []
         for tool in tools[: max(0, MAX_TOOLS - self.listed)]:
-            used = {key: tool[key] for key in _USED_KEYS if key in tool} if isinstance(tool, dict) else tool
+            used = (
+                {key: tool[key] for key in _USED_KEYS if key in tool}
+                if isinstance(tool, dict)
+                else tool
+            )
             try:
                 parse_server_result("tools/list", self._version(), {**result, "tools": [used]})
                 kept.append(used)
@@ -204,4 +256,6 @@ def _problem(tool: Any, error: ValidationError) -> str:
     shown = repr(shorten(name, _MAX_SHOWN)) if isinstance(name, str) else "without a name"
     first = error.errors(include_url=False, include_input=False)[0]
     field = shorten(".".join(map(str, first["loc"][2:])), _MAX_SHOWN)
-    return f"its tool {shown} cannot be used: its definition is not valid MCP: {field}: {first['msg']}"
+    return (
+        f"its tool {shown} cannot be used: its definition is not valid MCP: {field}: {first['msg']}"
+    )

@@ -1,4 +1,6 @@
-"""MCP servers of a tools directory: the connection task of each server, and the names of their tools."""
+"""MCP servers of a tools directory: the connection task of each server, and the names of their
+tools.
+"""
 
 import asyncio
 import logging
@@ -29,9 +31,12 @@ if TYPE_CHECKING:
     from mochi_server.mcp.connection import McpConnection
 
 _RELIST_DELAY_SECONDS = 0.2
-"""Delay before the tools are listed again, so that a burst of change notifications causes one request."""
+"""Delay before the tools are listed again, so that a burst of change notifications causes one
+request.
+"""
 _MIN_SECRET_LENGTH = 4
-"""Minimum length of a secret that is masked. Masking shorter values would make messages unreadable."""
+"""Minimum length of a secret that is masked. Masking shorter values would make messages unreadable.
+"""
 
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME_LENGTH = 64
@@ -43,7 +48,12 @@ class McpServer:
     """An MCP server from ``mcp.json``. ``cwd`` in ``config`` is relative to ``directory``."""
 
     def __init__(
-        self, name: str, config: ServerConfig, directory: Path, checks: SchemaChecks, limits: McpLimits = DEFAULT_LIMITS
+        self,
+        name: str,
+        config: ServerConfig,
+        directory: Path,
+        checks: SchemaChecks,
+        limits: McpLimits = DEFAULT_LIMITS,
     ) -> None:
         self.name = name
         self.location = config.location
@@ -54,8 +64,12 @@ class McpServer:
         self._config = config
         self._checks = checks
         self._limits = limits
-        self._cwd = str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
-        self._secrets = SecretMasker(value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH)
+        self._cwd = (
+            str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
+        )
+        self._secrets = SecretMasker(
+            value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH
+        )
         self.session = McpSession(name, self._secrets, limits)
         self._tasks: set[asyncio.Future[Any]] = set()
         self._calls = 0
@@ -68,17 +82,25 @@ class McpServer:
         return [*filter(None, [self.session.problem]), *self._tool_problems]
 
     def inherit_tools(self, old: "McpServer | None") -> None:
-        """Offer the tools from before a reload until this server has listed its own, if its configuration is equal."""
+        """Offer the tools from before a reload until this server has listed its own, if its
+        configuration is equal.
+        """
         self.has_inherited = old is not None and old._config == self._config
         if old is not None and self.has_inherited:
             self.tools, self._tool_problems = old.tools, old._tool_problems
 
     def start(self) -> None:
-        """Start connecting. If the connection ends, the next call reconnects, or a remote server after a pause."""
+        """Start connecting.
+
+        If the connection ends, the next call reconnects, or a remote server after a pause.
+        """
         self._spawn(self._run(self.session))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
-        """Call a tool and return its result. Reconnect first if needed. Raises ``ToolRaised`` if the call fails."""
+        """Call a tool and return its result.
+
+        Reconnect first if needed. Raises ``ToolRaised`` if the call fails.
+        """
         self._calls += 1
         try:
             if self.session.ended:
@@ -114,11 +136,16 @@ class McpServer:
         start_in(self._tasks, work).set_name(f"mcp {self.name}")
 
     def _reconnect(self) -> None:
-        self.session = McpSession(self.name, self._secrets, self._limits, problem=self.session.problem)
+        self.session = McpSession(
+            self.name, self._secrets, self._limits, problem=self.session.problem
+        )
         self.start()
 
     async def _run(self, session: McpSession) -> None:
-        """Connect, and return when the connection has failed or ended. Reconnect to a remote server after a pause."""
+        """Connect, and return when the connection has failed or ended.
+
+        Reconnect to a remote server after a pause.
+        """
         try:
             await self._connect(session)
             logger.warning("MCP connection closed server=%s: %s", self.name, DISCONNECTED)
@@ -126,16 +153,23 @@ class McpServer:
             raise
         except BaseException as error:  # task groups can raise groups of any exceptions
             known, session.problem = session.problem, session.explain(error)
-            if session.problem != known:  # an attempt that fails like the previous one is not logged again
+            if (
+                session.problem != known
+            ):  # an attempt that fails like the previous one is not logged again
                 logger.warning(
-                    "MCP connection failed server=%s location=%s: %s", self.name, self.location, session.problem
+                    "MCP connection failed server=%s location=%s: %s",
+                    self.name,
+                    self.location,
+                    session.problem,
                 )
         finally:
             session.end()
         if isinstance(self._config, RemoteServer):
             pause, self._pause = self._pause, min(2 * self._pause, self._limits.max_retry_seconds)
             await asyncio.sleep(pause)
-            if session is self.session and not self._is_retired:  # no call has reconnected meanwhile
+            if (
+                session is self.session and not self._is_retired
+            ):  # no call has reconnected meanwhile
                 self._reconnect()
 
     async def _connect(self, session: McpSession) -> None:
@@ -162,7 +196,10 @@ class McpServer:
 
 
 class McpServers:
-    """Manager of the MCP servers in ``mcp.json`` of a directory. Their tools cannot have a name in ``reserved``."""
+    """Manager of the MCP servers in ``mcp.json`` of a directory.
+
+    Their tools cannot have a name in ``reserved``.
+    """
 
     def __init__(
         self,
@@ -183,27 +220,38 @@ class McpServers:
         self._owners: dict[str, tuple[str, str]] = {}
         """Server ("" for the tools directory) and original name of the tool that owns each name.
 
-        A name never passes to another tool, so that sessions and waiting calls cannot reach a tool of another server.
+        A name never passes to another tool, so that sessions and waiting calls cannot reach a tool
+        of another server.
         """
         self._wait_until = 0.0
         self._lock = asyncio.Lock()
 
     async def open(self) -> None:
-        """Start connecting to the servers, without waiting for them. Repeated calls have no effect."""
+        """Start connecting to the servers, without waiting for them.
+
+        Repeated calls have no effect.
+        """
         async with self._lock:
             if not self._is_open:
                 await self._start()
 
     async def reload(self) -> None:
-        """Read ``mcp.json`` again and reconnect to all servers. Running calls continue on their old connections."""
+        """Read ``mcp.json`` again and reconnect to all servers.
+
+        Running calls continue on their old connections.
+        """
         async with self._lock:
             await self._start()
         await self._wait_for(self._servers.values())
 
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
-        """Return a copy of ``catalogue`` with the tools, groups and problems of the MCP servers added."""
+        """Return a copy of ``catalogue`` with the tools, groups and problems of the MCP servers
+        added.
+        """
         await self.open()
-        await self._wait_for(server for server in self._servers.values() if not server.has_inherited)
+        await self._wait_for(
+            server for server in self._servers.values() if not server.has_inherited
+        )
         tools, groups = dict(catalogue.tools), dict(catalogue.groups)
         self._owners |= {name: ("", name) for name in tools}
         problems = [*catalogue.problems, *self.config.problems]
@@ -214,17 +262,25 @@ class McpServers:
                 group = f"mcp:{group}"  # no group of the tools directory has such a name
             groups[group] = list(server_tools)
             if group != name:
-                messages.append(f"a tool group already has this name; the group of the server is {group!r}")
+                messages.append(
+                    f"a tool group already has this name; the group of the server is {group!r}"
+                )
             tools |= server_tools
-            problems += [Problem(name, f"MCP server {server.location}: {message}") for message in messages]
+            problems += [
+                Problem(name, f"MCP server {server.location}: {message}") for message in messages
+            ]
         return ToolCatalogue(tools, groups, tuple(problems))
 
     async def wait_for(self, source: str) -> None:
-        """Wait until the server in the ``source`` of a tool has connected, at most for the limit of its start."""
+        """Wait until the server in the ``source`` of a tool has connected, at most for the limit of
+        its start.
+        """
         await self.open()
         name = unquote(source.removeprefix("mcp:").partition("/")[0])
         if name in self._servers:
-            await asyncio.wait([self._servers[name].session.opened], timeout=self._limits.connect_seconds)
+            await asyncio.wait(
+                [self._servers[name].session.opened], timeout=self._limits.connect_seconds
+            )
 
     async def aclose(self) -> None:
         """Close all connections and stop the local servers."""
@@ -237,14 +293,21 @@ class McpServers:
     async def _start(self) -> None:
         self.config = config = await anyio.to_thread.run_sync(read_config, self._directory)
         self._is_open, old = True, self._servers
-        self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in {"", *config.servers}}
+        self._owners = {
+            name: owner for name, owner in self._owners.items() if owner[0] in {"", *config.servers}
+        }
         self._servers = {
             name: McpServer(name, server, self._directory, self.checks, self._limits)
             for name, server in config.servers.items()
             if self._directory
         }
         for problem in config.problems:
-            logger.warning("MCP problem file=%s directory=%s: %s", problem.name, self._directory, problem.message)
+            logger.warning(
+                "MCP problem file=%s directory=%s: %s",
+                problem.name,
+                self._directory,
+                problem.message,
+            )
         self._wait_until = asyncio.get_running_loop().time() + self._limits.start_seconds
         # Stop the old servers first, because they may have exclusive use of a file or port.
         await asyncio.gather(*(server.retire() for server in old.values()))
@@ -259,17 +322,29 @@ class McpServers:
         if pending and seconds > 0:
             await asyncio.wait(pending, timeout=seconds)
 
-    def _tools_of(self, server: McpServer, taken: dict[str, Tool]) -> tuple[dict[str, Tool], list[str]]:
+    def _tools_of(
+        self, server: McpServer, taken: dict[str, Tool]
+    ) -> tuple[dict[str, Tool], list[str]]:
         tools: dict[str, Tool] = {}
         problems = server.problems
         used = {*taken, *self._reserved}
         for tool in server.tools:
-            names = [_INVALID_CHARACTERS.sub("_", text) for text in (tool.name, f"{server.name}_{tool.name}")]
+            names = [
+                _INVALID_CHARACTERS.sub("_", text)
+                for text in (tool.name, f"{server.name}_{tool.name}")
+            ]
             owner = (server.name, tool.name)
-            free = [name for name in names if name not in used and self._owners.get(name, owner) == owner]
+            free = [
+                name
+                for name in names
+                if name not in used and self._owners.get(name, owner) == owner
+            ]
             name = next((name for name in free if 0 < len(name) <= _MAX_NAME_LENGTH), None)
             if name is None:
-                problems.append(f"its tool {shorten(tool.name, 100)!r} is ignored: its name is in use or too long")
+                problems.append(
+                    f"its tool {shorten(tool.name, 100)!r} is ignored: its name is in use or too "
+                    "long"
+                )
             else:
                 used.add(name)
                 self._owners[name] = owner

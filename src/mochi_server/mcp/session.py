@@ -21,7 +21,9 @@ _EXITED = "it exited without a response; its output is in the log at level DEBUG
 
 logger = logging.getLogger(__name__)
 
-Call = Callable[[str, dict[str, Any]], Awaitable[ToolContent]]  # raises ``ToolRaised`` if the call fails
+Call = Callable[
+    [str, dict[str, Any]], Awaitable[ToolContent]
+]  # raises ``ToolRaised`` if the call fails
 
 
 class MessageTooLarge(Exception):
@@ -50,13 +52,19 @@ class McpSession:
     name: str
     secrets: SecretMasker
     limits: McpLimits = DEFAULT_LIMITS
-    opened: "asyncio.Future[Call | None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    opened: "asyncio.Future[Call | None]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
     """Future with the function that calls tools, or with None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
-    error_status: int | None = None  # HTTP status of the latest response to a message, if it is an error
+    error_status: int | None = (
+        None  # HTTP status of the latest response to a message, if it is an error
+    )
     received_too_much: bool = False  # whether the server sent a too large message to its stdout
     ended: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)  # the tools have changed or the connection has ended
+    changed: asyncio.Event = field(
+        default_factory=asyncio.Event
+    )  # the tools have changed or the connection has ended
 
     def limit_wait(self) -> AbstractContextManager[anyio.CancelScope]:
         """Return a context that raises ``TimeoutError`` if connecting or listing takes too long."""
@@ -79,7 +87,11 @@ class McpSession:
     def log(self, line: str) -> None:
         """Log a line that the server wrote to stderr."""
         if line:
-            logger.debug("MCP server output server=%s: %s", self.name, shorten(self.secrets.mask(line), _MAX_TEXT))
+            logger.debug(
+                "MCP server output server=%s: %s",
+                self.name,
+                shorten(self.secrets.mask(line), _MAX_TEXT),
+            )
 
     def explain(self, error: BaseException) -> str:
         """Return the cause of a failed connection as text, without secrets."""

@@ -41,7 +41,9 @@ class McpTool:
     read_only: bool
 
 
-async def map_tools(listed: "Iterable[mcp_types.Tool]", checks: SchemaChecks) -> tuple[list[McpTool], list[str]]:
+async def map_tools(
+    listed: "Iterable[mcp_types.Tool]", checks: SchemaChecks
+) -> tuple[list[McpTool], list[str]]:
     """Convert MCP tools. Return the valid tools, and the problems of invalid tools."""
     usable, problems = [], []
     for tool in listed:
@@ -61,31 +63,46 @@ def _converted(tool: "mcp_types.Tool", checks: SchemaChecks) -> McpTool:
     inlined = inline_references(tool.input_schema)
     properties, required = inlined.get("properties", {}), inlined.get("required")
     required = required if isinstance(required, list) else []  # a boolean in old drafts
-    defaults = {name: properties[name]["default"] for name in required if "default" in properties.get(name, {})}
+    defaults = {
+        name: properties[name]["default"]
+        for name in required
+        if "default" in properties.get(name, {})
+    }
     inlined["required"] = [name for name in required if name not in defaults]
     schema = ToolSchema(
         name=tool.name,
         description=shorten(tool.description or tool.title or tool.name, _MAX_DESCRIPTION_LENGTH),
         parameters=supported_schema(inlined, {}),
         overview={
-            name: {"type": python_type(node), "description": " ".join(str(node.get("description", "")).split())}
+            name: {
+                "type": python_type(node),
+                "description": " ".join(str(node.get("description", "")).split()),
+            }
             for name, node in properties.items()
         },
         bind=partial(_bind, checks, tool.input_schema, defaults),
     )
     hints = tool.annotations
-    read_only = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
+    read_only = (
+        hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
+    )
     return McpTool(tool.name, schema, read_only)
 
 
 async def _bind(
-    checks: SchemaChecks, schema: dict[str, Any], defaults: dict[str, Any], arguments: Mapping[str, Any]
+    checks: SchemaChecks,
+    schema: dict[str, Any],
+    defaults: dict[str, Any],
+    arguments: Mapping[str, Any],
 ) -> inspect.BoundArguments:
     complete = {**defaults, **arguments}
     try:
         result = await checks.check_arguments(schema, complete)
     except CheckFailed as error:
-        reason = f"the arguments cannot be checked: {error}. Call the tool with smaller or simpler arguments."
+        reason = (
+            f"the arguments cannot be checked: {error}. Call the tool with smaller or simpler "
+            "arguments."
+        )
         raise InvalidArguments(reason) from error
     if "error" in result:
         raise InvalidArguments(result["error"])
@@ -93,13 +110,18 @@ async def _bind(
 
 
 def content_of(result: "mcp_types.CallToolResult") -> ToolContent:
-    """Return a tool result for a model, with at most ``MAX_IMAGES`` images. Descriptions replace other binary data."""
+    """Return a tool result for a model, with at most ``MAX_IMAGES`` images.
+
+    Descriptions replace other binary data.
+    """
     images: list[Image] = []
     limit = 0 if result.is_error else MAX_IMAGES
     text = "\n".join(_text_of(block, images, limit) for block in result.content)
     if not text and result.structured_content is not None:
         text = to_json(result.structured_content, fallback=str).decode()
-    empty = "it reported an error without a message" if result.is_error else "Done; there is no result."
+    empty = (
+        "it reported an error without a message" if result.is_error else "Done; there is no result."
+    )
     return ToolContent(text or empty, tuple(images))
 
 
@@ -112,7 +134,9 @@ def _text_of(block: "mcp_types.ContentBlock", images: list[Image], limit: int) -
         resource: Any = block.resource
         if hasattr(resource, "text"):
             return f"[resource {resource.uri}]\n{resource.text}"
-        return _describe(f"resource {resource.uri}", resource.mime_type or "binary", resource.blob, images, limit)
+        return _describe(
+            f"resource {resource.uri}", resource.mime_type or "binary", resource.blob, images, limit
+        )
     return _describe(block.type, block.mime_type, block.data, images, limit)
 
 

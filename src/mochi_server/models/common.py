@@ -1,4 +1,6 @@
-"""Types that several schemas share: options of Ollama, stored messages, events and the error envelope."""
+"""Types that several schemas share: options of Ollama, stored messages, events and the error
+envelope.
+"""
 
 import json
 import re
@@ -31,30 +33,45 @@ from mochi_server.util.validation import MAX_REPORTED
 
 _MAX_NAME_CHARS = 100
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
-"""Pattern for text that is not blank, for the OpenAPI document. JavaScript's ``\\s`` lacks some of Python's blanks."""
+"""Pattern for text that is not blank, for the OpenAPI document.
+
+JavaScript's ``\\s`` lacks some of Python's blanks.
+"""
 
 
 def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
-    """Raise a `ValidationError` that names each unknown field or option and the nearest known one."""
+    """Raise a `ValidationError` that names each unknown field or option and the nearest
+    known one.
+    """
     if unknown := [name for name in names if name not in known][:MAX_REPORTED]:
-        raise ValidationError.from_exception_data(kind, [_problem(name, known, kind) for name in unknown])
+        raise ValidationError.from_exception_data(
+            kind, [_problem(name, known, kind) for name in unknown]
+        )
 
 
 def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
-    name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()  # escapes lone surrogates
+    name = (
+        name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()
+    )  # escapes lone surrogates
     similar = nearest(name, known)
-    hint = f"Did you mean `{similar}`?" if similar else f"Known {kind}s: {', '.join(sorted(known)) or 'none'}."
+    hint = (
+        f"Did you mean `{similar}`?"
+        if similar
+        else f"Known {kind}s: {', '.join(sorted(known)) or 'none'}."
+    )
     if "options" in known and name in OPTION_PROPERTIES:
         hint = f'Send it in `options`: `{{"options": {{"{name}": ...}}}}`.'
-    error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})
+    error = PydanticCustomError(
+        "extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint}
+    )
     return InitErrorDetails(type=error, loc=(name,), input=None)
 
 
 def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     if forbidden := sorted(RELOADING_OPTIONS & options.keys()):
         raise ValueError(
-            f"{', '.join(forbidden)} would make Ollama reload the model. The server sets the context window. "
-            "To change it, PATCH the session's `context_window`."
+            f"{', '.join(forbidden)} would make Ollama reload the model. The server sets the "
+            "context window. To change it, PATCH the session's `context_window`."
         )
     reject_unknown(options, OPTION_PROPERTIES, kind="option")
     return options
@@ -72,7 +89,10 @@ def _readable_parameters(schema: dict[str, Any], info: ValidationInfo) -> dict[s
 
 
 class Body(BaseModel, strict=True):
-    """Base of request bodies with strict types. It rejects values that cannot be stored or sent to Ollama."""
+    """Base of request bodies with strict types.
+
+    It rejects values that cannot be stored or sent to Ollama.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -85,7 +105,10 @@ class Body(BaseModel, strict=True):
 
 
 class UnstoredBody(Body):
-    """Base of request bodies that are not stored. Integers that exceed 64 bits become floats, as in JavaScript."""
+    """Base of request bodies that are not stored.
+
+    Integers that exceed 64 bits become floats, as in JavaScript.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -99,13 +122,20 @@ class UnstoredBody(Body):
 
 
 class StrictBody(Body, extra="forbid"):
-    """Base of request bodies under `/api/v1`. The error for an unknown field names the nearest known field."""
+    """Base of request bodies under `/api/v1`.
+
+    The error for an unknown field names the nearest known field.
+    """
 
     @model_validator(mode="before")
     @classmethod
     def _has_known_fields(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            reject_unknown(data, [field.alias or name for name, field in cls.model_fields.items()], kind="field")
+            reject_unknown(
+                data,
+                [field.alias or name for name, field in cls.model_fields.items()],
+                kind="field",
+            )
         return data
 
 
@@ -122,22 +152,34 @@ def _idempotency_key(key: str) -> str:
 
 
 def integral(value: object) -> object:
-    """Convert a float without a fraction, such as 8192.0, to an integer. Return other values unchanged."""
+    """Convert a float without a fraction, such as 8192.0, to an integer.
+
+    Return other values unchanged.
+    """
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
 NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=NOT_BLANK)]
 Options = Annotated[
-    StoredOptions, AfterValidator(_checked_options), Field(json_schema_extra={"additionalProperties": False})
+    StoredOptions,
+    AfterValidator(_checked_options),
+    Field(json_schema_extra={"additionalProperties": False}),
 ]
-IdempotencyKey = Annotated[str, AfterValidator(_idempotency_key), Field(json_schema_extra={"pattern": KEY_PATTERN})]
+IdempotencyKey = Annotated[
+    str, AfterValidator(_idempotency_key), Field(json_schema_extra={"pattern": KEY_PATTERN})
+]
 OnDisconnect = Annotated[
     Literal["cancel", "continue"],
-    Field(description="`cancel` ends the turn when its last client disconnects. `continue` does not."),
+    Field(
+        description="`cancel` ends the turn when its last client disconnects. `continue` does not."
+    ),
 ]
 ToolParameters = Annotated[FiniteObject, AfterValidator(_readable_parameters)]
-"""JSON schema of a tool's parameters. Ollama rejects the whole request if it cannot read the schema."""
+"""JSON schema of a tool's parameters.
+
+Ollama rejects the whole request if it cannot read the schema.
+"""
 
 
 class WarningOut(BaseModel, from_attributes=True):
@@ -162,23 +204,32 @@ class ErrorEnvelope(BaseModel):
 
 
 _ANNOTATIONS = Message.__annotations__
-_DESCRIBED = {name: get_args(kind) for name, kind in _ANNOTATIONS.items() if hasattr(kind, "__metadata__")}
+_DESCRIBED = {
+    name: get_args(kind) for name, kind in _ANNOTATIONS.items() if hasattr(kind, "__metadata__")
+}
 _FIELDS: dict[str, Any] = {
     **{name: (_ANNOTATIONS[name], ...) for name in ("role", "content", "message_id", "timestamp")},
-    **{name: (kind | None, Field(None, description=field.description)) for name, (kind, field) in _DESCRIBED.items()},
+    **{
+        name: (kind | None, Field(None, description=field.description))
+        for name, (kind, field) in _DESCRIBED.items()
+    },
 }
 
 StoredMessage = create_model(
     "StoredMessage",
-    __doc__="A stored message. Messages of all roles have the first four fields. The other fields depend on the role.",
+    __doc__="A stored message. Messages of all roles have the first four fields. The other fields "
+    "depend on the role.",
     __config__=ConfigDict(extra="allow"),
     **_FIELDS,
 )
 
 MESSAGE_PLACEHOLDER = {"title": StoredMessage.__name__}
-"""Placeholder for the schema of a message. In the OpenAPI document, a reference to ``StoredMessage`` replaces it.
+"""Placeholder for the schema of a message.
 
-Responses contain stored messages without validation, so the response models do not use ``StoredMessage`` itself.
+In the OpenAPI document, a reference to ``StoredMessage`` replaces it.
+
+Responses contain stored messages without validation, so the response models do not use
+``StoredMessage`` itself.
 """
 
 MessageOut = Annotated[dict[str, Any], WithJsonSchema(MESSAGE_PLACEHOLDER)]
@@ -195,7 +246,10 @@ _ID: _Schema = {
 
 @dataclass(frozen=True)
 class EventUnion:
-    """Schemas of the events of a stream. If ``prefix`` is set, schema names begin with it, and events have no IDs."""
+    """Schemas of the events of a stream.
+
+    If ``prefix`` is set, schema names begin with it, and events have no IDs.
+    """
 
     name: str
     description: str
@@ -204,12 +258,16 @@ class EventUnion:
     prefix: str = ""
 
     def schemas(self) -> dict[str, _Schema]:
-        """Return the schemas of the union, of its events and of the event payloads, by schema name."""
+        """Return the schemas of the union, of its events and of the event payloads, by
+        schema name.
+        """
         schemas = {self.prefix + event.__name__: _payload(event) for event in self.events}
         mapping = {}
         for name, events in groupby(self.events, key=lambda event: event.type):
             payloads = [self.prefix + event.__name__ for event in events]
-            schemas[f"{payloads[0]}Event"] = self._frame(name, payloads, schemas[payloads[0]]["description"])
+            schemas[f"{payloads[0]}Event"] = self._frame(
+                name, payloads, schemas[payloads[0]]["description"]
+            )
             mapping[name] = f"{REFERENCE}{payloads[0]}Event"
         schemas[self.name] = {
             "description": self.description,
@@ -223,7 +281,11 @@ class EventUnion:
         content = references[0] if len(references) == 1 else {"anyOf": references[::-1]}
         properties: _Schema = {"id": _ID} if not self.prefix else {}
         properties["event"] = {"type": "string", "const": event}
-        properties["data"] = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
+        properties["data"] = {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": content,
+        }
         return {
             "type": "object",
             "description": f"`{event}`: {description}",

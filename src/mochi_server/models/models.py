@@ -14,7 +14,10 @@ from mochi_server.util.validation import Items
 
 
 class Model(BaseModel):
-    """A chat model. ``size_mb`` is in units of 1024 * 1024 bytes. ``context_length`` is in tokens."""
+    """A chat model.
+
+    ``size_mb`` is in units of 1024 * 1024 bytes. ``context_length`` is in tokens.
+    """
 
     name: str
     size_mb: float
@@ -40,7 +43,12 @@ _MODEL_IDS = {
     "maxItems": MAX_MODELS,
     "items": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]},
 }
-_MESSAGE = {"description": "Message to each model.", "type": "string", "maxLength": MAX_MESSAGE_CHARS, **NOT_BLANK}
+_MESSAGE = {
+    "description": "Message to each model.",
+    "type": "string",
+    "maxLength": MAX_MESSAGE_CHARS,
+    **NOT_BLANK,
+}
 
 
 class HistoryMessage(StrictBody):
@@ -51,22 +59,32 @@ class HistoryMessage(StrictBody):
 
 
 class CompareRequest(StrictBody):
-    """One prompt for one to three models. Each model is a name, or a position in the list of models, starting at 1."""
+    """One prompt for one to three models.
 
-    # Both fields are required. pydantic does not check that, because missing fields must return 400 instead of 422.
+    Each model is a name, or a position in the list of models, starting at 1.
+    """
+
+    # Both fields are required. pydantic does not check that, because missing fields must return 400
+    # instead of 422.
     model_config = ConfigDict(
         json_schema_extra={
             "required": ["modelIds", "message"],
-            "examples": [{"modelIds": ["qwen3:14b", 2], "message": "What is the capital of France?"}],
+            "examples": [
+                {"modelIds": ["qwen3:14b", 2], "message": "What is the capital of France?"}
+            ],
         }
     )
 
     modelIds: Annotated[Any, WithJsonSchema(_MODEL_IDS)] = None
     message: Annotated[Any, WithJsonSchema(_MESSAGE)] = None
     systemPrompt: Text | None = Field(None, description="System message.")
-    chatHistory: Items[HistoryMessage] | None = Field(None, description="Earlier messages of the conversation.")
+    chatHistory: Items[HistoryMessage] | None = Field(
+        None, description="Earlier messages of the conversation."
+    )
     think: Think = None
-    options: Options | None = Field(None, description="Ollama's options, such as `temperature` or `seed`.")
+    options: Options | None = Field(
+        None, description="Ollama's options, such as `temperature` or `seed`."
+    )
 
     async def comparison(self, service: CompareService) -> Comparison:
         """Return the validated request. Raises ``InvalidComparison`` or ``ValidationFailed``."""

@@ -19,7 +19,15 @@ from pydantic.json_schema import SkipJsonSchema
 from mochi_server.constants import MAX_TITLE_CHARS
 from mochi_server.events import TurnWarning
 from mochi_server.models import common
-from mochi_server.models.common import REFERENCE, MessageOut, NonBlank, StrictBody, Text, WarningOut, integral
+from mochi_server.models.common import (
+    REFERENCE,
+    MessageOut,
+    NonBlank,
+    StrictBody,
+    Text,
+    WarningOut,
+    integral,
+)
 from mochi_server.services.import_export import OpenWebUIChat, SessionFile
 from mochi_server.services.sessions import SessionState
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
@@ -54,33 +62,50 @@ Title = Annotated[
 ]
 
 
-class ToolSettingsRequest(ToolSettings, StrictBody, strict=False):  # accepts policy names as strings
+class ToolSettingsRequest(
+    ToolSettings, StrictBody, strict=False
+):  # accepts policy names as strings
     """Tools that the model may call, and the calls that need approval."""
 
-    approved_tools: Names | None = Field(None, description="Tools that are approved for the whole session.")
+    approved_tools: Names | None = Field(
+        None, description="Tools that are approved for the whole session."
+    )
 
 
 class AgentSettingsRequest(AgentSettings, StrictBody, strict=False):
     """Agents that the model may call."""
 
 
-_STORED: dict[str, type[BaseModel]] = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}
+_STORED: dict[str, type[BaseModel]] = {
+    "tool_settings": ToolSettings,
+    "agent_settings": AgentSettings,
+}
 """Classes of stored settings, by field name. They accept unknown keys; request classes do not."""
 
 
 class SessionDefaults(StrictBody):
     """Defaults for the chat requests of a session."""
 
-    title: Title | None = Field(None, description="One line. By default the server derives a title.")
-    options: common.Options | None = Field(None, description="Ollama's options, such as `temperature` or `seed`.")
+    title: Title | None = Field(
+        None, description="One line. By default the server derives a title."
+    )
+    options: common.Options | None = Field(
+        None, description="Ollama's options, such as `temperature` or `seed`."
+    )
     keep_alive: KeepAlive = None
     think: Think = None
     format: Format | None = Field(None, description="Format of answers: `json` or a JSON schema.")
-    tool_settings: ToolSettingsRequest | None = Field(None, description="Tools, and the calls that need approval.")
-    agent_settings: AgentSettingsRequest | None = Field(None, description="Agents that the model may call.")
+    tool_settings: ToolSettingsRequest | None = Field(
+        None, description="Tools, and the calls that need approval."
+    )
+    agent_settings: AgentSettingsRequest | None = Field(
+        None, description="Agents that the model may call."
+    )
 
     def sent_values(self) -> dict[str, Any]:
-        """Return the fields that the request contains, as a mapping of names to values in the stored format."""
+        """Return the fields that the request contains, as a mapping of names to values in the
+        stored format.
+        """
         values = {name: getattr(self, name) for name in self.model_fields_set}
         for name, kind in _STORED.items():
             if (settings := values.get(name)) is not None:
@@ -89,11 +114,16 @@ class SessionDefaults(StrictBody):
 
 
 class SessionCreate(SessionDefaults, json_schema_extra={"examples": [{"model": "qwen3:14b"}]}):
-    """A new session. If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label, else it is read."""
+    """A new session.
+
+    If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label, else it is read.
+    """
 
     model: ModelName = Field(description="Chat model of Ollama. The tag is optional.")
     system_prompt: Text | None = Field(None, description="Text of the system message.")
-    system_prompt_source_file: str | None = Field(None, description="Prompt file to load, or label of `system_prompt`.")
+    system_prompt_source_file: str | None = Field(
+        None, description="Prompt file to load, or label of `system_prompt`."
+    )
 
     def creation_options(self) -> SessionCreationOptions:
         values = {name: value for name, value in self.sent_values().items() if value is not None}
@@ -101,18 +131,34 @@ class SessionCreate(SessionDefaults, json_schema_extra={"examples": [{"model": "
 
 
 class WindowOverride(StrictBody):
-    """Manual context window in tokens, at most the model's maximum. Null restores the automatic window."""
+    """Manual context window in tokens, at most the model's maximum.
+
+    Null restores the automatic window.
+    """
 
     current_window: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(common.integral)]
 
 
-class SessionPatch(SessionDefaults, json_schema_extra={"examples": [{"title": "Paris", "think": None}]}):
-    """Changes of a session. Absent fields are kept, null clears a field, and nested objects are replaced completely."""
+class SessionPatch(
+    SessionDefaults, json_schema_extra={"examples": [{"title": "Paris", "think": None}]}
+):
+    """Changes of a session.
 
-    model: ModelName | SkipJsonSchema[None] = Field(None, description="Chat model of Ollama. The tag is optional.")
-    summary_model: ModelName | None = Field(None, description="Model for summaries if `model` cannot write them.")
-    context_window: WindowOverride | None = Field(None, description="Null restores the automatic window.")
-    ollama_host: str | None = Field(None, description="Name of the only Ollama host that may answer. Null: any host.")
+    Absent fields are kept, null clears a field, and nested objects are replaced completely.
+    """
+
+    model: ModelName | SkipJsonSchema[None] = Field(
+        None, description="Chat model of Ollama. The tag is optional."
+    )
+    summary_model: ModelName | None = Field(
+        None, description="Model for summaries if `model` cannot write them."
+    )
+    context_window: WindowOverride | None = Field(
+        None, description="Null restores the automatic window."
+    )
+    ollama_host: str | None = Field(
+        None, description="Name of the only Ollama host that may answer. Null: any host."
+    )
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that the request contains, as a mapping of names to values."""
@@ -122,20 +168,31 @@ class SessionPatch(SessionDefaults, json_schema_extra={"examples": [{"title": "P
         return values
 
 
-class MessageEdit(StrictBody, json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]}):
+class MessageEdit(
+    StrictBody, json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]}
+):
     """New text of a user message. Its images are kept."""
 
     content: NonBlank = Field(description="New text of the message.")
 
 
 class SystemPromptUpdate(StrictBody):
-    """A new system prompt. If ``content`` has text, ``source_file`` is only a label, else it is read."""
+    """A new system prompt.
+
+    If ``content`` has text, ``source_file`` is only a label, else it is read.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={
             "anyOf": [
-                {"required": ["content"], "properties": {"content": {"type": "string", **common.NOT_BLANK}}},
-                {"required": ["source_file"], "properties": {"source_file": {"type": "string", "minLength": 1}}},
+                {
+                    "required": ["content"],
+                    "properties": {"content": {"type": "string", **common.NOT_BLANK}},
+                },
+                {
+                    "required": ["source_file"],
+                    "properties": {"source_file": {"type": "string", "minLength": 1}},
+                },
             ],
             "examples": [{"source_file": "helpful.md"}],
         }
@@ -169,17 +226,25 @@ class SessionWithoutOwner(BaseModel):
 
 
 class SessionChanged(SessionWithoutOwner):
-    """A new or changed session. ``warnings`` lists what in the request cannot be used, or makes models reload."""
+    """A new or changed session.
+
+    ``warnings`` lists what in the request cannot be used, or makes models reload.
+    """
 
     warnings: list[WarningOut]
 
     @classmethod
-    def with_warnings(cls, session: ChatSession, warnings: Sequence[TurnWarning]) -> "SessionChanged":
+    def with_warnings(
+        cls, session: ChatSession, warnings: Sequence[TurnWarning]
+    ) -> "SessionChanged":
         return cls.model_validate(session.summary_object() | {"warnings": warnings})
 
 
 class SessionDetail(SessionWithoutOwner):
-    """A session with its messages. The bytes of an image in ``images`` are at ``blobs/{sha256}``."""
+    """A session with its messages.
+
+    The bytes of an image in ``images`` are at ``blobs/{sha256}``.
+    """
 
     messages: list[MessageOut]
 
@@ -189,7 +254,10 @@ class SessionDetail(SessionWithoutOwner):
 
 
 class Session(SessionWithoutOwner):
-    """A session in a list. ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it."""
+    """A session in a list.
+
+    ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it.
+    """
 
     owner: str | None = None
 
@@ -201,7 +269,10 @@ class SessionList(BaseModel):
 
 
 class MessageList(BaseModel):
-    """Messages of a session. The position in the list is the index of the message, starting at 0."""
+    """Messages of a session.
+
+    The position in the list is the index of the message, starting at 0.
+    """
 
     session_id: str
     messages: list[MessageOut]
@@ -210,7 +281,9 @@ class MessageList(BaseModel):
 class SummarizeRequest(StrictBody, json_schema_extra={"examples": [{"model": "qwen3:4b"}]}):
     """The model for the summary. The server stores the model as the session's ``summary_model``."""
 
-    model: ModelName | None = Field(None, description="Default: `model`, or `summary_model` if `model` cannot do it.")
+    model: ModelName | None = Field(
+        None, description="Default: `model`, or `summary_model` if `model` cannot do it."
+    )
 
 
 class SummaryOut(BaseModel):
@@ -234,14 +307,19 @@ class SummaryOut(BaseModel):
 
 
 class WindowStatus(BaseModel):
-    """Context window of a session. Windows and usage are in tokens. ``usage_ratio`` is usage divided by window."""
+    """Context window of a session.
+
+    Windows and usage are in tokens. ``usage_ratio`` is usage divided by window.
+    """
 
     dynamic_enabled: bool
     current_window: int | None
     model_max_context: int | None
     last_adjustment_reason: str | None
     manual_override: bool
-    manual_override_session_id: str | None = Field(description="This session if it has a manual window, else null.")
+    manual_override_session_id: str | None = Field(
+        description="This session if it has a manual window, else null."
+    )
     usage_tokens: int | None
     usage_ratio: float | None
 
@@ -256,7 +334,9 @@ class WindowStatus(BaseModel):
             model_max_context=state.model.context_length if state.model else None,
             last_adjustment_reason=config.get("last_adjustment"),
             manual_override=state.manual_window is not None,
-            manual_override_session_id=state.session.session_id if state.manual_window is not None else None,
+            manual_override_session_id=state.session.session_id
+            if state.manual_window is not None
+            else None,
             usage_tokens=usage,
             usage_ratio=round(usage / window, 4) if usage is not None and window else None,
         )
@@ -281,18 +361,27 @@ class PromptEvaluation(BaseModel):
     """Evaluation of the prompt of the last answer. ``prompt_eval_duration`` is in nanoseconds."""
 
     prompt_eval_count: int = Field(description="Number of tokens of the prompt.")
-    prompt_eval_duration: int = Field(description="Time to evaluate the part of the prompt that was not cached.")
-    prompt_eval_cached_count: int | None = Field(description="Number of cached tokens of the prompt. Null if unknown.")
-    evaluated_tokens: int | None = Field(description="Number of tokens that were not cached. Null if unknown.")
+    prompt_eval_duration: int = Field(
+        description="Time to evaluate the part of the prompt that was not cached."
+    )
+    prompt_eval_cached_count: int | None = Field(
+        description="Number of cached tokens of the prompt. Null if unknown."
+    )
+    evaluated_tokens: int | None = Field(
+        description="Number of tokens that were not cached. Null if unknown."
+    )
     cached_share: float | None = Field(
-        description=f"Share of cached tokens in the prompts of the last {_SHARE_TURNS} turns. Null if unknown."
+        description=f"Share of cached tokens in the prompts of the last {_SHARE_TURNS} turns. "
+        "Null if unknown."
     )
 
     @classmethod
     def of(cls, state: SessionState) -> "PromptEvaluation | None":
         answer = last_answer(state.session.history) or {}
         count, duration = answer.get("prompt_eval_count"), answer.get("prompt_eval_duration")
-        if not (isinstance(count, int) and isinstance(duration, int) and count > 0 and duration > 0):
+        if not (
+            isinstance(count, int) and isinstance(duration, int) and count > 0 and duration > 0
+        ):
             return None
         cached = answer.get("prompt_eval_cached_count")
         return cls(
@@ -311,21 +400,28 @@ class SessionStatus(BaseModel):
     model: str
     message_count: int
     context_window: WindowStatus
-    prompt_evaluation: PromptEvaluation | None = Field(description="Null if Ollama reported no evaluation.")
+    prompt_evaluation: PromptEvaluation | None = Field(
+        description="Null if Ollama reported no evaluation."
+    )
     tools_enabled: bool
-    active_tools: list[str] = Field(description="Enabled tools that exist, including the tools of the group.")
+    active_tools: list[str] = Field(
+        description="Enabled tools that exist, including the tools of the group."
+    )
     missing_tools: list[str] = Field(description="Enabled tools and tool group that do not exist.")
     execution_policy: str
     agents_enabled: bool
     enabled_agents: list[str] = Field(description="Enabled agents that exist and are valid.")
-    missing_agents: list[str] = Field(description="Enabled agents that do not exist or are invalid.")
+    missing_agents: list[str] = Field(
+        description="Enabled agents that do not exist or are invalid."
+    )
     system_prompt_file: str | None
     summary: dict[str, Any] | None
     summary_model: str | None
     ollama_host: str | None = Field(description="Host to which the session is pinned, or null.")
     last_host: dict[str, str] | None = Field(
-        description="`name` of the host of the latest turn, and the `reason` of the choice: `only_host`, `pinned`, "
-        "`prompt_cached`, `least_time`, `hash` (equal times), `only_up` or `failover`. Null if unknown."
+        description="`name` of the host of the latest turn, and the `reason` of the choice: "
+        "`only_host`, `pinned`, `prompt_cached`, `least_time`, `hash` (equal times), `only_up` "
+        "or `failover`. Null if unknown."
     )
 
     @classmethod
@@ -345,11 +441,15 @@ class SessionStatus(BaseModel):
             agents_enabled=bool(agents.enabled_agents),
             enabled_agents=state.selection.active_agents,
             missing_agents=state.selection.missing_agents,
-            system_prompt_file=session.system_prompt.get("source_file") if session.system_prompt else None,
+            system_prompt_file=session.system_prompt.get("source_file")
+            if session.system_prompt
+            else None,
             summary=metadata.summary,
             summary_model=metadata.summary_model,
             ollama_host=metadata.ollama_host,
-            last_host={"name": state.host.name, "reason": state.host.reason} if state.host else None,
+            last_host={"name": state.host.name, "reason": state.host.reason}
+            if state.host
+            else None,
         )
 
 
@@ -357,18 +457,26 @@ ExportFormat = Literal["json", "markdown"]
 
 
 class SessionFork(StrictBody):
-    """The last message to copy to the fork, by index or ID. The default is the last message of the session."""
+    """The last message to copy to the fork, by index or ID.
+
+    The default is the last message of the session.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={
             "not": {
-                "properties": {"message_index": {"type": "integer"}, "message_id": {"type": "string"}},
+                "properties": {
+                    "message_index": {"type": "integer"},
+                    "message_id": {"type": "string"},
+                },
                 "required": ["message_index", "message_id"],
             }
         }
     )
 
-    message_index: Annotated[int, BeforeValidator(integral)] | None = Field(None, description="Index, starting at 0.")
+    message_index: Annotated[int, BeforeValidator(integral)] | None = Field(
+        None, description="Index, starting at 0."
+    )
     message_id: str | None = Field(None, description="ID of the last message to copy.")
 
     @model_validator(mode="after")
@@ -379,7 +487,11 @@ class SessionFork(StrictBody):
 
 
 class SessionImport(
-    RootModel[SessionFile | OpenWebUIChat | Annotated[list[SessionFile | OpenWebUIChat], Field(min_length=1)]]
+    RootModel[
+        SessionFile
+        | OpenWebUIChat
+        | Annotated[list[SessionFile | OpenWebUIChat], Field(min_length=1)]
+    ]
 ):
     """One or more exported sessions of this server, or chats of Open WebUI."""
 
@@ -391,6 +503,9 @@ class SessionImport(
 
 
 class SessionsImported(SessionList):
-    """The imported sessions, in the order of the imported file. ``warnings`` names turns that were left out."""
+    """The imported sessions, in the order of the imported file.
+
+    ``warnings`` names turns that were left out.
+    """
 
     warnings: list[WarningOut]

@@ -8,10 +8,14 @@ from mochi_server.services.system_prompts import PromptEntry
 
 
 class PromptContent(StrictBody):
-    """New text of a prompt file. It must not be blank and must have fewer than 10,000 characters."""
+    """New text of a prompt file.
+
+    It must not be blank and must have fewer than 10,000 characters.
+    """
 
     content: str = Field(
-        description="Text of the prompt.", json_schema_extra={**NOT_BLANK, "maxLength": MAX_PROMPT_CHARS - 1}
+        description="Text of the prompt.",
+        json_schema_extra={**NOT_BLANK, "maxLength": MAX_PROMPT_CHARS - 1},
     )
 
 

@@ -17,7 +17,10 @@ class ToolParameter(BaseModel):
 
 
 class ToolSummary(BaseModel, from_attributes=True):
-    """A tool. Under the policy ``confirm_destructive``, calls of ``destructive`` tools need approval."""
+    """A tool.
+
+    Under the policy ``confirm_destructive``, calls of ``destructive`` tools need approval.
+    """
 
     name: str
     description: str = Field(validation_alias=AliasPath("schema", "description"))
@@ -28,7 +31,9 @@ class ToolSummary(BaseModel, from_attributes=True):
 class ToolDetails(ToolSummary):
     """A tool with the JSON schema that models receive."""
 
-    schema_: Annotated[dict[str, Any], BeforeValidator(ToolSchema.definition)] = Field(alias="schema")
+    schema_: Annotated[dict[str, Any], BeforeValidator(ToolSchema.definition)] = Field(
+        alias="schema"
+    )
 
 
 class ToolProblem(BaseModel, from_attributes=True):
@@ -39,7 +44,10 @@ class ToolProblem(BaseModel, from_attributes=True):
 
 
 class ToolList(BaseModel):
-    """All tools, tool groups and problems. The tools of each MCP server form a group with its name or ``mcp:NAME``."""
+    """All tools, tool groups and problems.
+
+    The tools of each MCP server form a group with its name or ``mcp:NAME``.
+    """
 
     tools: dict[str, ToolSummary]
     groups: dict[str, list[str]]
@@ -79,14 +87,25 @@ class ExecutionList(BaseModel):
     statistics: AllExecutionStatistics
 
 
-class ToolDecision(StrictBody, json_schema_extra={"examples": [{"confirmation_id": "6f1e2d3c4b5a", "approved": True}]}):
+class ToolDecision(
+    StrictBody,
+    json_schema_extra={"examples": [{"confirmation_id": "6f1e2d3c4b5a", "approved": True}]},
+):
     """Decision on a pending tool call: approve or deny it."""
 
-    confirmation_id: str = Field(description="ID of the pending tool call, from its event or from the list.")
+    confirmation_id: str = Field(
+        description="ID of the pending tool call, from its event or from the list."
+    )
     approved: bool = Field(description="`true` runs the call, `false` denies it.")
-    arguments: FiniteObject | None = Field(None, description="New arguments, which replace the model's arguments.")
-    reason: str | None = Field(None, max_length=10_000, description="Reason that the model receives.")
-    remember: Literal["once", "session"] = Field("once", description="`session` also approves later calls.")
+    arguments: FiniteObject | None = Field(
+        None, description="New arguments, which replace the model's arguments."
+    )
+    reason: str | None = Field(
+        None, max_length=10_000, description="Reason that the model receives."
+    )
+    remember: Literal["once", "session"] = Field(
+        "once", description="`session` also approves later calls."
+    )
 
 
 class ToolDecided(BaseModel):

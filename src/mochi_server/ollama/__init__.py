@@ -2,7 +2,13 @@
 
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
 from mochi_server.ollama.client import OllamaClient
-from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo, ReceivedMessage
+from mochi_server.ollama.types import (
+    ChatMessage,
+    ChatResponse,
+    ModelDetails,
+    ModelInfo,
+    ReceivedMessage,
+)
 
 __all__ = [
     "AsyncInstructorOllamaClient",

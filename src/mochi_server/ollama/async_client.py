@@ -13,7 +13,13 @@ from typing_extensions import Self
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError
 from mochi_server.ollama import errors, payloads
-from mochi_server.ollama.payloads import ModelKey, chat_payload, merge_chunks, qualified_name, read_response
+from mochi_server.ollama.payloads import (
+    ModelKey,
+    chat_payload,
+    merge_chunks,
+    qualified_name,
+    read_response,
+)
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 from mochi_server.util.tasks import cancel_and_wait, start_in
@@ -33,7 +39,10 @@ PostChat = Callable[[Mapping[str, Any], OnLines], Awaitable[object]]
 
 
 class AsyncOllamaClient:
-    """Asynchronous client of one Ollama server. Use it in one event loop, with ``async with``, or close it."""
+    """Asynchronous client of one Ollama server.
+
+    Use it in one event loop, with ``async with``, or close it.
+    """
 
     def __init__(
         self,
@@ -43,10 +52,15 @@ class AsyncOllamaClient:
         stall_timeout: float = 600,
         can_install: bool = True,
     ) -> None:
-        """Timeouts are in seconds. If ``can_install`` is false, error messages do not advise to install models."""
+        """Timeouts are in seconds.
+
+        If ``can_install`` is false, error messages do not advise to install models.
+        """
         self.endpoint = payloads.parse_endpoint(host)
         self._stall_timeout = stall_timeout
-        self._transport = Transport(self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
+        self._transport = Transport(
+            self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout
+        )
         self._can_install = can_install
         self._details: dict[ModelKey, ModelDetails] = {}
         self._models: dict[ModelKey, ModelInfo] = {}
@@ -55,7 +69,9 @@ class AsyncOllamaClient:
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
         self._answers: Counter[str] = Counter()  # running answers by qualified name of the model
-        self.last_windows: dict[str, int] | None = None  # windows of the loaded models in the latest response
+        self.last_windows: dict[str, int] | None = (
+            None  # windows of the loaded models in the latest response
+        )
         self.version = ""  # of Ollama, as soon as it has responded to `is_reachable`
         self._tasks: set[asyncio.Future[Any]] = set()
 
@@ -81,13 +97,17 @@ class AsyncOllamaClient:
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
-        return [model for model in await self.list_installed() if model.has_capability("completion")]
+        return [
+            model for model in await self.list_installed() if model.has_capability("completion")
+        ]
 
     async def list_installed(self) -> list[ModelInfo]:
         """List all installed models, in Ollama's order."""
         models = await self._fetch_models()
         await self._fetch_missing_details(models)
-        return [payloads.with_details(model, self._details.get(key)) for key, model in models.items()]
+        return [
+            payloads.with_details(model, self._details.get(key)) for key, model in models.items()
+        ]
 
     async def _fetch_missing_details(self, models: Mapping[ModelKey, ModelInfo]) -> None:
         """Request the details that the list of models lacks. Errors are logged."""
@@ -98,13 +118,22 @@ class AsyncOllamaClient:
                 try:
                     self._details[key] = await self.show_model_details(key[0])
                 except (ModelNotFound, OllamaError) as error:
-                    logger.warning("Model details not available model=%s: %s", key[0], error.message)
+                    logger.warning(
+                        "Model details not available model=%s: %s", key[0], error.message
+                    )
 
-        missing = [key for key, model in models.items() if key not in self._details and payloads.lacks_details(model)]
+        missing = [
+            key
+            for key, model in models.items()
+            if key not in self._details and payloads.lacks_details(model)
+        ]
         await asyncio.gather(*map(fetch_details, missing))
 
     async def find_model(self, name: str) -> ModelInfo:
-        """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``post_chat``."""
+        """Return the installed chat model ``name``.
+
+        Raises ``ModelNotFound`` and the errors of ``post_chat``.
+        """
         model = await self.find_installed(name)
         if not model.has_capability("completion"):
             raise await self._not_found(name, can_embed=model.has_capability("embedding"))
@@ -131,12 +160,16 @@ class AsyncOllamaClient:
         return found is not None and found[1].is_cloud
 
     def size_of(self, name: str) -> float | None:
-        """Return the size of a model in the latest list of models, in MiB, or None if the list does not contain it."""
+        """Return the size of a model in the latest list of models, in MiB, or None if the list does
+        not contain it.
+        """
         found = _find(self._models, name)
         return found and found[1].size_mb
 
     def digest(self, name: str) -> str | None:
-        """Return the digest of a model in the latest list of models, or None if the list does not contain it."""
+        """Return the digest of a model in the latest list of models, or None if the list does not
+        contain it.
+        """
         found = _find(self._models, name)
         return found and found[0][1]
 
@@ -144,21 +177,33 @@ class AsyncOllamaClient:
         self, name: str, kind: Literal["chat", "embedding"] = "chat", *, can_embed: bool = False
     ) -> ModelNotFound:
         capability = "completion" if kind == "chat" else kind
-        models = [m.name.removesuffix(":latest") for m in await self.list_installed() if m.has_capability(capability)]
-        return ModelNotFound(name, kind=kind, models=models, can_embed=can_embed, can_install=self._can_install)
+        models = [
+            m.name.removesuffix(":latest")
+            for m in await self.list_installed()
+            if m.has_capability(capability)
+        ]
+        return ModelNotFound(
+            name, kind=kind, models=models, can_embed=can_embed, can_install=self._can_install
+        )
 
     async def show_model_details(self, name: str) -> ModelDetails:
         """Return the details of a model from ``/api/show``. Raises ``ModelNotFound``."""
         return payloads.read_show(await self._transport.call("POST", "/api/show", {"model": name}))
 
     async def loaded_windows(self) -> dict[str, int] | None:
-        """Return the windows of the loaded models in the format of ``read_loaded``, or None if the request fails."""
+        """Return the windows of the loaded models in the format of ``read_loaded``, or None if the
+        request fails.
+        """
         self.prefetch_loaded()
         assert self._windows is not None  # noqa: S101 - set by prefetch_loaded
-        return self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
+        return (
+            self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
+        )
 
     def prefetch_loaded(self) -> None:
-        """Request the windows of loaded models in the background, unless a recent result is cached."""
+        """Request the windows of loaded models in the background, unless a recent result is
+        cached.
+        """
         is_stale = time.monotonic() - self._windows_requested > _WINDOWS_CACHE_SECONDS
         if self._windows is None or (is_stale and self._windows.done()):
             self._windows_requested = time.monotonic()
@@ -167,8 +212,9 @@ class AsyncOllamaClient:
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``.
 
-        If the calling task is cancelled, Ollama stops generating the answer. Raises ``ModelNotFound``,
-        ``OllamaUnreachable``, or ``OllamaError`` if the request fails or brings no content for ``stall_timeout``.
+        If the calling task is cancelled, Ollama stops generating the answer. Raises
+        ``ModelNotFound``, ``OllamaUnreachable``, or ``OllamaError`` if the request fails or brings
+        no content for ``stall_timeout``.
         """
         name, is_cloud = qualified_name(payload["model"]), self._is_cloud(payload["model"])
         if not is_cloud and not self._is_loaded_for(payload):
@@ -188,13 +234,21 @@ class AsyncOllamaClient:
         if is_cloud:
             return
         known = self.last_windows or {}
-        self.last_windows = {**known, name: (payload.get("options") or {}).get("num_ctx") or known.get(name, 0)}
+        self.last_windows = {
+            **known,
+            name: (payload.get("options") or {}).get("num_ctx") or known.get(name, 0),
+        }
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Post ``payload`` to ``/api/embed`` and return the response. Raises the errors of ``post_chat``."""
+        """Post ``payload`` to ``/api/embed`` and return the response.
+
+        Raises the errors of ``post_chat``.
+        """
         self._windows = None  # the request may load a model
         try:
-            body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
+            body = await self._transport.call(
+                "POST", "/api/embed", payload, seconds=self._stall_timeout
+            )
         except ModelNotFound as error:
             raise await self._not_found(payload["model"], "embedding") from error
         except OllamaError as error:
@@ -212,10 +266,17 @@ class AsyncOllamaClient:
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> AsyncGenerator[ChatResponse, None]:
-        """Like ``chat``, but yield the chunks of the answer. If the generator is closed, Ollama stops generating."""
-        payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
+        """Like ``chat``, but yield the chunks of the answer.
+
+        If the generator is closed, Ollama stops generating.
+        """
+        payload = chat_payload(
+            model, messages, tools=tools, think=think, context_window=context_window
+        )
         batches: asyncio.Queue[list[Line]] = asyncio.Queue()
-        request = asyncio.get_running_loop().create_task(self.post_chat(payload, batches.put_nowait))
+        request = asyncio.get_running_loop().create_task(
+            self.post_chat(payload, batches.put_nowait)
+        )
         request.add_done_callback(lambda _: batches.put_nowait([]))
         try:
             while lines := await batches.get():
@@ -250,7 +311,10 @@ class AsyncOllamaClient:
         if self._windows is None or not self._windows.done():
             return False
         loaded = (self._windows.result() or {}).get(qualified_name(payload["model"]))
-        return loaded is not None and (payload.get("options") or {}).get("num_ctx") in (None, loaded)
+        return loaded is not None and (payload.get("options") or {}).get("num_ctx") in (
+            None,
+            loaded,
+        )
 
     async def _fetch_windows(self) -> dict[str, int] | None:
         try:
@@ -271,9 +335,16 @@ class AsyncInstructorOllamaClient:
     _instructor: Any = None  # created at the first request
 
     def __init__(
-        self, host: str = "http://localhost:11434", *, timeout: float = 600, post: PostChat | None = None
+        self,
+        host: str = "http://localhost:11434",
+        *,
+        timeout: float = 600,
+        post: PostChat | None = None,
     ) -> None:
-        """``timeout`` is the maximum time without new content, in seconds. ``post`` replaces the HTTP transport."""
+        """``timeout`` is the maximum time without new content, in seconds.
+
+        ``post`` replaces the HTTP transport.
+        """
         self._client = AsyncOllamaClient(host, stall_timeout=timeout) if post is None else None
         self._post: PostChat = post or self._client.post_chat  # type: ignore[union-attr]
 
@@ -283,15 +354,21 @@ class AsyncInstructorOllamaClient:
             await self._client.aclose()
 
     async def structured_response(
-        self, model: str, messages: Sequence[ChatMessage], format: "type[BaseModel] | Mapping[str, Any]"
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        format: "type[BaseModel] | Mapping[str, Any]",
     ) -> ChatResponse:
-        """Return an answer whose content is JSON for the Pydantic model ``format``, or raise ``ValidationError``.
+        """Return an answer whose content is JSON for the Pydantic model ``format``, or raise
+        ``ValidationError``.
 
         If ``format`` is a JSON schema, the caller must check the answer.
         """
         if self._instructor is None:
             # The import takes 0.1 seconds.
-            created = await asyncio.to_thread(lambda: import_module("ollama_instructor").OllamaInstructorAsync())
+            created = await asyncio.to_thread(
+                lambda: import_module("ollama_instructor").OllamaInstructorAsync()
+            )
             type(self)._instructor = created
         instructor = copy(self._instructor)
         instructor.chat = self._chat
@@ -299,14 +376,21 @@ class AsyncInstructorOllamaClient:
         answer: ChatResponse = await instructor.chat_completion(form, model, messages, retries=1)
         return answer
 
-    async def _chat(self, model: str, messages: Sequence[ChatMessage], format: Any, **_: object) -> ChatResponse:
-        """Send a request of ollama-instructor. Remove the text around a JSON object, such as a code fence."""
+    async def _chat(
+        self, model: str, messages: Sequence[ChatMessage], format: Any, **_: object
+    ) -> ChatResponse:
+        """Send a request of ollama-instructor.
+
+        Remove the text around a JSON object, such as a code fence.
+        """
         lines: list[Line] = []
         await self._post(chat_payload(model, messages, format=format), lines.extend)
         answer = merge_chunks([read_response(line) for line in lines])
         content = answer.message["content"]
         if "{" in content and (format.get("type") == "object" or "$ref" in format):
-            answer.message["content"] = content[content.find("{") : content.rfind("}") + 1] or content
+            answer.message["content"] = (
+                content[content.find("{") : content.rfind("}") + 1] or content
+            )
         return answer
 
 

@@ -10,12 +10,21 @@ from mochi_server.util.tasks import BlockingClient, blocking, run
 
 
 class OllamaClient(BlockingClient[AsyncOllamaClient]):
-    """Synchronous version of ``AsyncOllamaClient``. Use it as a context manager, or ``close`` it."""
+    """Synchronous version of ``AsyncOllamaClient``.
+
+    Use it as a context manager, or ``close`` it.
+    """
 
     def __init__(
-        self, host: str = "http://localhost:11434", *, connect_timeout: float = 5, stall_timeout: float = 600
+        self,
+        host: str = "http://localhost:11434",
+        *,
+        connect_timeout: float = 5,
+        stall_timeout: float = 600,
     ) -> None:
-        super().__init__(AsyncOllamaClient(host, connect_timeout=connect_timeout, stall_timeout=stall_timeout))
+        super().__init__(
+            AsyncOllamaClient(host, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
+        )
 
     list_models = blocking(AsyncOllamaClient.list_models)
     find_model = blocking(AsyncOllamaClient.find_model)
@@ -30,7 +39,10 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> Iterator[ChatResponse]:
-        """Like ``chat``, but yield the chunks of the answer. If the iterator is closed, Ollama stops generating."""
+        """Like ``chat``, but yield the chunks of the answer.
+
+        If the iterator is closed, Ollama stops generating.
+        """
         chunks = self._client.chat_stream(model, messages, tools, think, context_window)
 
         async def next_chunk() -> ChatResponse | None:

@@ -14,19 +14,40 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
-from mochi_server.errors import MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
+from mochi_server.errors import (
+    MochiError,
+    ModelNotFound,
+    OllamaBusy,
+    OllamaError,
+    OllamaUnreachable,
+)
 
-_CONNECT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ConnectionRefusedError)
+_CONNECT_ERRORS = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ConnectionTimeoutError,
+    ConnectionRefusedError,
+)
 _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_SECONDS = 2  # if Ollama is busy and sends no `Retry-After` in seconds
 _EXCERPT_LENGTH = 300
-_CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
-_CHECK_KEY = "Set OLLAMA_API_KEY to its API key. For a model of Ollama's cloud, run `ollama signin`."
-_FOREIGN_TEXTS = ("<", "404 page not found")  # begin an HTML page, and Ollama's response to an unknown path
-_GO_REQUEST = re.compile(r'\bPost "https?://')  # of Ollama to its model runner, with an internal address
-_GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)  # error object of a model runner
+_CHECK_ADDRESS = (
+    "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
+)
+_CHECK_KEY = (
+    "Set OLLAMA_API_KEY to its API key. For a model of Ollama's cloud, run `ollama signin`."
+)
+_FOREIGN_TEXTS = (
+    "<",
+    "404 page not found",
+)  # begin an HTML page, and Ollama's response to an unknown path
+_GO_REQUEST = re.compile(
+    r'\bPost "https?://'
+)  # of Ollama to its model runner, with an internal address
+_GO_MAP = re.compile(
+    r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL
+)  # error object of a model runner
 _MAX_GO_MAP = 1000  # the comparison of a long text with `_GO_MAP` takes minutes
 _RAW_ANSWER = re.compile(r"raw='.*'", re.DOTALL)  # text of the model in an error about a tool call
 _JSON_OBJECT = re.compile(r"[^{]*(\{.*\})", re.DOTALL)
@@ -46,19 +67,29 @@ def translating_errors(host: str, timeout_advice: str = "") -> Iterator[None]:
 
 
 def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiError:
-    """Return ``OllamaUnreachable`` for a failed connection attempt and ``OllamaError`` for any other error.
+    """Return ``OllamaUnreachable`` for a failed connection attempt and ``OllamaError`` for any
+    other error.
 
     ``host`` is the URL in the message. The message of a timeout ends with ``timeout_advice``.
     """
     if isinstance(error, _CONNECT_ERRORS):
-        return OllamaUnreachable(host, _system_reason(error) or "the connection failed or timed out")
+        return OllamaUnreachable(
+            host, _system_reason(error) or "the connection failed or timed out"
+        )
     if isinstance(error, _TIMEOUTS):
-        return OllamaError(f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip())
+        return OllamaError(
+            f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip()
+        )
     if isinstance(error, orjson.JSONDecodeError):
         return OllamaError(f"Ollama sent a response that is not JSON. {_CHECK_ADDRESS}")
-    logger.warning("Connection to Ollama broke host=%s error=%s: %s", host, type(error).__name__, error)
+    logger.warning(
+        "Connection to Ollama broke host=%s error=%s: %s", host, type(error).__name__, error
+    )
     reason = _system_reason(error)
-    text = f"The connection to Ollama broke{f': {reason}' if reason else ' before the answer was complete'}."
+    text = (
+        "The connection to Ollama "
+        f"broke{f': {reason}' if reason else ' before the answer was complete'}."
+    )
     return OllamaError(f"{text} Send the request again. If it fails again, see the log of Ollama.")
 
 
@@ -66,12 +97,20 @@ def log_failure(error: OllamaError, model: str) -> None:
     """Log an error of a request to ``model``, without the text of prompts and answers."""
     reason = _RAW_ANSWER.sub("raw='***'", _readable(error.upstream_text) or error.message)
     logger.warning(
-        "Ollama failed model=%s status=%s: %s", model, error.details.get("upstream_status", "-"), _cut(reason)
+        "Ollama failed model=%s status=%s: %s",
+        model,
+        error.details.get("upstream_status", "-"),
+        _cut(reason),
     )
 
 
-def refusal_error(status: int, body: bytes, model: str | None = None, retry_after: str | None = None) -> MochiError:
-    """Return the error for a response with status 400 or higher. Its message contains Ollama's own message."""
+def refusal_error(
+    status: int, body: bytes, model: str | None = None, retry_after: str | None = None
+) -> MochiError:
+    """Return the error for a response with status 400 or higher.
+
+    Its message contains Ollama's own message.
+    """
     received = _message_in(body) or _excerpt(body.strip())
     is_foreign = not received or received.startswith(_FOREIGN_TEXTS)
     reason = "" if is_foreign else _cut(_readable(received))
@@ -81,7 +120,9 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
         busy = OllamaBusy(text, status, delay)
         busy.is_reported = _has_error(body)
         return busy
-    is_unknown = (status == HTTPStatus.NOT_FOUND and "not found" in text) or text == "invalid model name"
+    is_unknown = (
+        status == HTTPStatus.NOT_FOUND and "not found" in text
+    ) or text == "invalid model name"
     if is_unknown and model is not None:
         return ModelNotFound(model)
     if status == HTTPStatus.UNAUTHORIZED:
@@ -101,7 +142,9 @@ def reported_error(line: bytes) -> OllamaError:
     """Return the error that a line of a stream reports."""
     received = _message_in(line) or _excerpt(line.strip())
     reason = _cut(_readable(received))
-    error = OllamaError(f"Ollama failed: {reason or 'it reported an error without a message. See its log.'}")
+    error = OllamaError(
+        f"Ollama failed: {reason or 'it reported an error without a message. See its log.'}"
+    )
     error.upstream_text = received
     error.is_reported = True
     return error
@@ -110,7 +153,10 @@ def reported_error(line: bytes) -> OllamaError:
 def redirect_error(status: int, location: str) -> OllamaError:
     """Return the error for a redirect. Its message contains only the host of the target."""
     host = urlsplit(location).hostname or "a path on the same host"
-    text = f"Ollama answered with a redirect (status {status}) to {host}, which would send the conversation elsewhere."
+    text = (
+        f"Ollama answered with a redirect (status {status}) to {host}, which would send the "
+        "conversation elsewhere."
+    )
     advice = "Set MOCHI_OLLAMA_HOST to the address of Ollama itself."
     return OllamaError(f"{text} {advice}", upstream_status=status, redirect_host=host)
 
@@ -118,7 +164,9 @@ def redirect_error(status: int, location: str) -> OllamaError:
 def is_context_refusal(error: OllamaError) -> bool:
     """Return whether Ollama rejected a prompt because it exceeds the context window."""
     text = (error.upstream_text or error.message).lower()
-    if isinstance(error, OllamaBusy) or "deadline" in text:  # "context deadline exceeded" is a timeout of Go
+    if (
+        isinstance(error, OllamaBusy) or "deadline" in text
+    ):  # "context deadline exceeded" is a timeout of Go
         return False
     return "context" in text and ("exceed" in text or "longer" in text or "too long" in text)
 
@@ -136,11 +184,15 @@ def refused_tokens(error: OllamaError) -> int | None:
 
 
 def invalid_json_error(line: bytes) -> OllamaError:
-    """Return the error for an invalid line of a stream. If the line is from a web server, log its beginning."""
+    """Return the error for an invalid line of a stream.
+
+    If the line is from a web server, log its beginning.
+    """
     if line.lstrip().startswith(b"<"):
         logger.warning("Ollama sent a line of HTML: %s", _excerpt(line))
     return OllamaError(
-        "Ollama sent a line that is not JSON. Send the request again. If it fails again, see Ollama's log."
+        "Ollama sent a line that is not JSON. Send the request again. If it fails again, see "
+        "Ollama's log."
     )
 
 
@@ -166,7 +218,10 @@ def _message_in(json: str | bytes) -> str:
 
 
 def _has_error(body: bytes) -> bool:
-    """Return whether a body is a JSON error in Ollama's format. Proxies and login pages use other formats."""
+    """Return whether a body is a JSON error in Ollama's format.
+
+    Proxies and login pages use other formats.
+    """
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -186,7 +241,10 @@ def _system_reason(error: Exception) -> str:
     """Return the reason that the operating system or TLS reports, or ""."""
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
     if isinstance(cause, ssl.SSLError):  # aiohttp wraps the error in another message
-        reason = getattr(cause, "verify_message", None) or (cause.reason or "it failed").replace("_", " ").lower()
+        reason = (
+            getattr(cause, "verify_message", None)
+            or (cause.reason or "it failed").replace("_", " ").lower()
+        )
         return f"TLS: {reason}"
     if isinstance(cause, socket.gaierror):  # its error numbers are not valid for os.strerror
         return str(cause.strerror or cause)

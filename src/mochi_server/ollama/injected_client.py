@@ -18,13 +18,18 @@ from mochi_server.ollama.types import ChatResponse, ModelInfo
 
 
 class ChatClient(Protocol):
-    """Client that the server can use in place of Ollama. Its methods may be synchronous or asynchronous."""
+    """Client that the server can use in place of Ollama.
+
+    Its methods may be synchronous or asynchronous.
+    """
 
     def list_models(self) -> Any:
         """Return the models that can chat, as a list of ``ModelInfo``."""
 
     def chat_stream(self, **request: Any) -> Any:
-        """Return an iterable of ``ChatResponse``, of this package or of the ollama library. The last one is done.
+        """Return an iterable of ``ChatResponse``, of this package or of the ollama library.
+
+        The last one is done.
 
         The arguments are ``model``, ``messages``, ``tools``, ``think`` and ``context_window``.
         """
@@ -53,17 +58,23 @@ class InjectedOllamaClient(AsyncOllamaClient):
 
     list_installed, find_installed = list_models, find_model
 
-    async def _fetch_windows(self) -> None:  # the injected client does not report which models are loaded
+    async def _fetch_windows(
+        self,
+    ) -> None:  # the injected client does not report which models are loaded
         return None
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         request = {name: payload.get(name) for name in ("model", "messages", "tools", "think")}
-        request["messages"] = orjson.loads(orjson.dumps(request["messages"]))  # parts of a long history are encoded
+        request["messages"] = orjson.loads(
+            orjson.dumps(request["messages"])
+        )  # parts of a long history are encoded
         request["context_window"] = (payload.get("options") or {}).get("num_ctx")
         line: Line = {}
         with _translating_errors():
             async for response in _iterate(self._injected.chat_stream(**request)):
-                fields = asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
+                fields = (
+                    asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
+                )
                 line = {**fields, "message": _as_dict(response["message"])}
                 on_lines([line])
         if not line.get("done"):

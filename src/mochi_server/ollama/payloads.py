@@ -12,26 +12,44 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from mochi_server.errors import OllamaError
-from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ModelDetails, ModelInfo, ReceivedMessage
+from mochi_server.ollama.types import (
+    ChatMessage,
+    ChatResponse,
+    Encoded,
+    ModelDetails,
+    ModelInfo,
+    ReceivedMessage,
+)
 from mochi_server.util.net import full_url, is_loopback
 
-_COUNTERS = [field.name for field in fields(ChatResponse) if field.name.endswith(("_count", "_duration"))]
+_COUNTERS = [
+    field.name for field in fields(ChatResponse) if field.name.endswith(("_count", "_duration"))
+]
 _TIME = TypeAdapter(AwareDatetime)
 
-ModelKey = tuple[str, str]  # name and digest of a model. Some servers send the same digest for all models, or none
+ModelKey = tuple[
+    str, str
+]  # name and digest of a model. Some servers send the same digest for all models, or none
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address of Ollama. ``url`` has no trailing slash, and no credentials because error messages show the URL."""
+    """Address of Ollama.
+
+    ``url`` has no trailing slash, and no credentials because error messages show the URL.
+    """
 
     url: str
     headers: dict[str, str]
-    use_proxy: bool  # whether to use the proxies from environment variables. False if Ollama is on this machine
+    # whether to use the proxies from environment variables. False if Ollama is on this machine
+    use_proxy: bool
 
 
 def parse_endpoint(host: str) -> Endpoint:
-    """Parse an address in the format of ``OLLAMA_HOST``. Without credentials, it gets the key ``OLLAMA_API_KEY``."""
+    """Parse an address in the format of ``OLLAMA_HOST``.
+
+    Without credentials, it gets the key ``OLLAMA_API_KEY``.
+    """
     parts = urlsplit(full_url(host))
     headers = {}
     if parts.username is not None:
@@ -58,14 +76,20 @@ def chat_payload(
 ) -> dict[str, Any]:
     """Return a request body for ``/api/chat``, without the parameters that are None.
 
-    ``context_window`` is the option ``num_ctx``, in tokens. ``logprobs`` is the number of alternatives to each token.
+    ``context_window`` is the option ``num_ctx``, in tokens. ``logprobs`` is the number of
+    alternatives to each token.
     """
     options = dict(options or {})
     if context_window is not None:
         options["num_ctx"] = context_window
     optional = {"tools": tools or None, "think": think, "format": format, "keep_alive": keep_alive}
     # Without ``truncate: false``, Ollama would truncate a long prompt silently.
-    payload: dict[str, Any] = {"model": model, "messages": messages, "stream": True, "truncate": False}
+    payload: dict[str, Any] = {
+        "model": model,
+        "messages": messages,
+        "stream": True,
+        "truncate": False,
+    }
     payload |= {name: value for name, value in optional.items() if value is not None}
     if options:
         payload["options"] = options
@@ -80,7 +104,9 @@ def read_response(line: Mapping[str, Any]) -> ChatResponse:
     counters = {name: line.get(name) for name in _COUNTERS}
     return ChatResponse(
         model=str(line.get("model", "")),
-        message=ReceivedMessage(message if isinstance(message, dict) else {"role": "assistant", "content": ""}),
+        message=ReceivedMessage(
+            message if isinstance(message, dict) else {"role": "assistant", "content": ""}
+        ),
         done=bool(line.get("done")),
         done_reason=line.get("done_reason"),
         **counters,
@@ -88,7 +114,9 @@ def read_response(line: Mapping[str, Any]) -> ChatResponse:
 
 
 def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
-    """Merge the chunks of a stream: texts and tool calls are joined. Other fields come from the last chunk.
+    """Merge the chunks of a stream: texts and tool calls are joined.
+
+    Other fields come from the last chunk.
 
     Raises ``OllamaError`` if a field has another type.
     """
@@ -97,7 +125,9 @@ def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
         thinking = "".join(chunk.message.get("thinking") or "" for chunk in chunks)
         calls = [call for chunk in chunks for call in chunk.message.get("tool_calls") or ()]
     except TypeError as error:
-        raise OllamaError("Ollama sent a message whose text or tool calls have the wrong type.") from error
+        raise OllamaError(
+            "Ollama sent a message whose text or tool calls have the wrong type."
+        ) from error
     message = ReceivedMessage(role="assistant", content=content)
     if thinking:
         message["thinking"] = thinking
@@ -108,7 +138,9 @@ def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
 
 @lru_cache(maxsize=1024)
 def qualified_name(name: str) -> str:
-    """Return a model name in lower case with its tag (by default ``:latest``), so that names can be compared."""
+    """Return a model name in lower case with its tag (by default ``:latest``), so that names can be
+    compared.
+    """
     name = name.lower()
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
@@ -122,7 +154,9 @@ def read_tags(body: object) -> dict[ModelKey, ModelInfo]:
 
 
 def lacks_details(model: ModelInfo) -> bool:
-    """Return whether ``/api/tags`` may have listed a model's capabilities or context length incompletely."""
+    """Return whether ``/api/tags`` may have listed a model's capabilities or context length
+    incompletely.
+    """
     return not (set(model.capabilities) > {"completion"} and model.context_length)
 
 
@@ -139,7 +173,10 @@ def with_details(model: ModelInfo, details: ModelDetails | None) -> ModelInfo:
 
 
 def read_show(body: object) -> ModelDetails:
-    """Parse a response of ``/api/show``. If Ollama is too old to list capabilities, assume that the model can chat."""
+    """Parse a response of ``/api/show``.
+
+    If Ollama is too old to list capabilities, assume that the model can chat.
+    """
     if not isinstance(body, Mapping):
         raise OllamaError("Ollama returned model details that are not a JSON object.")
     info = _mapping(body.get("model_info"))
@@ -155,7 +192,10 @@ def read_show(body: object) -> ModelDetails:
 
 
 def read_loaded(body: object) -> dict[str, int]:
-    """Return the context lengths in a response of ``/api/ps``, keyed by model name with tag. Unknown lengths are 0."""
+    """Return the context lengths in a response of ``/api/ps``, keyed by model name with tag.
+
+    Unknown lengths are 0.
+    """
     entries = _mapping(body).get("models") or ()
     return {qualified_name(_name(entry)): entry.get("context_length") or 0 for entry in entries}
 

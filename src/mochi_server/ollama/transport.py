@@ -23,7 +23,10 @@ from mochi_server.ollama.payloads import Endpoint
 
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
-"""Callback for the lines parsed from one read of the connection. An exception in the callback ends the request."""
+"""Callback for the lines parsed from one read of the connection.
+
+An exception in the callback ends the request.
+"""
 _Feed = Callable[[bytes], None]
 
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
@@ -45,7 +48,10 @@ class LineReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Line]:
-        """Return the parsed lines that ``data`` completes. Lines after a failure or after ``done`` are dropped."""
+        """Return the parsed lines that ``data`` completes.
+
+        Lines after a failure or after ``done`` are dropped.
+        """
         *lines, rest = data.split(b"\n")
         if lines and self._buffer:
             lines[0] = bytes(self._buffer) + lines[0]
@@ -53,11 +59,16 @@ class LineReader:
         self._buffer += rest
         parsed = self._read(lines)
         if len(self._buffer) > MAX_LINE_BYTES and not self.done:
-            self.failure = self.failure or OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
+            self.failure = self.failure or OllamaError(
+                f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes."
+            )
         return parsed
 
     def end(self) -> list[Line]:
-        """Return the lines that remain at the end of the stream. Sets ``failure`` if the answer is incomplete."""
+        """Return the lines that remain at the end of the stream.
+
+        Sets ``failure`` if the answer is incomplete.
+        """
         lines = self._read([bytes(self._buffer)])
         if not self.done and self.failure is None:
             self.failure = OllamaError("Ollama's answer ended before it was done.")
@@ -76,7 +87,9 @@ class LineReader:
                 value = _parse_nested(line)
             if type(value) is not dict or value.get("error"):
                 self.failure = (
-                    errors.reported_error(line) if isinstance(value, dict) else errors.invalid_json_error(line)
+                    errors.reported_error(line)
+                    if isinstance(value, dict)
+                    else errors.invalid_json_error(line)
                 )
                 break
             parsed.append(value)
@@ -87,7 +100,9 @@ class LineReader:
 
 
 def _parse_nested(line: bytes) -> Any:
-    """Parse a line that orjson refuses for its depth. Values deeper than ``_MAX_LEVELS`` become null.
+    """Parse a line that orjson refuses for its depth.
+
+    Values deeper than ``_MAX_LEVELS`` become null.
 
     Return None if the line is not valid JSON.
     """
@@ -106,12 +121,22 @@ def _parse_nested(line: bytes) -> Any:
 
 
 class Transport:
-    """HTTP client for one Ollama server, with an unlimited connection pool. A new event loop gets a new pool."""
+    """HTTP client for one Ollama server, with an unlimited connection pool.
+
+    A new event loop gets a new pool.
+    """
 
     def __init__(
-        self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float, check_seconds: float = _CHECK_SECONDS
+        self,
+        endpoint: Endpoint,
+        *,
+        connect_timeout: float,
+        stall_timeout: float,
+        check_seconds: float = _CHECK_SECONDS,
     ) -> None:
-        """``check_seconds`` is the interval of the check whether the connection of a stream still exists."""
+        """``check_seconds`` is the interval of the check whether the connection of a stream still
+        exists.
+        """
         self.endpoint = endpoint
         self._stall_seconds = stall_timeout
         self._check_seconds = check_seconds
@@ -124,10 +149,20 @@ class Transport:
             await self._session.close()
 
     async def call(
-        self, method: str, path: str, payload: Mapping[str, Any] | None = None, *, seconds: float = _SHORT_CALL_SECONDS
+        self,
+        method: str,
+        path: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        seconds: float = _SHORT_CALL_SECONDS,
     ) -> Any:
-        """Send a request and parse the response. Raises ``ModelNotFound``, ``OllamaUnreachable`` or ``OllamaError``."""
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
+        """Send a request and parse the response.
+
+        Raises ``ModelNotFound``, ``OllamaUnreachable`` or ``OllamaError``.
+        """
+        timeout = aiohttp.ClientTimeout(
+            total=seconds, sock_connect=min(seconds, self._connect_timeout)
+        )
         request = self._request(method, path, payload, timeout)
         with errors.translating_errors(self.endpoint.url):
             async with request as response:
@@ -135,7 +170,9 @@ class Transport:
                 return orjson.loads(await response.read())
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
-        """Post ``payload`` and pass batches of response lines to ``on_lines``, as ``AsyncOllamaClient.post_chat``."""
+        """Post ``payload`` and pass batches of response lines to ``on_lines``, as
+        ``AsyncOllamaClient.post_chat``.
+        """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
         request = self._request("POST", path, payload, timeout)
         reader, progress = LineReader(), 0.0
@@ -162,17 +199,28 @@ class Transport:
                         if remaining <= 0:
                             raise TimeoutError
                         await asyncio.wait([reading], timeout=min(remaining, self._check_seconds))
-                        # After a malformed chunk, aiohttp closes the connection but not the response.
-                        if response.connection is not None and response.connection.transport is None:
+                        # After a malformed chunk, aiohttp closes the connection but not the
+                        # response.
+                        if (
+                            response.connection is not None
+                            and response.connection.transport is None
+                        ):
                             response.content.feed_eof()
                 finally:
                     reading.cancel()
         reading.result()
 
     async def _read(
-        self, response: aiohttp.ClientResponse, payload: Mapping[str, Any], reader: LineReader, feed: _Feed
+        self,
+        response: aiohttp.ClientResponse,
+        payload: Mapping[str, Any],
+        reader: LineReader,
+        feed: _Feed,
     ) -> None:
-        """Pass the response to ``feed``. Errors of the connection are translated, but not errors of ``feed``."""
+        """Pass the response to ``feed``.
+
+        Errors of the connection are translated, but not errors of ``feed``.
+        """
         with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
             await _raise_for_status(response, payload)
         while not reader.done:
@@ -186,7 +234,11 @@ class Transport:
             await response.content.read()
 
     def _request(
-        self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
+        self,
+        method: str,
+        path: str,
+        payload: Mapping[str, Any] | None,
+        timeout: aiohttp.ClientTimeout,
     ) -> "aiohttp.client._RequestContextManager":
         data: bytes | BytesIO | None = None
         if payload is not None:
@@ -194,7 +246,9 @@ class Transport:
             data = bytes(memoryview(orjson.dumps(payload, default=_to_dict)))
             if len(data) > _MAX_UNSTREAMED_BYTES:
                 data = BytesIO(data)  # sent in chunks, so that it does not block the event loop
-        return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False)
+        return self._pool().request(
+            method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False
+        )
 
     def _pool(self) -> aiohttp.ClientSession:
         if self._session is None or self._loop is not asyncio.get_running_loop():
@@ -209,16 +263,23 @@ class Transport:
 
 
 def _to_dict(value: object) -> dict[str, Any]:
-    """Return a message or a tool of the library ``ollama`` as a dict. Raises TypeError for other objects."""
+    """Return a message or a tool of the library ``ollama`` as a dict.
+
+    Raises TypeError for other objects.
+    """
     if not isinstance(value, BaseModel):
         raise TypeError
     return value.model_dump(exclude_none=True)
 
 
 def _has_content(line: Line) -> bool:
-    """Return whether a line restarts the stall timeout: it has text or tool calls, or it is the last line."""
+    """Return whether a line restarts the stall timeout: it has text or tool calls, or it is the
+    last line.
+    """
     message = line.get("message")
-    if type(message) is dict and (message.get("content") or message.get("thinking") or message.get("tool_calls")):
+    if type(message) is dict and (
+        message.get("content") or message.get("thinking") or message.get("tool_calls")
+    ):
         return True
     return line.get("done") is True
 
@@ -229,4 +290,6 @@ async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[s
         raise errors.redirect_error(response.status, response.headers.get("Location", ""))
     if response.status >= HTTPStatus.BAD_REQUEST:
         body = await response.read()
-        raise errors.refusal_error(response.status, body, payload.get("model"), response.headers.get("Retry-After"))
+        raise errors.refusal_error(
+            response.status, body, payload.get("model"), response.headers.get("Retry-After")
+        )

@@ -33,7 +33,9 @@ class ModelInfo:
 
     @property
     def is_cloud(self) -> bool:
-        """Whether Ollama forwards the requests to another host, and never loads the model into its own memory."""
+        """Whether Ollama forwards the requests to another host, and never loads the model into its
+        own memory.
+        """
         return self.remote_host is not None or _CLOUD_NAME.search(self.name) is not None
 
 
@@ -54,7 +56,10 @@ class ChatMessage(TypedDict, total=False):
 
 
 class ReceivedMessage(dict[str, Any]):
-    """A message of a model: a ``ChatMessage`` whose fields are also attributes. Missing fields are None."""
+    """A message of a model: a ``ChatMessage`` whose fields are also attributes.
+
+    Missing fields are None.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name not in ChatMessage.__annotations__:
@@ -64,9 +69,12 @@ class ReceivedMessage(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class ChatResponse:
-    """One chunk of an answer, or a whole answer. The last chunk has token counts and durations in nanoseconds.
+    """One chunk of an answer, or a whole answer.
 
-    Fields are also items, as in Ollama's own library: ``response["message"]`` is ``response.message``.
+    The last chunk has token counts and durations in nanoseconds.
+
+    Fields are also items, as in Ollama's own library: ``response["message"]`` is
+    ``response.message``.
     """
 
     message: ReceivedMessage

@@ -1,9 +1,10 @@
 """Protocols besides the native API. Each has a folder with its schemas, parser, encoder and routes.
 
-A protocol has two entries: its folder, which defines ``PROTOCOL``, and the name of the folder in ``NAMES``.
+A protocol has two entries: its folder, which defines ``PROTOCOL``, and the name of the folder in
+``NAMES``.
 
-A run publishes events. ``PartReader`` converts the events to parts. The encoder of a protocol converts the parts to
-bytes.
+A run publishes events. ``PartReader`` converts the events to parts. The encoder of a protocol
+converts the parts to bytes.
 """
 
 from collections.abc import Iterator
@@ -25,12 +26,17 @@ def load_protocols() -> Iterator[Protocol]:
 
 
 def closing_body(path: str, session_id: str, error: MochiError, after: bytes) -> bytes:
-    """Return the bytes that report ``error`` and end a broken stream, in the protocol of the route ``path``.
+    """Return the bytes that report ``error`` and end a broken stream, in the protocol of the route
+    ``path``.
 
-    ``after`` is the ID of the last event of the stream, or empty bytes if no event has an ID. If the client can resume
-    the stream at another server, the result is empty.
+    ``after`` is the ID of the last event of the stream, or empty bytes if no event has an ID. If
+    the client can resume the stream at another server, the result is empty.
     """
     protocol = protocol_at(path, load_protocols())
     if isinstance(error, ShuttingDown) and (protocol is None or protocol.resumes):
         return b""
-    return closing_events(session_id, error, after) if protocol is None else protocol.encode_error(error)
+    return (
+        closing_events(session_id, error, after)
+        if protocol is None
+        else protocol.encode_error(error)
+    )

@@ -1,31 +1,37 @@
 """Comparison of the messages that a client sent with the messages that its session has stored.
 
-Clients of most protocols send the whole conversation with each request. ``to_turn`` works out what is new. The first
-rule that fits applies. Messages are equal if their texts are equal. ``*`` stands for ``compare`` and ``compare_all``.
+Clients of most protocols send the whole conversation with each request. ``to_turn`` works out what
+is new. The first rule that fits applies. Messages are equal if their texts are equal. ``*`` stands
+for ``compare`` and ``compare_all``.
 
-==  ===========  =======================================================  ============================================
-#   Action       Messages of the request                                  Turn, or error
-==  ===========  =======================================================  ============================================
-1   add          any                                                      add the last message
-2   regenerate   one user message, or as many as stored; the last         generate the last answer again
+==  ===========  =======================================================
+============================================ #   Action       Messages of the request
+Turn, or error ==  ===========  =======================================================
+============================================ 1   add          any
+add the last message 2   regenerate   one user message, or as many as stored; the last
+generate the last answer again
                  equals the stored last one
-3   regenerate   more user messages than stored, or one that differs      error: not at this position
-4   edit         the same, except for the last user message               error: not at this position
-5   both         the last user message has other images than stored       error: images cannot be changed
-6   both         other                                                    edit the user message at that position
-7   compare      the result of a tool call that is not stored             error: unknown call
-8   ``*``        no user message after the last assistant message, but    store the results, and continue
+3   regenerate   more user messages than stored, or one that differs      error: not at this
+position 4   edit         the same, except for the last user message               error: not at
+this position 5   both         the last user message has other images than stored       error:
+images cannot be changed 6   both         other
+edit the user message at that position 7   compare      the result of a tool call that is not stored
+error: unknown call 8   ``*``        no user message after the last assistant message, but    store
+the results, and continue
                  results of pending calls, or the stored last result
 9   ``*``        no user message after the last assistant message         error: nothing is new
-10  compare_all  the user messages equal the stored ones                  generate the last answer again
-11  ``*``        no key; the last user message equals the stored one,     generate the answer again, or continue after
-                 also in its images, and that has no complete answer      a tool result, with no call required
-12  ``*``        other                                                    store the results, and add the user message
-==  ===========  =======================================================  ============================================
+10  compare_all  the user messages equal the stored ones                  generate the last answer
+again 11  ``*``        no key; the last user message equals the stored one,     generate the answer
+again, or continue after
+                 also in its images, and that has no complete answer      a tool result, with no
+                 call required
+12  ``*``        other                                                    store the results, and add
+the user message ==  ===========  =======================================================
+============================================
 
-A new message must not be blank. Only results of pending calls are stored. With ``compare_all``, unknown results are
-ignored, because the IDs of calls that the server ran are not stored. The rules skip system messages, which the turn
-adds to the system prompt.
+A new message must not be blank. Only results of pending calls are stored. With ``compare_all``,
+unknown results are ignored, because the IDs of calls that the server ran are not stored. The rules
+skip system messages, which the turn adds to the system prompt.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +52,10 @@ from mochi_server.sessions.types import Image, Message, Role, ToolCall, images_i
 from mochi_server.util.clock import new_id, now
 
 Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]
-"""What the client asks for. ``compare`` and ``compare_all``: the server works it out from the messages."""
+"""What the client asks for.
+
+``compare`` and ``compare_all``: the server works it out from the messages.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +67,34 @@ class SentMessages:
     """Images of each message that has any, by its index."""
     action: Action = "compare"
     positions: Sequence[int] | None = None
-    """Position in the request of each message, for errors. If it is None, errors contain only the field's name."""
+    """Position in the request of each message, for errors.
+
+    If it is None, errors contain only the field's name.
+    """
     check: Callable[[ChatSession], None] = lambda _: None
     """Function that raises ``ValidationFailed`` if a new request does not fit the session."""
 
     @property
     def with_images(self) -> list[Message]:
-        """Messages of the request. Each image in a message is a reference: its SHA-256 and its media type."""
+        """Messages of the request.
+
+        Each image in a message is a reference: its SHA-256 and its media type.
+        """
         messages = list(self.messages)
         for index, images in self.images.items():
             if images:
-                messages[index] = {**messages[index], "images": [image.reference for image in images]}
+                messages[index] = {
+                    **messages[index],
+                    "images": [image.reference for image in images],
+                }
         return messages
 
     @property
     def last_index(self) -> int:
-        """Index of the last message, except system messages at the end. A client may send instructions there."""
+        """Index of the last message, except system messages at the end.
+
+        A client may send instructions there.
+        """
         for index in range(len(self.messages) - 1, 0, -1):
             if self.messages[index]["role"] != "system":
                 return index
@@ -81,7 +102,9 @@ class SentMessages:
 
     @property
     def last_user_index(self) -> int | None:
-        """Index of the last user message, or None if there is none or an assistant message follows it."""
+        """Index of the last user message, or None if there is none or an assistant message follows
+        it.
+        """
         for index, message in reversed(list(enumerate(self.messages))):
             if message["role"] in ("user", "assistant"):
                 return index if message["role"] == "user" else None
@@ -100,7 +123,9 @@ class SentMessages:
 
 
 def to_turn(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
-    """Return ``turn`` with what is new in the messages, by the rules above. ``turn`` has the options of the request.
+    """Return ``turn`` with what is new in the messages, by the rules above.
+
+    ``turn`` has the options of the request.
 
     Raises:
         ValidationFailed: The messages contain nothing new, or do not fit the session.
@@ -116,11 +141,15 @@ def to_turn(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnIn
 
 
 def repeats(sent: SentMessages, turn: TurnInput, earlier: TurnInput) -> bool:
-    """Return whether a request is the same as the earlier request of the turn ``earlier``, which has the same key."""
+    """Return whether a request is the same as the earlier request of the turn ``earlier``, which
+    has the same key.
+    """
     position = sent.last_user_index
     asked = turn if position is None else _with_user_message(turn, sent, position)
     contents = {m.get("tool_call_id"): m["content"] for m in sent.messages if m["role"] == "tool"}
-    has_results = all(contents.get(result.get("tool_call_id")) == result["content"] for result in earlier.results)
+    has_results = all(
+        contents.get(result.get("tool_call_id")) == result["content"] for result in earlier.results
+    )
     return earlier.is_same_request(asked) and has_results
 
 
@@ -130,12 +159,20 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
     position = sent.last_user_index
     if position is None:
         names = _tool_names(session)
-        is_known = any(m["role"] == "tool" and m.get("tool_call_id") in names for m in sent.messages)
+        is_known = any(
+            m["role"] == "tool" and m.get("tool_call_id") in names for m in sent.messages
+        )
         if not turn.results and not (is_known and follows_result(history)):
-            raise sent.error("the last message must be a user message or the result of a pending tool call")
+            raise sent.error(
+                "the last message must be a user message or the result of a pending tool call"
+            )
         return replace(turn, change="continue")
     is_last = sent.last_index == position
-    if sent.action == "compare_all" and is_last and _user_texts(sent.messages) == _user_texts(history):
+    if (
+        sent.action == "compare_all"
+        and is_last
+        and _user_texts(sent.messages) == _user_texts(history)
+    ):
         return replace(turn, change="regenerate")
     if turn.key is None and _is_unanswered(session, sent.with_images[position]):
         if follows_result(history):  # the model has already called a tool
@@ -149,7 +186,12 @@ def _answering_again(session: ChatSession, sent: SentMessages, turn: TurnInput) 
     asked = [(index, m["content"]) for index, m in enumerate(sent.messages) if m["role"] == "user"]
     stored = [(index, m) for index, m in enumerate(session.history) if m["role"] == "user"]
     last, text = asked[-1]
-    if sent.action == "regenerate" and stored and len(asked) in (1, len(stored)) and stored[-1][1]["content"] == text:
+    if (
+        sent.action == "regenerate"
+        and stored
+        and len(asked) in (1, len(stored))
+        and stored[-1][1]["content"] == text
+    ):
         return replace(turn, change="regenerate")
     for number, (index, content) in enumerate(asked):
         is_edited = index == last and sent.action == "edit"
@@ -174,7 +216,9 @@ def _user_texts(messages: Sequence[Message]) -> list[str]:
 
 
 def _is_unanswered(session: ChatSession, message: Message) -> bool:
-    """Return whether ``message`` equals the session's last user message, and that message has no complete answer."""
+    """Return whether ``message`` equals the session's last user message, and that message has no
+    complete answer.
+    """
     position = last_user_index(session.history)
     if position is None:
         return False
@@ -192,9 +236,13 @@ def _with_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> 
 
 
 def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[Message]:
-    """Return the results of pending tool calls, with the tools' names, and results that were stored with the key."""
+    """Return the results of pending tool calls, with the tools' names, and results that were stored
+    with the key.
+    """
     messages, digest = sent.with_images, key and key_digest(session.session_id, key)
-    last_answer = max((index for index, m in enumerate(messages) if m["role"] == "assistant"), default=-1)
+    last_answer = max(
+        (index for index, m in enumerate(messages) if m["role"] == "assistant"), default=-1
+    )
     names = _tool_names(session)
     stored = [session.history[index] for index in keyed_indexes(session, key)]
     pending = _pending_calls(session) | {message.get("tool_call_id", "") for message in stored}
@@ -232,7 +280,10 @@ def new_message(role: Role, content: str) -> Message:
 
 
 def tool_call(index: int, call_id: str, name: str, arguments: str | dict[str, Any]) -> ToolCall:
-    """Return the tool call at position ``index`` of a message. ``arguments`` is an object or its JSON text."""
+    """Return the tool call at position ``index`` of a message.
+
+    ``arguments`` is an object or its JSON text.
+    """
     parsed: Any = None
     with suppress(orjson.JSONDecodeError):
         parsed = orjson.loads(arguments or "{}") if isinstance(arguments, str) else arguments
@@ -252,15 +303,24 @@ def add_tool_names(messages: Iterable[Message]) -> None:
 
 
 async def decode_images(urls: Mapping[Location, str], message: Location) -> tuple[Image, ...]:
-    """Decode the images of the message at the path ``message``. ``urls`` maps their paths to data URLs."""
+    """Decode the images of the message at the path ``message``.
+
+    ``urls`` maps their paths to data URLs.
+    """
     if len(urls) > MAX_IMAGES:
-        raise ValidationFailed.at(message, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
+        raise ValidationFailed.at(
+            message, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}"
+        )
     return await read_images(urls)
 
 
 def check_text(text: str, position: int) -> None:
-    """Raise ``ValidationFailed`` if the text of the user message at index ``position`` is blank or too long."""
+    """Raise ``ValidationFailed`` if the text of the user message at index ``position`` is blank or
+    too long.
+    """
     if not text.strip():
         raise ValidationFailed.at(("messages", position), "the user message has no text")
     if len(text) > MAX_MESSAGE_CHARS:
-        raise ValidationFailed.at(("messages", position), f"the text has more than {MAX_MESSAGE_CHARS} characters")
+        raise ValidationFailed.at(
+            ("messages", position), f"the text has more than {MAX_MESSAGE_CHARS} characters"
+        )

@@ -1,4 +1,6 @@
-"""Encoders, which convert the parts of a run to the bytes of a protocol, and the responses that they fill."""
+"""Encoders, which convert the parts of a run to the bytes of a protocol, and the responses that
+they fill.
+"""
 
 import time
 from abc import ABC, abstractmethod
@@ -41,7 +43,9 @@ class Encoder(ABC):
     def encode(self, batch: Batch) -> bytes:
         """Return the bytes for a batch of events."""
         read = self._reader.read
-        return b"".join([getattr(self, part.method)(part) for event in batch.events for part in read(event)])
+        return b"".join(
+            [getattr(self, part.method)(part) for event in batch.events for part in read(event)]
+        )
 
     def closing(self) -> bytes:
         """Return the bytes that end the stream. Call this after the run has ended."""
@@ -51,7 +55,10 @@ class Encoder(ABC):
         return b"".join([getattr(self, part.method)(part) for part in parts])
 
     def complete(self, parts: Sequence[Part]) -> Json:
-        """Return the whole response as a JSON object, for clients that do not stream. ``parts`` are all parts."""
+        """Return the whole response as a JSON object, for clients that do not stream.
+
+        ``parts`` are all parts.
+        """
         raise NotImplementedError  # the protocol has only streams
 
     @abstractmethod
@@ -62,7 +69,9 @@ class Encoder(ABC):
 
     @abstractmethod
     def end(self, part: End) -> bytes:
-        """Return the bytes that end the stream: an error, or the client's tool calls and the token counts."""
+        """Return the bytes that end the stream: an error, or the client's tool calls and the token
+        counts.
+        """
 
     def _nothing(self, _: Any) -> bytes:
         return b""
@@ -71,15 +80,18 @@ class Encoder(ABC):
 
 
 class BlockEncoder(Encoder):
-    """Encoder for a protocol in which text and reasoning are blocks, with a start, deltas and an end.
+    """Encoder for a protocol in which text and reasoning are blocks, with a start, deltas and an
+    end.
 
-    A block ends when a part of the other class follows, or when the subclass calls ``close_block``. ``start_block`` and
-    ``end_block`` receive its first part. All methods return the bytes to send.
+    A block ends when a part of the other class follows, or when the subclass calls ``close_block``.
+    ``start_block`` and ``end_block`` receive its first part. All methods return the bytes to send.
     """
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._first: Text | Reasoning | None = None  # first part of the open block, or None if no block is open
+        self._first: Text | Reasoning | None = (
+            None  # first part of the open block, or None if no block is open
+        )
 
     @abstractmethod
     def start_block(self, first: Text | Reasoning) -> bytes: ...
@@ -115,7 +127,10 @@ def named_frame(name: str, fields: Json) -> bytes:
 
 
 CHECK_SECONDS = 1
-"""Interval of the check whether a stream needs a ping. Some events, such as `status`, may have no bytes."""
+"""Interval of the check whether a stream needs a ping.
+
+Some events, such as `status`, may have no bytes.
+"""
 
 
 async def respond(request: Request, encoder: Encoder, *, stream: bool | None) -> Response:
@@ -144,8 +159,9 @@ async def collected(run: Run) -> list[Part]:
 class EncodedResponse(EventStream):
     """Stream of a run in the protocol of an encoder.
 
-    The response starts with the first bytes of an event, or after ``ping_seconds`` without bytes. If the run fails
-    before the response starts, the client receives an error response with the HTTP status of the error, and can retry.
+    The response starts with the first bytes of an event, or after ``ping_seconds`` without bytes.
+    If the run fails before the response starts, the client receives an error response with the HTTP
+    status of the error, and can retry.
     """
 
     def __init__(self, encoder: Encoder, *, ping_seconds: float = PING_SECONDS) -> None:
@@ -168,7 +184,9 @@ class EncodedResponse(EventStream):
 
     async def send_events(self, send: Send) -> None:
         """Send the events, and the start of the response before them, until the run has ended."""
-        await self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, CHECK_SECONDS))
+        await self._run.forward(
+            partial(self._receive, send), idle=min(self._ping_seconds, CHECK_SECONDS)
+        )
 
     async def _receive(self, send: Send, _: Run, batch: Batch | None) -> None:
         data = b"" if batch is None else self._encoder.encode(batch)

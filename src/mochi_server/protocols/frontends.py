@@ -1,4 +1,6 @@
-"""What the AI SDK and AG-UI share: one route starts turns and applies decisions, and a run can have several streams."""
+"""What the AI SDK and AG-UI share: one route starts turns and applies decisions, and a run can have
+several streams.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -22,9 +24,20 @@ from mochi_server.sessions.turn import Decision
 from mochi_server.web.routes import STORAGE_ERRORS, Responses, responses
 
 _ERRORS = (
-    *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
+    *(
+        errors.SessionNotFound,
+        errors.ConfirmationNotFound,
+        errors.ModelNotFound,
+        errors.SessionBusy,
+    ),
     *(errors.ConfirmationStale, errors.ConfirmationResolved, errors.ConfirmationTimeout),
-    *(errors.SessionConflict, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost, *STORAGE_ERRORS),
+    *(
+        errors.SessionConflict,
+        errors.ValidationFailed,
+        errors.ShuttingDown,
+        errors.ServerLost,
+        *STORAGE_ERRORS,
+    ),
 )
 
 
@@ -37,12 +50,17 @@ class FrontendRun:
 
 
 async def start(
-    services: Services, session_id: str, turn: TurnInput, sent: SentMessages, *, withdraws: bool = False
+    services: Services,
+    session_id: str,
+    turn: TurnInput,
+    sent: SentMessages,
+    *,
+    withdraws: bool = False,
 ) -> FrontendRun:
     """Start the turn that answers the sent messages.
 
-    If ``withdraws`` is true, a running turn that waits for a decision is stopped. Otherwise the session is busy.
-    Raises ``MochiError`` if the turn cannot start.
+    If ``withdraws`` is true, a running turn that waits for a decision is stopped. Otherwise the
+    session is busy. Raises ``MochiError`` if the turn cannot start.
     """
     if withdraws:
         run = await services.turns.find(session_id)
@@ -56,19 +74,26 @@ async def start(
 
 
 async def running(services: Services, session_id: str) -> FrontendRun | None:
-    """Return the running turn of a session, or a turn whose server was lost, or None. Raises ``SessionNotFound``."""
+    """Return the running turn of a session, or a turn whose server was lost, or None.
+
+    Raises ``SessionNotFound``.
+    """
     run = await services.turns.find(session_id)
     if run is None or not (run.running or (run.is_stored and run.failure is not None)):
         return None
     return FrontendRun(run)
 
 
-async def decide(services: Services, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
-    """Apply decisions for tool calls, by confirmation ID. The stream begins after the last of their requests.
+async def decide(
+    services: Services, session_id: str, decisions: Mapping[str, Decision]
+) -> FrontendRun:
+    """Apply decisions for tool calls, by confirmation ID.
 
-    After a restart, the log of a parked turn may lack them. Then the stream begins with the request that waits.
-    Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
-    Raises ``MochiError`` if a decision cannot be applied.
+    The stream begins after the last of their requests.
+
+    After a restart, the log of a parked turn may lack them. Then the stream begins with the request
+    that waits. Decisions about calls that already have one or have timed out are ignored, so a
+    client can repeat the request. Raises ``MochiError`` if a decision cannot be applied.
     """
     run = await services.turns.find(session_id)
     positions = {} if run is None else run.log.confirmations
@@ -77,7 +102,9 @@ async def decide(services: Services, session_id: str, decisions: Mapping[str, De
     for confirmation_id in sorted(decisions, key=lambda each: each == pending):
         if confirmation_id not in positions or confirmation_id == pending:
             try:
-                run, _ = await services.turns.decide(session_id, confirmation_id, decisions[confirmation_id])
+                run, _ = await services.turns.decide(
+                    session_id, confirmation_id, decisions[confirmation_id]
+                )
             except (errors.ConfirmationResolved, errors.ConfirmationTimeout):
                 if run is None or requesting_run(confirmation_id) not in (run.run_id, *run.earlier):
                     raise
@@ -90,26 +117,33 @@ async def decide(services: Services, session_id: str, decisions: Mapping[str, De
 
 
 def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:
-    """Return FastAPI's ``responses`` argument for a route that streams, and can return errors of ``kinds``.
+    """Return FastAPI's ``responses`` argument for a route that streams, and can return errors of
+    ``kinds``.
 
     Without ``kinds``, the route starts turns and applies decisions.
     """
-    streamed = {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    streamed = {
+        "description": description,
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
     return {200: streamed, **responses(*(kinds or _ERRORS))}
 
 
 class InteractiveEncoder(BlockEncoder):
     """Encoder of one stream of a run.
 
-    If a tool call needs approval, the stream ends, because clients of the AI SDK and AG-UI send the decision in a new
-    request. The response to the new request is a second stream of the run, which begins after event ``started.after``.
-    The encoder of the second stream also reads the earlier events, without output, to restore its state.
+    If a tool call needs approval, the stream ends, because clients of the AI SDK and AG-UI send the
+    decision in a new request. The response to the new request is a second stream of the run, which
+    begins after event ``started.after``. The encoder of the second stream also reads the earlier
+    events, without output, to restore its state.
     """
 
     def __init__(self, started: FrontendRun) -> None:
         super().__init__(started.run)
         self.is_suspended = False
-        """Whether the stream must end now, because a tool call waits for the decision of this client."""
+        """Whether the stream must end now, because a tool call waits for the decision of this
+        client.
+        """
         self._block_id = ""  # of the open block
         self._delta_head = b""  # the constant bytes of a delta; the text follows them
         self._after = started.after
@@ -133,14 +167,18 @@ class InteractiveEncoder(BlockEncoder):
         return self.close_block() + self.suspension() if self.is_suspended else super().closing()
 
     def approval(self, part: Approval) -> bytes:
-        self.is_suspended = self._number > self._after and part.confirmation_id == self.run.latest.pending
+        self.is_suspended = (
+            self._number > self._after and part.confirmation_id == self.run.latest.pending
+        )
         return b""
 
     def text_end(self, _: TextEnd) -> bytes:
         return self.close_block()
 
     def assign_block_id(self, delta_type: str, id_field: str) -> str:
-        """Assign an ID to the block that starts. Its deltas have this type, and the ID in this field. Return the ID.
+        """Assign an ID to the block that starts.
+
+        Its deltas have this type, and the ID in this field. Return the ID.
 
         A second stream of the run has the same IDs.
         """
@@ -158,7 +196,10 @@ class _StreamEnded(Exception):
 
 
 class InteractiveResponse(EncodedResponse):
-    """Stream of a run for a frontend. The response starts at once, and ends also when a tool call needs approval."""
+    """Stream of a run for a frontend.
+
+    The response starts at once, and ends also when a tool call needs approval.
+    """
 
     def __init__(self, encoder: InteractiveEncoder, ping_seconds: float = PING_SECONDS) -> None:
         super().__init__(encoder, ping_seconds=ping_seconds)
@@ -170,7 +211,9 @@ class InteractiveResponse(EncodedResponse):
             with suppress(_StreamEnded):
                 await super().send_events(send)
         finally:
-            self._run.client_will_return = self._encoder.is_suspended or self._run.latest.pending is not None
+            self._run.client_will_return = (
+                self._encoder.is_suspended or self._run.latest.pending is not None
+            )
 
     async def _receive(self, send: Send, run: Run, batch: Batch | None) -> None:
         await super()._receive(send, run, batch)

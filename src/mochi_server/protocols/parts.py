@@ -24,7 +24,10 @@ class _Delta:
 
     @property
     def joined(self) -> str:
-        """Text to append to the earlier text of the same class. A blank line separates different answers."""
+        """Text to append to the earlier text of the same class.
+
+        A blank line separates different answers.
+        """
         return f"\n\n{self.text}" if self.is_separate else self.text
 
 
@@ -49,7 +52,10 @@ class TextEnd:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Tool call that the server runs, including the calls of agents. The ID is unique in the session."""
+    """Tool call that the server runs, including the calls of agents.
+
+    The ID is unique in the session.
+    """
 
     id: str
     name: str
@@ -92,7 +98,10 @@ class Notice:
 
 def omitted_tools(provider: str, names: Iterable[str]) -> list[Notice]:
     """Return a warning for each tool of a request that only the provider itself could run."""
-    texts = [f"Only {provider}'s own API has the tool {name!r}. The request omits this tool." for name in names]
+    texts = [
+        f"Only {provider}'s own API has the tool {name!r}. The request omits this tool."
+        for name in names
+    ]
     return [Notice("warning", {"code": "TOOL_LEFT_OUT", "message": text}) for text in texts]
 
 
@@ -124,7 +133,12 @@ Part = Text | Reasoning | TextEnd | Call | Approval | Result | Notice | Step | E
 
 _Parts = Sequence[Part]
 _ENDS_OF_TEXT = (
-    *(events.ToolCalled, events.ToolConfirmationRequired, events.ToolResult, events.ToolContinuationStart),
+    *(
+        events.ToolCalled,
+        events.ToolConfirmationRequired,
+        events.ToolResult,
+        events.ToolContinuationStart,
+    ),
     *(events.AgentStart, events.MessageComplete, events.Stopped),
 )
 """Events after which the text before them cannot be replaced."""
@@ -133,19 +147,26 @@ _ToolCall = events.ToolCalled | events.AgentToolCalled | events.ToolConfirmation
 
 
 class PartReader:
-    """Converter of the events of one run to parts, with a method for each event. Read all events from the first one.
+    """Converter of the events of one run to parts, with a method for each event.
 
-    Text from agents becomes reasoning. If an agent answers instead of the model, text from its execution phase becomes
-    text.
+    Read all events from the first one.
+
+    Text from agents becomes reasoning. If an agent answers instead of the model, text from its
+    execution phase becomes text.
     """
 
     def __init__(self, run: Run) -> None:
         self._run_id = run.origin
         self._agent_answers = run.input.agent is not None
         self._read_characters: dict[_TextClass, int] = {Text: 0, Reasoning: 0}
-        """Numbers of characters read so far. A snapshot event repeats the whole text, so the reader skips as many."""
+        """Numbers of characters read so far.
+
+        A snapshot event repeats the whole text, so the reader skips as many.
+        """
         self._sources: dict[_TextClass, object] = {}
-        """Class of the event with the latest text of each class, or None if the answer with that text has ended."""
+        """Class of the event with the latest text of each class, or None if the answer with that
+        text has ended.
+        """
         self._logprobs: list[Json] = []
         self._notices: list[Notice] = []
         self._has_step_ended = False
@@ -154,7 +175,9 @@ class PartReader:
         self._completed: events.MessageComplete | None = None
         self._holds_text = run.holds_text
         self._held = ""
-        """Text of the answer that may still be replaced, because the answer must fit a JSON schema."""
+        """Text of the answer that may still be replaced, because the answer must fit a JSON
+        schema.
+        """
 
     def read(self, event: events.ChatEvent) -> _Parts:
         """Return the parts that an event adds to the answer."""
@@ -163,11 +186,18 @@ class PartReader:
         return [*released, *parts] if released else parts
 
     def end(self, run: Run) -> _Parts:
-        """Return the parts that end the answer, including results for interrupted calls. The run has ended."""
+        """Return the parts that end the answer, including results for interrupted calls.
+
+        The run has ended.
+        """
         interrupted = [
-            Result(call_id, "", "The turn was stopped before this call ended.") for call_id in self._open_calls
+            Result(call_id, "", "The turn was stopped before this call ended.")
+            for call_id in self._open_calls
         ]
-        return [*interrupted, End(run.result, run.failure, self._completed, self._notices, self._logprobs)]
+        return [
+            *interrupted,
+            End(run.result, run.failure, self._completed, self._notices, self._logprobs),
+        ]
 
     def content_delta(self, event: events.ContentDelta) -> _Parts:
         if self._holds_text:
@@ -177,10 +207,15 @@ class PartReader:
         return self._text(Text, event.content, events.ContentDelta)
 
     def _release(self, event: events.ChatEvent) -> _Parts:
-        """Return the held text. Text before a tool call is reasoning, because only the answer fits the schema."""
+        """Return the held text.
+
+        Text before a tool call is reasoning, because only the answer fits the schema.
+        """
         text, self._held = self._held, ""
         self._read_characters[Text] += len(text)
-        text_class = Text if isinstance(event, events.MessageComplete | events.Stopped) else Reasoning
+        text_class = (
+            Text if isinstance(event, events.MessageComplete | events.Stopped) else Reasoning
+        )
         return self._text(text_class, text, events.ContentDelta)
 
     def thinking_delta(self, event: events.ThinkingDelta) -> _Parts:
@@ -229,14 +264,24 @@ class PartReader:
     agent_tool_call = tool_call
 
     def tool_call_confirmation_required(self, event: events.ToolConfirmationRequired) -> _Parts:
-        return [*self.tool_call(event), Approval(self._call_id(event), event.confirmation_id, event.tool_name)]
+        return [
+            *self.tool_call(event),
+            Approval(self._call_id(event), event.confirmation_id, event.tool_name),
+        ]
 
     def tool_result(self, event: events.ToolResult | events.AgentToolResult) -> _Parts:
         call_id = self._call_id(event)
-        refused = [] if call_id in self._open_calls else self._begin_call(call_id, event.tool_name, {})
+        refused = (
+            [] if call_id in self._open_calls else self._begin_call(call_id, event.tool_name, {})
+        )
         error = None if event.success else event.error_message or ""
         self._open_calls.pop(call_id, None)
-        return [*refused, Result(call_id, event.result or "", error, event.error_code == ToolExecutionDenied.code)]
+        return [
+            *refused,
+            Result(
+                call_id, event.result or "", error, event.error_code == ToolExecutionDenied.code
+            ),
+        ]
 
     def agent_tool_result(self, event: events.AgentToolResult) -> _Parts:
         self._end_answer()
@@ -257,7 +302,10 @@ class PartReader:
         return parts
 
     def agent_complete(self, event: events.AgentComplete) -> _Parts:
-        call_id, error = f"{self._run_id}-{event.parent_call_id}", None if event.success else event.output
+        call_id, error = (
+            f"{self._run_id}-{event.parent_call_id}",
+            None if event.success else event.output,
+        )
         self._has_step_ended = True
         self._open_calls.pop(call_id, None)
         return (Result(call_id, event.output, error),)
@@ -307,7 +355,9 @@ def usage(turn: TurnResult) -> Json:
 
     The number of cached tokens is null if Ollama has not reported it for each request.
     """
-    answers = [message for message in (turn.stored or turn.repeated) if message["role"] == "assistant"]
+    answers = [
+        message for message in (turn.stored or turn.repeated) if message["role"] == "assistant"
+    ]
     prompt = sum(answer.get("prompt_eval_count", 0) for answer in answers)
     completion = sum(answer.get("eval_count", 0) for answer in answers)
     cached = [answer.get("prompt_eval_cached_count") for answer in answers]
@@ -315,17 +365,26 @@ def usage(turn: TurnResult) -> Json:
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(cached) if cached and None not in cached else None},
+        "prompt_tokens_details": {
+            "cached_tokens": sum(cached) if cached and None not in cached else None
+        },
     }
 
 
 def is_cut(turn: TurnResult) -> bool:
     """Return whether the answer ended because it reached the maximum number of tokens."""
-    return not turn.client_tool_calls and turn.answer is not None and turn.answer.get("done_reason") == "length"
+    return (
+        not turn.client_tool_calls
+        and turn.answer is not None
+        and turn.answer.get("done_reason") == "length"
+    )
 
 
 def extra_fields(end: End) -> Json:
-    """Return the fields that only this server has. Clients of other protocols ignore such fields."""
+    """Return the fields that only this server has.
+
+    Clients of other protocols ignore such fields.
+    """
     return {
         "context_window": end.result.window_object,
         "tool_calls_executed": [outcome.executed() for outcome in end.result.outcomes],

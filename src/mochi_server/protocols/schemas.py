@@ -24,35 +24,81 @@ from mochi_server.errors import (
     ValidationFailed,
 )
 from mochi_server.models.chat import ToolCallExecuted
-from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters, UnstoredBody
-from mochi_server.sessions.types import FiniteObject, Format, KeepAlive, Think, ThinkLevel, ToolExecutionPolicy
+from mochi_server.models.common import (
+    Body,
+    IdempotencyKey,
+    OnDisconnect,
+    Options,
+    Text,
+    ToolParameters,
+    UnstoredBody,
+)
+from mochi_server.sessions.types import (
+    FiniteObject,
+    Format,
+    KeepAlive,
+    Think,
+    ThinkLevel,
+    ToolExecutionPolicy,
+)
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import ErrorFormat
 
-THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
-"""Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""
-_SAMPLING = "temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k", "min_p", "repeat_penalty"
+THINK: dict[str | None, bool | str] = {
+    "none": False,
+    "minimal": "low",
+    "xhigh": "max",
+    "ultra": "max",
+}
+"""Ollama's ``think`` values for OpenAI's reasoning levels.
+
+Levels that are not listed have the same name in Ollama.
+"""
+_SAMPLING = (
+    "temperature",
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "seed",
+    "top_k",
+    "min_p",
+    "repeat_penalty",
+)
 """Fields that have the same name in OpenAI's API and in Ollama's options."""
 _Item = TypeVar("_Item")
 TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) else "text")
 TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")], TEXT_OR_LIST]
-"""A text or a list. Because of the tags, the error for an invalid item does not contain the error for a text."""
+"""A text or a list.
+
+Because of the tags, the error for an invalid item does not contain the error for a text.
+"""
 WordOr = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("word")] | Annotated[_Item, Tag("object")],
     Discriminator(lambda value: "word" if isinstance(value, str) else "object"),
 ]
 """A word for `tool_choice`, or an object."""
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
-TOOL_CHOICE = "Whether the model may or must call a tool. It is enforced for the first answer of the turn."
+TOOL_CHOICE = (
+    "Whether the model may or must call a tool. It is enforced for the first answer of the turn."
+)
 PARALLEL = "If `false`, each answer calls one tool at most. The server drops further calls."
 NO_LIMIT = -1
-"""Value of `max_tokens` for an answer that ends only when it is complete or the context window is full."""
+"""Value of `max_tokens` for an answer that ends only when it is complete or the context window is
+full.
+"""
 
 
 def allow(*values: Any, reason: str = "") -> AfterValidator:
-    """Return a validator that accepts only ``values`` and null. ``reason`` is part of its error message."""
-    allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
-    reason = reason or ("this server supports no other value" if values else "this server does not support it")
+    """Return a validator that accepts only ``values`` and null.
+
+    ``reason`` is part of its error message.
+    """
+    allowed = (
+        f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
+    )
+    reason = reason or (
+        "this server supports no other value" if values else "this server does not support it"
+    )
 
     def check(value: Any) -> Any:
         if value is not None and value not in values:
@@ -64,7 +110,9 @@ def allow(*values: Any, reason: str = "") -> AfterValidator:
 
 def _image(url: str) -> str:
     if not _DATA_URL.match(url):
-        raise ValueError("must be a base64 data URL of an image: this server does not download images")
+        raise ValueError(
+            "must be a base64 data URL of an image: this server does not download images"
+        )
     return url
 
 
@@ -86,13 +134,21 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "
 class MochiHeaders(BaseModel):
     """Request headers that the APIs of other providers do not have."""
 
-    session: str | None = Field(None, alias="X-Mochi-Session", description="Overrides `metadata.session_id`.")
-    tools: str | None = Field(None, alias="X-Mochi-Tools", description="Tools of this server, separated by commas.")
+    session: str | None = Field(
+        None, alias="X-Mochi-Session", description="Overrides `metadata.session_id`."
+    )
+    tools: str | None = Field(
+        None, alias="X-Mochi-Tools", description="Tools of this server, separated by commas."
+    )
     policy: ToolExecutionPolicy | None = Field(
-        None, alias="X-Mochi-Tool-Policy", description="Without a session: calls that need approval are denied."
+        None,
+        alias="X-Mochi-Tool-Policy",
+        description="Without a session: calls that need approval are denied.",
     )
     key: IdempotencyKey | None = Field(
-        None, alias="Idempotency-Key", description="In a session: the same key returns the existing answer."
+        None,
+        alias="Idempotency-Key",
+        description="In a session: the same key returns the existing answer.",
     )
 
     @property
@@ -104,7 +160,12 @@ class MochiHeaders(BaseModel):
     def turn(self, model: str, generation: GenerationOptions, tools: ToolSelection) -> TurnInput:
         """Return the turn of a completion without its messages."""
         return TurnInput(
-            generation=generation, tools=tools, policy=self.policy, model=model, interactive=False, key=self.key
+            generation=generation,
+            tools=tools,
+            policy=self.policy,
+            model=model,
+            interactive=False,
+            key=self.key,
         )
 
 
@@ -155,10 +216,16 @@ class RefusalPart(Body):
 
 
 def joined_text(content: str | Iterable[Any] | None) -> str:
-    """Return the text of a message. Texts and refusals in a list of parts are on lines of their own."""
+    """Return the text of a message.
+
+    Texts and refusals in a list of parts are on lines of their own.
+    """
     if content is None or isinstance(content, str):
         return content or ""
-    texts = (part.refusal if isinstance(part, RefusalPart) else getattr(part, "text", None) for part in content)
+    texts = (
+        part.refusal if isinstance(part, RefusalPart) else getattr(part, "text", None)
+        for part in content
+    )
     return "\n".join(text for text in texts if text is not None)
 
 
@@ -189,41 +256,78 @@ class ReasoningOptions(Body):
 
 
 class Metadata(Body, extra="allow"):
-    """Metadata of a request. ``session_id`` is the ID of the session for the turn. Other keys have no effect."""
+    """Metadata of a request.
+
+    ``session_id`` is the ID of the session for the turn. Other keys have no effect.
+    """
 
     session_id: str | None = None
 
 
 class AnswerRequest(UnstoredBody):
-    """Base of OpenAI's requests for an answer: the model and its options, and the session in ``metadata``."""
+    """Base of OpenAI's requests for an answer: the model and its options, and the session in
+    ``metadata``.
+    """
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
     stream: bool | None = Field(None, description="Stream the answer.")
     metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
     temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
-    top_p: float | None = Field(None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates.")
-    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for frequent tokens.")
-    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that already occurred.")
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer.")
-    stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
-    top_k: int | None = Field(None, ge=0, description="Number of candidates for the next token. Not in OpenAI's API.")
-    min_p: float | None = Field(None, ge=0, le=1, description="Minimum probability of candidates. Not in OpenAI's API.")
-    repeat_penalty: float | None = Field(None, ge=0, allow_inf_nan=False, description="Penalty. Not in OpenAI's API.")
-    reasoning_effort: Effort | None = Field(None, description="Level of reasoning of a model that can think.")
-    reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
-    think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")
+    top_p: float | None = Field(
+        None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates."
+    )
+    frequency_penalty: float | None = Field(
+        None, ge=-2, le=2, description="Penalty for frequent tokens."
+    )
+    presence_penalty: float | None = Field(
+        None, ge=-2, le=2, description="Penalty for tokens that already occurred."
+    )
+    seed: int | None = Field(
+        None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer."
+    )
+    stop: str | Items[str] | None = Field(
+        None, description="Stop sequences. The answer ends before them."
+    )
+    top_k: int | None = Field(
+        None, ge=0, description="Number of candidates for the next token. Not in OpenAI's API."
+    )
+    min_p: float | None = Field(
+        None, ge=0, le=1, description="Minimum probability of candidates. Not in OpenAI's API."
+    )
+    repeat_penalty: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Penalty. Not in OpenAI's API."
+    )
+    reasoning_effort: Effort | None = Field(
+        None, description="Level of reasoning of a model that can think."
+    )
+    reasoning: ReasoningOptions | None = Field(
+        None, description="`effort` overrides `reasoning_effort`."
+    )
+    think: ThinkLevel | None = Field(
+        None, description="Ollama's name of `reasoning_effort`, which overrides it."
+    )
     keep_alive: KeepAlive = None
-    options: RejectedOption = Field(None, description="Not supported. Use the fields of this request.")
-    num_ctx: RejectedOption = Field(None, description="Not supported. The server sets the context window.")
+    options: RejectedOption = Field(
+        None, description="Not supported. Use the fields of this request."
+    )
+    num_ctx: RejectedOption = Field(
+        None, description="Not supported. The server sets the context window."
+    )
     n: Annotated[int | None, allow(1, reason="Ollama gives one answer")] = Field(
         None, description="Only 1 is supported."
     )
-    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
+    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(
+        None, description="Only `{}` is supported."
+    )
     format: Unsupported = None
 
     def session_id(self, headers: MochiHeaders) -> str | None:
         """Return the ID of the session. Raises ``SessionNotFound`` for an empty ID."""
-        session_id = self.metadata.session_id if headers.session is None and self.metadata else headers.session
+        session_id = (
+            self.metadata.session_id
+            if headers.session is None and self.metadata
+            else headers.session
+        )
         if session_id == "":
             raise SessionNotFound("")
         return session_id
@@ -237,7 +341,10 @@ class AnswerRequest(UnstoredBody):
         answer_format: str | dict[str, Any] | None = None,
         logprobs: int | None = None,
     ) -> TurnInput:
-        """Return the turn without its messages. ``limit`` is the maximum number of tokens of the answer."""
+        """Return the turn without its messages.
+
+        ``limit`` is the maximum number of tokens of the answer.
+        """
         options = self.model_dump(include=set(_SAMPLING), exclude_none=True)
         if limit:
             options["num_predict"] = limit
@@ -256,7 +363,10 @@ class AnswerRequest(UnstoredBody):
 
 
 class MochiExtension(BaseModel):
-    """Results that other providers do not have. ``notices`` are ``warning`` and ``context_compacted`` events."""
+    """Results that other providers do not have.
+
+    ``notices`` are ``warning`` and ``context_compacted`` events.
+    """
 
     context_window: dict[str, Any]
     tool_calls_executed: list[ToolCallExecuted]
@@ -267,9 +377,15 @@ class FrontendOptions(Body):
     """Options of a turn. Unknown fields are ignored."""
 
     think: Think = None
-    options: Options | None = Field(default=None, description="Ollama's options. They override the session's options.")
-    format: Format | None = Field(default=None, description="Format of the answer: `json` or a JSON schema.")
-    keep_alive: KeepAlive = Field(default=None, description="How long Ollama keeps the model loaded.")
+    options: Options | None = Field(
+        default=None, description="Ollama's options. They override the session's options."
+    )
+    format: Format | None = Field(
+        default=None, description="Format of the answer: `json` or a JSON schema."
+    )
+    keep_alive: KeepAlive = Field(
+        default=None, description="How long Ollama keeps the model loaded."
+    )
     on_disconnect: OnDisconnect = "cancel"
 
     @property
@@ -284,11 +400,17 @@ def tool_selection(
     *,
     parallel: bool | None = None,
 ) -> ToolSelection:
-    """Return the tools of a request. ``choice`` is a word such as `required`, a function, or the allowed functions."""
+    """Return the tools of a request.
+
+    ``choice`` is a word such as `required`, a function, or the allowed functions.
+    """
     only = frozenset([choice.name]) if isinstance(choice, NamedFunction) else None
     must_call = choice == "required" or only is not None
     if isinstance(choice, AllowedFunctions):
-        only, must_call = frozenset(function.name for function in choice.tools), choice.mode == "required"
+        only, must_call = (
+            frozenset(function.name for function in choice.tools),
+            choice.mode == "required",
+        )
     return ToolSelection(
         names=headers.tool_names,
         client_tools=client_tools or (),
@@ -304,7 +426,8 @@ _CODES = {
     ContextOverflow.code: "context_length_exceeded",
     AgentNotFound.code: "model_not_found",
 }
-"""Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case."""
+"""Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case.
+"""
 
 OPENAI_DONE = b"data: [DONE]\n\n"
 """Server-sent event that ends a stream."""
@@ -326,20 +449,31 @@ class OpenAIErrorEnvelope(BaseModel):
 
 
 def http_status(error: MochiError) -> int:
-    """Return the HTTP status of an error in a completion: 400 for 422, and for a busy Ollama the status it sent."""
+    """Return the HTTP status of an error in a completion: 400 for 422, and for a busy Ollama the
+    status it sent.
+    """
     if isinstance(error, OllamaBusy):
         return int(error.details["upstream_status"])
     return 400 if error.status == 422 else error.status
 
 
 def openai_error(error: MochiError) -> dict[str, Any]:
-    """Return an error in OpenAI's format, for an error response or as the last chunk of a failed stream."""
+    """Return an error in OpenAI's format, for an error response or as the last chunk of a failed
+    stream.
+    """
     message, code, param = error.message, _CODES.get(error.code, error.code.lower()), None
     if isinstance(error, ValidationFailed):
         message, code, param = _first_problem(error)
     elif "model" in error.details or isinstance(error, AgentNotFound):
         param = "model"
-    return {"error": {"message": message, "type": _type(http_status(error)), "param": param, "code": code}}
+    return {
+        "error": {
+            "message": message,
+            "type": _type(http_status(error)),
+            "param": param,
+            "code": code,
+        }
+    }
 
 
 def _type(status: int) -> str:
@@ -357,7 +491,9 @@ def openai_stream_error(error: MochiError) -> bytes:
     return b"data: %s\n\n" % openai_body(error) + OPENAI_DONE
 
 
-OPENAI_ERRORS = ErrorFormat(OpenAIErrorEnvelope, lambda error: (http_status(error), openai_body(error)))
+OPENAI_ERRORS = ErrorFormat(
+    OpenAIErrorEnvelope, lambda error: (http_status(error), openai_body(error))
+)
 
 
 def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:
@@ -369,11 +505,15 @@ def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:
         return "The body is not valid JSON.", "invalid_json", None
     path = _path(first["loc"][1:])
     # A field with a union type has one problem per member of the union.
-    text = "; ".join(dict.fromkeys(problem["msg"] for problem in problems if _path(problem["loc"][1:]) == path))
+    text = "; ".join(
+        dict.fromkeys(problem["msg"] for problem in problems if _path(problem["loc"][1:]) == path)
+    )
     code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
     return f"{path}: {text}" if path else text, code, path or None
 
 
 def _path(location: Sequence[str | int]) -> str:
     """Return the path of a field in OpenAI's notation, such as ``messages[0].content``."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
+    return "".join(
+        f"[{step}]" if isinstance(step, int) else f".{step}" for step in location
+    ).removeprefix(".")

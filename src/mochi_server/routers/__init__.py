@@ -1,6 +1,15 @@
 """Routes, one module per resource. Each route makes one call to a service."""
 
-from mochi_server.routers import agents, chat, health, hosts, models, sessions, system_prompts, tools
+from mochi_server.routers import (
+    agents,
+    chat,
+    health,
+    hosts,
+    models,
+    sessions,
+    system_prompts,
+    tools,
+)
 
 API = (
     *(chat.router, sessions.router, models.comparison_router, models.router),
@@ -9,4 +18,6 @@ API = (
 """Routers below ``API_PREFIX``, in the order of matching: the most frequent requests first."""
 
 ALIASED = (models.comparison_router, health.router)
-"""Routers whose routes also exist without ``API_PREFIX``, where monitoring tools and frontends expect them."""
+"""Routers whose routes also exist without ``API_PREFIX``, where monitoring tools and frontends
+expect them.
+"""

@@ -4,7 +4,13 @@ from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.dependencies import ServicesDep
-from mochi_server.errors import AgentChatNotFound, AgentInvalid, AgentNotFound, SessionNotFound, ValidationFailed
+from mochi_server.errors import (
+    AgentChatNotFound,
+    AgentInvalid,
+    AgentNotFound,
+    SessionNotFound,
+    ValidationFailed,
+)
 from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
 from mochi_server.models.sessions import SessionDetail
 from mochi_server.routers.sessions import OwnerQuery
@@ -32,7 +38,9 @@ async def list_agent_chats(services: ServicesDep, owner: OwnerQuery = None) -> d
     return {"sessions": (await services.agent_chats.list(SessionQuery(owner=owner))).entries}
 
 
-@router.get("/chats/{session_id}", response_model=AgentChatDetail, responses=responses(AgentChatNotFound))
+@router.get(
+    "/chats/{session_id}", response_model=AgentChatDetail, responses=responses(AgentChatNotFound)
+)
 async def get_agent_chat(session_id: str, services: ServicesDep) -> SessionDetail:
     """Get a session of an agent with its messages."""
     try:
@@ -41,7 +49,9 @@ async def get_agent_chat(session_id: str, services: ServicesDep) -> SessionDetai
         raise AgentChatNotFound(session_id) from error
 
 
-@router.get("/{agent_name}", response_model=AgentDetails, responses=responses(AgentNotFound, AgentInvalid))
+@router.get(
+    "/{agent_name}", response_model=AgentDetails, responses=responses(AgentNotFound, AgentInvalid)
+)
 async def get_agent(agent_name: str, services: ServicesDep) -> AgentDefinition:
     """Get an agent with its prompt and its tools."""
     return await services.agents.get(agent_name)

@@ -21,7 +21,13 @@ from mochi_server.routers.sessions import get_status
 from mochi_server.sessions.turn import Decision
 from mochi_server.web.requests import until_disconnect
 from mochi_server.web.routes import OLLAMA_ERRORS, STORAGE_ERRORS, Responses, StrictRoute, responses
-from mochi_server.web.sse import RunResponse, WaitingResponse, attach_response, parse_position, streams
+from mochi_server.web.sse import (
+    RunResponse,
+    WaitingResponse,
+    attach_response,
+    parse_position,
+    streams,
+)
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=StrictRoute)
 
@@ -33,22 +39,35 @@ _STREAM = streams(
 _NO_EVENTS: Responses = {204: {"description": "There are no events after this position."}}
 _SESSION_ERRORS = (errors.SessionNotFound, errors.SessionTooNew, errors.ServerLost)
 _DECISION_ERRORS = (
-    *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout),
+    *(
+        errors.SessionNotFound,
+        errors.ConfirmationNotFound,
+        errors.ConfirmationResolved,
+        errors.ConfirmationTimeout,
+    ),
     errors.ConfirmationStale,
 )
 _TURN_ERRORS = (
-    *(errors.IdempotencyKeyReused, errors.SessionNotFound, errors.ModelNotFound, errors.SessionBusy),
+    *(
+        errors.IdempotencyKeyReused,
+        errors.SessionNotFound,
+        errors.ModelNotFound,
+        errors.SessionBusy,
+    ),
     *(errors.EmptyHistory, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost),
 )
 
 
-_BACKGROUND: Responses = {202: {"model": RunStatus, "description": "The run of a turn in the background."}}
+_BACKGROUND: Responses = {
+    202: {"model": RunStatus, "description": "The run of a turn in the background."}
+}
 
 
 @router.post(
     "",
     response_model=ChatResponse,
-    responses=_BACKGROUND | responses(*_TURN_ERRORS, *OLLAMA_ERRORS, errors.FormatNotMet, *STORAGE_ERRORS),
+    responses=_BACKGROUND
+    | responses(*_TURN_ERRORS, *OLLAMA_ERRORS, errors.FormatNotMet, *STORAGE_ERRORS),
 )
 async def chat(
     session_id: str,
@@ -69,7 +88,11 @@ async def chat(
         return ChatResponse.of(run.latest, result)
 
 
-@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS))
+@router.post(
+    "/stream",
+    response_class=Response,
+    responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS),
+)
 async def stream_chat(
     session_id: str,
     request: Request,
@@ -90,12 +113,19 @@ async def stream_chat(
 @router.get(
     "/stream",
     response_class=Response,
-    responses=_STREAM | _NO_EVENTS | responses(errors.SessionNotFound, errors.ValidationFailed, errors.ServerLost),
+    responses=_STREAM
+    | _NO_EVENTS
+    | responses(errors.SessionNotFound, errors.ValidationFailed, errors.ServerLost),
 )
 async def resume_stream(
-    session_id: str, services: ServicesDep, after: AfterQuery = None, last_event_id: LastEventIdHeader = None
+    session_id: str,
+    services: ServicesDep,
+    after: AfterQuery = None,
+    last_event_id: LastEventIdHeader = None,
 ) -> Response:
-    """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
+    """Resume a stream: get the events of the running or most recent turn, from the beginning or
+    after an event.
+    """
     # An `EventSource` that reconnects updates only the header, not the query.
     run_id, number = parse_position(last_event_id or after or "0")
     run = await services.turns.find(session_id, run_id)
@@ -114,21 +144,29 @@ async def get_run(session_id: str, services: ServicesDep) -> RunStatus:
     return RunStatus.of(await services.turns.find(session_id))
 
 
-@router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))
+@router.get(
+    "/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS)
+)
 async def list_confirmations(session_id: str, services: ServicesDep) -> dict[str, Any]:
     """List the tool calls of a session that wait for approval."""
     return {"confirmations": await services.turns.confirmations(session_id)}
 
 
 _STORED: Responses = {
-    202: {"model": ToolDecided, "description": "The server is shutting down. The next server applies the decision."}
+    202: {
+        "model": ToolDecided,
+        "description": "The server is shutting down. The next server applies the decision.",
+    }
 }
 
 
 @router.post(
-    "/confirm-tool", responses=_STORED | responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost)
+    "/confirm-tool",
+    responses=_STORED | responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost),
 )
-async def confirm_tool(session_id: str, body: ToolDecision, services: ServicesDep, response: Response) -> ToolDecided:
+async def confirm_tool(
+    session_id: str, body: ToolDecision, services: ServicesDep, response: Response
+) -> ToolDecided:
     """Approve or deny a pending tool call."""
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
     run, call = await services.turns.decide(session_id, body.confirmation_id, decision)
@@ -136,8 +174,13 @@ async def confirm_tool(session_id: str, body: ToolDecision, services: ServicesDe
         response.status_code = 202
     arguments = call.arguments if body.arguments is None else body.arguments
     return ToolDecided(
-        confirmation_id=body.confirmation_id, approved=body.approved, tool_name=call.name, arguments=arguments
+        confirmation_id=body.confirmation_id,
+        approved=body.approved,
+        tool_name=call.name,
+        arguments=arguments,
     )
 
 
-router.add_api_route("/status", get_status, include_in_schema=False)  # clients look for it beside the other chat routes
+router.add_api_route(
+    "/status", get_status, include_in_schema=False
+)  # clients look for it beside the other chat routes

@@ -13,7 +13,10 @@ from mochi_server.web.routes import Responses, responses
 
 
 class Health(BaseModel):
-    """State of the server. ``status`` is always ``ok``. ``ollama_connected`` is true if Ollama responds."""
+    """State of the server.
+
+    ``status`` is always ``ok``. ``ollama_connected`` is true if Ollama responds.
+    """
 
     status: Literal["ok"] = "ok"
     ollama_connected: bool
@@ -35,28 +38,41 @@ class Ready(BaseModel):
 
 router = APIRouter(tags=["health"])
 
-WITHOUT_KEY = frozenset(f"{prefix}/health/{check}" for prefix in ("", API_PREFIX) for check in ("live", "ready"))
+WITHOUT_KEY = frozenset(
+    f"{prefix}/health/{check}" for prefix in ("", API_PREFIX) for check in ("live", "ready")
+)
 """Paths that require no API key, because orchestrators such as Kubernetes have none."""
 
-_METRICS: Responses = {200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}}
+_METRICS: Responses = {
+    200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
 
 
 @router.get("/health")
 async def get_health(services: ServicesDep) -> Health:
     """Check the server and its connection to Ollama."""
-    is_connected, url = await services.fleet.is_reachable(), services.fleet.up[0].client.endpoint.url
+    is_connected, url = (
+        await services.fleet.is_reachable(),
+        services.fleet.up[0].client.endpoint.url,
+    )
     return Health(ollama_connected=is_connected, ollama_host=url, version=__version__)
 
 
 @router.get("/health/live")
 async def get_live() -> Alive:
-    """Check that the process responds (liveness). If it does not respond, restart it. Requires no API key."""
+    """Check that the process responds (liveness).
+
+    If it does not respond, restart it. Requires no API key.
+    """
     return Alive()
 
 
 @router.get("/health/ready", responses=responses(ShuttingDown, NotReady))
 async def get_ready(services: ServicesDep) -> Ready:
-    """Check that new turns are accepted and can be stored (readiness). Requires neither an API key nor Ollama."""
+    """Check that new turns are accepted and can be stored (readiness).
+
+    Requires neither an API key nor Ollama.
+    """
     await services.check_ready()
     return Ready()
 
@@ -65,4 +81,7 @@ async def get_ready(services: ServicesDep) -> Ready:
 async def get_metrics(services: ServicesDep) -> Response:
     """Get the metrics in the text format of Prometheus. `/metrics` returns the same metrics."""
     services.metrics.ollama.set(await services.fleet.is_reachable())
-    return Response(services.metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+    return Response(
+        services.metrics.render(),
+        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+    )

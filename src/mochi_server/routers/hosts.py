@@ -10,18 +10,25 @@ from mochi_server.web.routes import StrictRoute
 
 
 class OllamaHost(BaseModel):
-    """An Ollama host. Its URL has no credentials. A `draining` host was removed from the list: it gets no new turns."""
+    """An Ollama host.
+
+    Its URL has no credentials. A `draining` host was removed from the list: it gets no new turns.
+    """
 
     name: str
     url: str = Field(validation_alias=AliasPath("client", "endpoint", "url"))
     state: Literal["up", "down", "draining"]
-    reason: str | None = Field(None, validation_alias=AliasPath("failure", "message"))  # of the state `down`
+    reason: str | None = Field(
+        None, validation_alias=AliasPath("failure", "message")
+    )  # of the state `down`
     running: int = Field(validation_alias=AliasPath("queue", "running"))
     queued: int = Field(validation_alias=AliasPath("queue", "waiting"))
 
 
 class HostList(BaseModel):
-    """All Ollama hosts, with the numbers of this server's requests that run on them or wait for them."""
+    """All Ollama hosts, with the numbers of this server's requests that run on them or wait for
+    them.
+    """
 
     hosts: list[OllamaHost]
 

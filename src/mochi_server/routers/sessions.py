@@ -8,9 +8,21 @@ from fastapi import Query, Request, Response
 from mochi_server import errors
 from mochi_server.constants import TOTAL_HEADER
 from mochi_server.dependencies import ServicesDep
-from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotFound, StorageBusy, ValidationFailed
+from mochi_server.errors import (
+    InvalidMessageIndex,
+    PromptNotFound,
+    SessionNotFound,
+    StorageBusy,
+    ValidationFailed,
+)
 from mochi_server.models import sessions as schemas
-from mochi_server.models.sessions import ExportFormat, SessionChanged, SessionDetail, SessionFork, SessionsImported
+from mochi_server.models.sessions import (
+    ExportFormat,
+    SessionChanged,
+    SessionDetail,
+    SessionFork,
+    SessionsImported,
+)
 from mochi_server.sessions.types import MEDIA_TYPES, SessionQuery
 from mochi_server.web.requests import read_body, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, PrefixRouter, Responses, responses
@@ -18,10 +30,18 @@ from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, PrefixRouter, 
 router = PrefixRouter(prefix="/sessions", tags=["sessions"])
 
 SearchQuery = Annotated[
-    str | None, Query(max_length=1000, description="Words to search for. Title and messages must contain all of them.")
+    str | None,
+    Query(
+        max_length=1000,
+        description="Words to search for. Title and messages must contain all of them.",
+    ),
 ]
-LimitQuery = Annotated[int | None, Query(ge=1, le=10_000, description="Maximum number of sessions. Default: all.")]
-FormatQuery = Annotated[ExportFormat, Query(description="`json` can be imported. `markdown` is for reading.")]
+LimitQuery = Annotated[
+    int | None, Query(ge=1, le=10_000, description="Maximum number of sessions. Default: all.")
+]
+FormatQuery = Annotated[
+    ExportFormat, Query(description="`json` can be imported. `markdown` is for reading.")
+]
 _OWNER = "Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`."
 OwnerQuery = Annotated[str | None, Query(max_length=200, description=_OWNER)]
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of sessions to skip.")]
@@ -33,11 +53,15 @@ _IMPORT = {"application/json": {"schema": {"$ref": "#/components/schemas/Session
 _TOTAL = {"description": "Number of sessions on all pages.", "schema": {"type": "integer"}}
 _PAGE: Responses = {200: {"headers": {TOTAL_HEADER: _TOTAL}}, **responses(ValidationFailed)}
 
-_FILE_TYPES = {"json": ("application/json", "json"), "markdown": ("text/markdown; charset=utf-8", "md")}
+_FILE_TYPES = {
+    "json": ("application/json", "json"),
+    "markdown": ("text/markdown; charset=utf-8", "md"),
+}
 _IMAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
-    # The name of an image is its hash, so it never changes. Shared caches must not send it to other users.
+    # The name of an image is its hash, so it never changes. Shared caches must not send it to other
+    # users.
     "Cache-Control": "private, max-age=31536000, immutable",
 }
 _FILES = {
@@ -50,7 +74,10 @@ _EXPORTED: Responses = {
 }
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _IMAGE = {
-    200: {"description": "The image as it was sent.", "content": dict.fromkeys(MEDIA_TYPES, _BINARY)},
+    200: {
+        "description": "The image as it was sent.",
+        "content": dict.fromkeys(MEDIA_TYPES, _BINARY),
+    },
     **responses(SessionNotFound, errors.BlobNotFound, *STORAGE_ERRORS),
 }
 
@@ -65,7 +92,9 @@ async def list_sessions(
 ) -> Response:
     """List or search sessions, the most recently changed first."""
     page = await services.store.list(SessionQuery(limit, offset, q, owner))
-    return Response(page.encoded, headers={TOTAL_HEADER: str(page.total)}, media_type="application/json")
+    return Response(
+        page.encoded, headers={TOTAL_HEADER: str(page.total)}, media_type="application/json"
+    )
 
 
 _CREATION = (*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown)
@@ -73,10 +102,15 @@ _CREATION = (*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS, e
 
 @router.post("", status_code=201, responses=responses(*_CREATION))
 async def create_session(body: schemas.SessionCreate, services: ServicesDep) -> SessionChanged:
-    """Create a session. The response has a warning for each tool, tool group and agent that cannot be used."""
+    """Create a session.
+
+    The response has a warning for each tool, tool group and agent that cannot be used.
+    """
     services.turns.refuse_at_shutdown()
     session = await services.sessions.create(body.creation_options())
-    return SessionChanged.with_warnings(session, await services.sessions.warnings(session, body.sent_values()))
+    return SessionChanged.with_warnings(
+        session, await services.sessions.warnings(session, body.sent_values())
+    )
 
 
 @router.post(
@@ -87,7 +121,10 @@ async def create_session(body: schemas.SessionCreate, services: ServicesDep) -> 
     responses=responses(ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown),
 )
 async def import_sessions(request: Request, services: ServicesDep) -> Response:
-    """Import a file from this server or Open WebUI. Sessions get new IDs. If the file is invalid, nothing is stored."""
+    """Import a file from this server or Open WebUI.
+
+    Sessions get new IDs. If the file is invalid, nothing is stored.
+    """
     imported = await services.transfers.import_sessions(await read_body(request))
     return Response(imported, 201, media_type="application/json")
 
@@ -99,34 +136,54 @@ async def get_session(session_id: str, services: ServicesDep) -> SessionDetail:
 
 
 @router.patch("/{session_id}", responses=responses(*_UNLOCKED, *MODEL_ERRORS))
-async def patch_session(session_id: str, body: schemas.SessionPatch, services: ServicesDep) -> SessionChanged:
-    """Change the settings of a session, even while a turn is running. The response can contain warnings."""
+async def patch_session(
+    session_id: str, body: schemas.SessionPatch, services: ServicesDep
+) -> SessionChanged:
+    """Change the settings of a session, even while a turn is running.
+
+    The response can contain warnings.
+    """
     changes = body.changes()
     session = await services.sessions.patch(session_id, changes)
     return SessionChanged.with_warnings(session, await services.sessions.warnings(session, changes))
 
 
-@router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *STORAGE_ERRORS))
+@router.delete(
+    "/{session_id}", status_code=204, responses=responses(SessionNotFound, *STORAGE_ERRORS)
+)
 async def delete_session(session_id: str, services: ServicesDep) -> None:
     """Delete a session. If a turn is running, the server stops it first."""
     with suppress(errors.SessionDamaged):  # a damaged session can be deleted, too
         await services.turns.find(session_id)  # raises SessionNotFound
     await services.turns.abandon(session_id)
     await services.sessions.store.delete(session_id)
-    await services.turns.abandon(session_id)  # stops a turn that waited for the end of the stopped turn
+    await services.turns.abandon(
+        session_id
+    )  # stops a turn that waited for the end of the stopped turn
 
 
 @router.post(
-    "/{session_id}/fork", status_code=201, responses=responses(*_UNLOCKED, InvalidMessageIndex, errors.ShuttingDown)
+    "/{session_id}/fork",
+    status_code=201,
+    responses=responses(*_UNLOCKED, InvalidMessageIndex, errors.ShuttingDown),
 )
-async def fork_session(session_id: str, services: ServicesDep, body: SessionFork | None = None) -> SessionDetail:
-    """Fork a session: create a new session with the messages up to a given message. The original does not change."""
+async def fork_session(
+    session_id: str, services: ServicesDep, body: SessionFork | None = None
+) -> SessionDetail:
+    """Fork a session: create a new session with the messages up to a given message.
+
+    The original does not change.
+    """
     position = body or SessionFork.model_validate({})
-    return SessionDetail.of(await services.transfers.fork(session_id, position.message_index, position.message_id))
+    return SessionDetail.of(
+        await services.transfers.fork(session_id, position.message_index, position.message_id)
+    )
 
 
 @router.get("/{session_id}/export", response_class=Response, responses=_EXPORTED)
-async def export_session(session_id: str, services: ServicesDep, format: FormatQuery = "json") -> Response:
+async def export_session(
+    session_id: str, services: ServicesDep, format: FormatQuery = "json"
+) -> Response:
     """Export a session as a file: JSON with all images for an import, or Markdown for reading."""
     media_type, suffix = _FILE_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
@@ -138,7 +195,9 @@ async def export_session(session_id: str, services: ServicesDep, format: FormatQ
 async def list_messages(session_id: str, services: ServicesDep) -> schemas.MessageList:
     """Get the messages of a session."""
     session = await services.store.load(session_id)
-    return schemas.MessageList(session_id=session.session_id, messages=[dict(message) for message in session.history])
+    return schemas.MessageList(
+        session_id=session.session_id, messages=[dict(message) for message in session.history]
+    )
 
 
 @router.get("/{session_id}/blobs/{sha256}", response_class=Response, responses=_IMAGE)
@@ -150,29 +209,45 @@ async def get_blob(session_id: str, sha256: str, services: ServicesDep) -> Respo
     return Response(image.data, media_type=image.media_type, headers=headers)
 
 
-@router.put("/{session_id}/messages/{message_index}", responses=responses(*_CHANGES, InvalidMessageIndex))
+@router.put(
+    "/{session_id}/messages/{message_index}", responses=responses(*_CHANGES, InvalidMessageIndex)
+)
 async def edit_message(
     session_id: str, message_index: int, body: schemas.MessageEdit, services: ServicesDep
 ) -> SessionDetail:
     """Edit a user message. All later messages are removed."""
-    return SessionDetail.of(await services.sessions.edit_message(session_id, message_index, body.content))
+    return SessionDetail.of(
+        await services.sessions.edit_message(session_id, message_index, body.content)
+    )
 
 
 @router.put("/{session_id}/system-prompt", responses=responses(*_CHANGES, PromptNotFound))
-async def set_system_prompt(session_id: str, body: schemas.SystemPromptUpdate, services: ServicesDep) -> SessionDetail:
+async def set_system_prompt(
+    session_id: str, body: schemas.SystemPromptUpdate, services: ServicesDep
+) -> SessionDetail:
     """Set or replace the system prompt."""
-    return SessionDetail.of(await services.sessions.set_system_prompt(session_id, body.content, body.source_file))
+    return SessionDetail.of(
+        await services.sessions.set_system_prompt(session_id, body.content, body.source_file)
+    )
 
 
-@router.delete("/{session_id}/system-prompt", status_code=204, responses=responses(*_CHANGES, PromptNotFound))
+@router.delete(
+    "/{session_id}/system-prompt", status_code=204, responses=responses(*_CHANGES, PromptNotFound)
+)
 async def remove_system_prompt(session_id: str, services: ServicesDep) -> None:
     """Remove the system prompt."""
     await services.sessions.remove_system_prompt(session_id)
 
 
-@router.post("/{session_id}/summarize", responses=responses(*_UNLOCKED, errors.NothingToSummarize, *MODEL_ERRORS))
+@router.post(
+    "/{session_id}/summarize",
+    responses=responses(*_UNLOCKED, errors.NothingToSummarize, *MODEL_ERRORS),
+)
 async def summarize_session(
-    session_id: str, request: Request, services: ServicesDep, body: schemas.SummarizeRequest | None = None
+    session_id: str,
+    request: Request,
+    services: ServicesDep,
+    body: schemas.SummarizeRequest | None = None,
 ) -> schemas.SummaryOut:
     """Summarize a session now."""
     summarizing = services.summaries.summarize(session_id, body.model if body else None)

@@ -16,7 +16,10 @@ def list_prompts(services: ServicesDep) -> PromptList:
 
 
 @router.post(
-    "", status_code=201, response_model=PromptFile, responses=responses(PromptExists, ValidationFailed, StorageFailed)
+    "",
+    status_code=201,
+    response_model=PromptFile,
+    responses=responses(PromptExists, ValidationFailed, StorageFailed),
 )
 def create_prompt(body: PromptFile, services: ServicesDep) -> SystemPrompt:
     """Create a prompt file."""
@@ -30,7 +33,9 @@ def get_prompt(filename: str, services: ServicesDep) -> SystemPrompt:
 
 
 @router.put(
-    "/{filename}", response_model=PromptFile, responses=responses(PromptNotFound, ValidationFailed, StorageFailed)
+    "/{filename}",
+    response_model=PromptFile,
+    responses=responses(PromptNotFound, ValidationFailed, StorageFailed),
 )
 def update_prompt(filename: str, body: PromptContent, services: ServicesDep) -> SystemPrompt:
     """Overwrite a prompt file."""

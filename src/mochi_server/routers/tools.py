@@ -20,7 +20,10 @@ async def list_tools(services: ServicesDep) -> ToolCatalogue:
 @router.get("/executions", response_model=ExecutionList)
 async def list_executions(services: ServicesDep) -> dict[str, Any]:
     """List the last 100 tool calls, with statistics."""
-    return {"executions": services.execution.history(), "statistics": services.execution.statistics()}
+    return {
+        "executions": services.execution.history(),
+        "statistics": services.execution.statistics(),
+    }
 
 
 @router.post("/reload", response_model=ToolList)

@@ -1,4 +1,6 @@
-"""Services behind the HTTP routes: sessions, summaries, comparisons, context windows and system prompts."""
+"""Services behind the HTTP routes: sessions, summaries, comparisons, context windows and system
+prompts.
+"""
 
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import DynamicContextWindowService, WindowRegistry

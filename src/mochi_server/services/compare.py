@@ -1,4 +1,7 @@
-"""Comparison of models: several models answer one prompt in sequence. The server stores no answers."""
+"""Comparison of models: several models answer one prompt in sequence.
+
+The server stores no answers.
+"""
 
 import asyncio
 import json
@@ -20,7 +23,9 @@ from mochi_server.util.tasks import run_shielded
 
 MAX_MODELS = 3
 
-_LAST_EVENTS_SECONDS = 0.3  # maximum wait until clients have received the last events during a shutdown
+_LAST_EVENTS_SECONDS = (
+    0.3  # maximum wait until clients have received the last events during a shutdown
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,35 +106,52 @@ CompareEvent = Metadata | Start | Chunk | ThinkingChunk | End | Answered | Faile
 
 @dataclass(frozen=True)
 class Comparison:
-    """Validated request for a comparison. ``models`` contains pairs of a requested ID and its model."""
+    """Validated request for a comparison.
+
+    ``models`` contains pairs of a requested ID and its model.
+    """
 
     models: Sequence[tuple[str, ModelInfo]]
     messages: list[ChatMessage]
     think: bool | str | None
     options: Mapping[str, Any]
     ticket: Ticket = field(default_factory=Ticket)
-    hosts: list[str] = field(default_factory=list)  # names of the hosts of earlier models; the next one avoids them
+    hosts: list[str] = field(
+        default_factory=list
+    )  # names of the hosts of earlier models; the next one avoids them
 
 
 @dataclass(eq=False)
 class CompareService:
-    """Service that compares models. At shutdown, running comparisons get ``shutdown_grace`` seconds to end."""
+    """Service that compares models.
+
+    At shutdown, running comparisons get ``shutdown_grace`` seconds to end.
+    """
 
     gateway: ModelGateway
     shutdown_grace: float = 5
     _is_draining: bool = False
     _is_cancelling: bool = False
     _running: "dict[asyncio.Future[None], asyncio.Task[None]]" = field(default_factory=dict)
-    """Task of each comparison. The key is a future that completes when the client has received all events."""
+    """Task of each comparison.
+
+    The key is a future that completes when the client has received all events.
+    """
 
     def admit(self) -> Ticket:
-        """Admit a comparison. Raises ``ShuttingDown``, and ``OllamaBusy`` if too many requests wait."""
+        """Admit a comparison.
+
+        Raises ``ShuttingDown``, and ``OllamaBusy`` if too many requests wait.
+        """
         if self._is_draining:
             raise ShuttingDown
         return self.gateway.admit()
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """Return each ID with its model. An ID is a model name or a position in the list of models, from 1."""
+        """Return each ID with its model.
+
+        An ID is a model name or a position in the list of models, from 1.
+        """
         if not isinstance(model_ids, list) or not model_ids:
             raise InvalidComparison("modelIds must be a non-empty array")
         if len(model_ids) > MAX_MODELS:
@@ -139,10 +161,16 @@ class CompareService:
         return [(_display_name(model_id), await self._model(model_id)) for model_id in model_ids]
 
     async def run(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
-        """Run the models in the requested order and yield their events. A failed model does not affect the others."""
+        """Run the models in the requested order and yield their events.
+
+        A failed model does not affect the others.
+        """
         events: asyncio.Queue[CompareEvent | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
-        task, received = loop.create_task(self._compare(comparison, events.put_nowait)), loop.create_future()
+        task, received = (
+            loop.create_task(self._compare(comparison, events.put_nowait)),
+            loop.create_future(),
+        )
         task.add_done_callback(lambda _: events.put_nowait(None))
         self._running[received] = task
         try:
@@ -157,14 +185,18 @@ class CompareService:
             received.set_result(None)
 
     async def drain(self) -> None:
-        """Refuse new comparisons, wait at most ``shutdown_grace`` seconds for running ones, then cancel the rest."""
+        """Refuse new comparisons, wait at most ``shutdown_grace`` seconds for running ones, then
+        cancel the rest.
+        """
         self._is_draining = True
         if self._running:
             await asyncio.wait(self._running, timeout=self.shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
-        """Cancel running comparisons, and send an ``error`` event for each model that has not answered."""
+        """Cancel running comparisons, and send an ``error`` event for each model that has not
+        answered.
+        """
         self._is_draining = self._is_cancelling = True
         for task in self._running.values():
             task.cancel()
@@ -173,7 +205,11 @@ class CompareService:
 
     async def _compare(self, comparison: Comparison, send: Callable[[CompareEvent], None]) -> None:
         for model_id, model in comparison.models:
-            provider = (urlsplit(model.remote_host).hostname or model.remote_host) if model.remote_host else "Ollama"
+            provider = (
+                (urlsplit(model.remote_host).hostname or model.remote_host)
+                if model.remote_host
+                else "Ollama"
+            )
             send(Metadata(model_id, model.name, provider))
             send(Start(model_id))
             try:
@@ -192,13 +228,20 @@ class CompareService:
         try:
             if isinstance(model_id, str) and not model_id.isdigit():
                 return await self.gateway.find_model(model_id)
-            numbered = {str(number): model for number, model in enumerate(await self.gateway.fleet.list_models(), 1)}
+            numbered = {
+                str(number): model
+                for number, model in enumerate(await self.gateway.fleet.list_models(), 1)
+            }
             return numbered[str(model_id)]
         except (ModelNotFound, KeyError) as error:
             raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error
 
     async def _answer(
-        self, model_id: str, model: ModelInfo, comparison: Comparison, send: Callable[[CompareEvent], None]
+        self,
+        model_id: str,
+        model: ModelInfo,
+        comparison: Comparison,
+        send: Callable[[CompareEvent], None],
     ) -> None:
         began, first = time.monotonic(), 0.0
         response: list[str] = []
@@ -207,7 +250,9 @@ class CompareService:
         def receive(lines: list[Line]) -> None:
             nonlocal first, last
             first, last = first or time.monotonic(), lines[-1]
-            for message in (line["message"] for line in lines if isinstance(line.get("message"), dict)):
+            for message in (
+                line["message"] for line in lines if isinstance(line.get("message"), dict)
+            ):
                 if isinstance(thinking := message.get("thinking"), str) and thinking:
                     send(ThinkingChunk(model_id, thinking))
                 if isinstance(content := message.get("content"), str) and content:
@@ -233,7 +278,9 @@ class CompareService:
             outputTokens=tokens,
             firstTokenMs=round((first - began) * 1000, 3),
             totalMs=round((time.monotonic() - began) * 1000, 3),
-            tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if tokens and nanoseconds else None,
+            tokensPerSecond=round(tokens / nanoseconds * 1e9, 2)
+            if tokens and nanoseconds
+            else None,
         )
         send(answered)
 

@@ -1,4 +1,7 @@
-"""Fork, export and import of sessions, including their images. Exports of Open WebUI can be imported too."""
+"""Fork, export and import of sessions, including their images.
+
+Exports of Open WebUI can be imported too.
+"""
 
 import asyncio
 import html
@@ -17,21 +20,55 @@ from mochi_server.constants import FORMAT_VERSION, MAX_TITLE_CHARS
 from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
 from mochi_server.events import TurnWarning
 from mochi_server.sessions.caller import CALLER, current_owner
-from mochi_server.sessions.serialization import MAX_LEVELS, as_markdown, encode, encode_file, is_nested_deeper, parse
-from mochi_server.sessions.session import ChatSession, SessionMetadata, collapse_whitespace, forked, index_of
+from mochi_server.sessions.serialization import (
+    MAX_LEVELS,
+    as_markdown,
+    encode,
+    encode_file,
+    is_nested_deeper,
+    parse,
+)
+from mochi_server.sessions.session import (
+    ChatSession,
+    SessionMetadata,
+    collapse_whitespace,
+    forked,
+    index_of,
+)
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Format, Image, KeepAlive, Message, Role, StoredOptions, Think, images_in
+from mochi_server.sessions.types import (
+    Format,
+    Image,
+    KeepAlive,
+    Message,
+    Role,
+    StoredOptions,
+    Think,
+    images_in,
+)
 from mochi_server.util.clock import new_id, now
-from mochi_server.util.validation import MAX_REPORTED, Entries, Items, describe, field_path, to_entry
+from mochi_server.util.validation import (
+    MAX_REPORTED,
+    Entries,
+    Items,
+    describe,
+    field_path,
+    to_entry,
+)
 
 _REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
-_MIN_MILLISECONDS = 1e11  # larger timestamps are in milliseconds, others in seconds; exports contain both
+_MIN_MILLISECONDS = (
+    1e11  # larger timestamps are in milliseconds, others in seconds; exports contain both
+)
 
 
 class OpenModel(BaseModel):
-    """Base class of the Pydantic models for imported files. Known fields are validated. Others are allowed."""
+    """Base class of the Pydantic models for imported files.
+
+    Known fields are validated. Others are allowed.
+    """
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -71,7 +108,10 @@ class SessionFile(OpenModel):
 
 
 class OpenWebUIMessage(OpenModel):
-    """Message with the ID of its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored."""
+    """Message with the ID of its parent.
+
+    ``timestamp`` is in Unix seconds. Messages without a role are ignored.
+    """
 
     role: Literal["system", "user", "assistant"] | None = None
     content: str | Items[dict[str, Any]] | None = None
@@ -79,7 +119,10 @@ class OpenWebUIMessage(OpenModel):
     timestamp: float | None = None
     model: str | None = None
     output: Any = None
-    """Output items in the format of OpenAI's Responses API. In newer exports, the text may be only here."""
+    """Output items in the format of OpenAI's Responses API.
+
+    In newer exports, the text may be only here.
+    """
 
 
 class OpenWebUIHistory(OpenModel):
@@ -115,14 +158,22 @@ class OpenWebUIChat(OpenModel):
 
 @dataclass
 class ImportExportService:
-    """Service for forks, exports and imports. After ``shutdown`` is set, it refuses imports that are not stored yet."""
+    """Service for forks, exports and imports.
+
+    After ``shutdown`` is set, it refuses imports that are not stored yet.
+    """
 
     store: SessionStore
     max_sessions: int
     shutdown: anyio.Event
 
-    async def fork(self, session_id: str, index: int | None = None, message_id: str | None = None) -> ChatSession:
-        """Copy a session up to and including a message. A turn may be running in the original session."""
+    async def fork(
+        self, session_id: str, index: int | None = None, message_id: str | None = None
+    ) -> ChatSession:
+        """Copy a session up to and including a message.
+
+        A turn may be running in the original session.
+        """
         self._refuse_at_shutdown()
         original = await self.store.load(session_id)
         if message_id is not None:
@@ -130,7 +181,10 @@ class ImportExportService:
         return await self.store.create(forked(original, index))
 
     async def export(self, session_id: str, form: Literal["json", "markdown"]) -> bytes:
-        """Return a JSON or Markdown file with the session. JSON files include the images that are stored."""
+        """Return a JSON or Markdown file with the session.
+
+        JSON files include the images that are stored.
+        """
         session = await self.store.load(session_id)
         if form == "markdown":
             return (await asyncio.to_thread(as_markdown, session)).encode()
@@ -141,7 +195,9 @@ class ImportExportService:
         return await asyncio.to_thread(_encode_session, session, images if names else None)
 
     async def import_sessions(self, data: bytes) -> bytes:
-        """Store all sessions of a file under new IDs, or none. Return the sessions and the warnings as JSON.
+        """Store all sessions of a file under new IDs, or none.
+
+        Return the sessions and the warnings as JSON.
 
         Raises ``ValidationFailed`` or ``ShuttingDown``.
         """
@@ -156,7 +212,9 @@ class ImportExportService:
             if turn is not None and not turn.has_ended:  # a forged turn could run calls
                 session.metadata.turn = None
             for message in () if CALLER.get().sees_all else session.messages:
-                if not sent.issuperset(images_in([message])):  # a hash alone gives no access to images of other owners
+                if not sent.issuperset(
+                    images_in([message])
+                ):  # a hash alone gives no access to images of other owners
                     del message["images"]
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
         return await asyncio.to_thread(_as_json, stored, goes_on)
@@ -177,8 +235,12 @@ def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) ->
 def _as_json(stored: Sequence[ChatSession], waiting: Sequence[bool]) -> bytes:
     text = "In session {!r}, a turn waited for approval. It does not continue."
     left_out = [session.session_id for session, waits in zip(stored, waiting, strict=True) if waits]
-    warnings = [asdict(TurnWarning("TURN_LEFT_OUT", text.format(session_id))) for session_id in left_out]
-    return encode({"sessions": [session.summary_object() for session in stored], "warnings": warnings})
+    warnings = [
+        asdict(TurnWarning("TURN_LEFT_OUT", text.format(session_id))) for session_id in left_out
+    ]
+    return encode(
+        {"sessions": [session.summary_object() for session in stored], "warnings": warnings}
+    )
 
 
 def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
@@ -187,12 +249,17 @@ def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, li
     except ValueError as error:
         raise ValidationFailed(f"The file is not valid JSON: {error}", errors=[]) from error
     if is_nested_deeper(content, MAX_LEVELS):
-        raise ValidationFailed(f"The file nests values deeper than {MAX_LEVELS} levels. Flatten them.", errors=[])
+        raise ValidationFailed(
+            f"The file nests values deeper than {MAX_LEVELS} levels. Flatten them.", errors=[]
+        )
     items = content if isinstance(content, list) else [content]
     if not items:
         raise ValidationFailed("The file has no sessions.", errors=[])
     if len(items) > max_sessions:
-        text = f"The file has {len(items)} sessions; at most {max_sessions} are allowed. Split the file, or raise "
+        text = (
+            f"The file has {len(items)} sessions; at most {max_sessions} are allowed. Split the "
+            "file, or raise "
+        )
         text += "MOCHI_MAX_IMPORT_SESSIONS."
         raise ValidationFailed(text, sessions=len(items), limit=max_sessions, errors=[])
     return [_read(number, item) for number, item in enumerate(items)]
@@ -204,7 +271,9 @@ def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
         return _read_session(number, fields)
     if "chat" in fields:
         return _to_session(_validate(number, fields, OpenWebUIChat)), []
-    raise _invalid_item(number, "is neither a session nor an Open WebUI chat. Add `metadata` or `chat`.")
+    raise _invalid_item(
+        number, "is neither a session nor an Open WebUI chat. Add `metadata` or `chat`."
+    )
 
 
 def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Image]]:
@@ -216,7 +285,9 @@ def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[
         named = images_in(session.history)
         return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
     except SessionTooNew as error:
-        problem = f"has format version {error.details['version']}, and this server reads versions up to "
+        problem = (
+            f"has format version {error.details['version']}, and this server reads versions up to "
+        )
         raise _invalid_item(number, f"{problem}{FORMAT_VERSION}. Update mochi-server.") from error
     except ValueError as error:
         raise _invalid_item(number, f"cannot be imported: {error}") from error
@@ -230,12 +301,16 @@ def _validate(number: int, item: dict[str, Any], kind: type[_Model]) -> _Model:
         return kind.model_validate(item)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)[:MAX_REPORTED]
-        entries = [to_entry(problem, field_path(problem, problem["loc"], item)) for problem in problems]
+        entries = [
+            to_entry(problem, field_path(problem, problem["loc"], item)) for problem in problems
+        ]
         raise _invalid_item(number, f"cannot be imported: {describe(entries)}", entries) from error
 
 
 def _invalid_item(number: int, problem: str, errors: Sequence[object] = ()) -> ValidationFailed:
-    return ValidationFailed(f"Item {number} of the file {problem}", item=number, errors=list(errors))
+    return ValidationFailed(
+        f"Item {number} of the file {problem}", item=number, errors=list(errors)
+    )
 
 
 def _image(name: str, encoded: str) -> Image:
@@ -259,7 +334,9 @@ def _to_session(exported: OpenWebUIChat) -> ChatSession:
     if system and system.strip() and not any(message["role"] == "system" for message in messages):
         messages.insert(0, _new_message("system", system, created))
     title = collapse_whitespace(exported.title or chat.title)[:MAX_TITLE_CHARS].strip()
-    models = [message.model for message in reversed(branch) if message.role == "assistant"] + [*(chat.models or ())]
+    models = [message.model for message in reversed(branch) if message.role == "assistant"] + [
+        *(chat.models or ())
+    ]
     metadata = SessionMetadata(
         session_id=new_id(),
         model=next((name for name in models if name and name.strip()), "unknown"),
@@ -272,12 +349,22 @@ def _to_session(exported: OpenWebUIChat) -> ChatSession:
 
 
 def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
-    """Return the messages from the first to the current one, or to the latest one if there is no current message."""
-    messages = {name: message for name, message in history.messages.items() if message is not None and message.role}
+    """Return the messages from the first to the current one, or to the latest one if there is no
+    current message.
+    """
+    messages = {
+        name: message
+        for name, message in history.messages.items()
+        if message is not None and message.role
+    }
     latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
     name = history.currentId if history.currentId in messages else latest
     branch: dict[str, OpenWebUIMessage] = {}
-    while name is not None and name not in branch and (message := history.messages.get(name)) is not None:
+    while (
+        name is not None
+        and name not in branch
+        and (message := history.messages.get(name)) is not None
+    ):
         branch[name] = message
         name = message.parentId
     return [*reversed(branch.values())]
@@ -288,15 +375,19 @@ def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
     assert message.role is not None  # noqa: S101 - branches have only messages with a role
     stored = _new_message(message.role, content, _to_iso(message.timestamp) or created)
     if message.role == "assistant":
-        # The text after the last end tag is handled separately: for each start tag, the pattern would read all of it.
+        # The text after the last end tag is handled separately: for each start tag, the pattern
+        # would read all of it.
         rest = content.rpartition("</details>")[2].lstrip()
         reasoned = content.removesuffix(rest)
         blocks = [
-            _QUOTED.sub("", html.unescape(_SUMMARY.sub("", block))).strip() for block in _REASONING.findall(reasoned)
+            _QUOTED.sub("", html.unescape(_SUMMARY.sub("", block))).strip()
+            for block in _REASONING.findall(reasoned)
         ]
         thinking = "\n\n".join(blocks or _output_texts(message.output, "reasoning"))
         visible = _REASONING.sub("", reasoned) + rest
-        stored["content"] = visible if visible.strip() else "\n\n".join(_output_texts(message.output, "message"))
+        stored["content"] = (
+            visible if visible.strip() else "\n\n".join(_output_texts(message.output, "message"))
+        )
         stored |= {"thinking": thinking} if thinking else {}
         stored |= {"model": message.model} if message.model else {}
     return stored
@@ -304,7 +395,11 @@ def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
 
 def _output_texts(output: Any, kind: str) -> list[str]:
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
-    texts = (_text(item.get("summary") or item.get("content")) for item in items if item.get("type") == kind)
+    texts = (
+        _text(item.get("summary") or item.get("content"))
+        for item in items
+        if item.get("type") == kind
+    )
     return [text for text in texts if text]
 
 
@@ -322,6 +417,10 @@ def _text(content: Any) -> str:
 def _to_iso(time: float | None) -> str | None:
     seconds = (time or 0) / 1000 if (time or 0) > _MIN_MILLISECONDS else time
     try:
-        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds") if seconds else None
+        return (
+            datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
+            if seconds
+            else None
+        )
     except (OverflowError, OSError, ValueError):
         return None

@@ -1,4 +1,7 @@
-"""Session operations for clients. They check models, prompt files, context windows, tools and agents."""
+"""Session operations for clients.
+
+They check models, prompt files, context windows, tools and agents.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -38,23 +41,36 @@ from mochi_server.util.clock import now
 from mochi_server.util.text import join_names, nearest
 
 _STORED_OF_OTHER_MODELS = ("current_window", "manual_override", "adjustment_history")
-_RESERVED = f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the agents. Rename it."
+_RESERVED = (
+    f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the "
+    "agents. Rename it."
+)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Tools and agents that a session enables. ``warnings`` has one entry for each name that cannot be used."""
+    """Tools and agents that a session enables.
+
+    ``warnings`` has one entry for each name that cannot be used.
+    """
 
     active_tools: list[str] = field(default_factory=list)
-    missing_tools: list[str] = field(default_factory=list)  # including reserved tools and a missing group
+    missing_tools: list[str] = field(
+        default_factory=list
+    )  # including reserved tools and a missing group
     active_agents: list[str] = field(default_factory=list)
-    missing_agents: list[str] = field(default_factory=list)  # names of enabled agents that do not exist or are invalid
+    missing_agents: list[str] = field(
+        default_factory=list
+    )  # names of enabled agents that do not exist or are invalid
     warnings: list[TurnWarning] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """Session with the current state of its model. ``model`` is None if the model cannot be found."""
+    """Session with the current state of its model.
+
+    ``model`` is None if the model cannot be found.
+    """
 
     session: ChatSession
     model: ModelInfo | None
@@ -70,12 +86,20 @@ class SessionService:
     prompts: SystemPromptService
     tools: ToolRegistry
     agents: Callable[[], Awaitable[Mapping[str, Any]]]
-    """Function that returns all agents by name, with ``valid`` and ``error_message``. They may lack MCP tools."""
+    """Function that returns all agents by name, with ``valid`` and ``error_message``.
+
+    They may lack MCP tools.
+    """
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
-        """Create a session. Raise ``PromptNotFound``, ``ValidationFailed`` or the errors of ``find_model``."""
+        """Create a session.
+
+        Raise ``PromptNotFound``, ``ValidationFailed`` or the errors of ``find_model``.
+        """
         model = await self.gateway.find_model(options.model)
-        content = await self._system_prompt(options.system_prompt, options.system_prompt_source_file)
+        content = await self._system_prompt(
+            options.system_prompt, options.system_prompt_source_file
+        )
         resolved = replace(
             options,
             system_prompt=content,
@@ -85,13 +109,18 @@ class SessionService:
         return await self.store.create(ChatSession.create(resolved))
 
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
-        """Set the fields in ``changes``. None clears a field. ``context_window`` is ``{"current_window": tokens}``."""
+        """Set the fields in ``changes``.
+
+        None clears a field. ``context_window`` is ``{"current_window": tokens}``.
+        """
         fields = dict(changes)
         session = await self.store.load(session_id)
         if not fields:
             return session
         if "model" in fields and fields["model"] is None:
-            raise errors.ValidationFailed("model cannot be null. Send a model name, or omit the field.", field="model")
+            raise errors.ValidationFailed(
+                "model cannot be null. Send a model name, or omit the field.", field="model"
+            )
         pin = fields.get("ollama_host", session.metadata.ollama_host)
         if is_pinned := (fields.get("ollama_host") is not None):
             await self._check_host(fields["ollama_host"])
@@ -104,22 +133,39 @@ class SessionService:
         has_window = "context_window" in fields
         chosen = (fields.pop("context_window", None) or {}).get("current_window")
         if has_window or qualified_name(model.name) != qualified_name(session.model):
-            fields["context_window_config"] = await self._window_config(session, model, chosen, has_window=has_window)
+            fields["context_window_config"] = await self._window_config(
+                session, model, chosen, has_window=has_window
+            )
         return await self.store.patch(session_id, fields)
 
     async def _check_host(self, name: str) -> None:
         await self.gateway.fleet.refresh()
         if name not in (names := [host.name for host in self.gateway.fleet.active]):
-            raise errors.ValidationFailed.at("ollama_host", f"no host {name!r}; the hosts are: {join_names(names)}")
+            raise errors.ValidationFailed.at(
+                "ollama_host", f"no host {name!r}; the hosts are: {join_names(names)}"
+            )
 
     async def warnings(self, session: ChatSession, changes: Mapping[str, Any]) -> list[TurnWarning]:
-        """Return warnings about changes that the session has applied: unknown tools and agents, and a manual window."""
-        selection = await self.selection(changes.get("tool_settings"), changes.get("agent_settings"))
-        window = await self._window_warning(session) if changes.keys() & {"model", "context_window"} else None
+        """Return warnings about changes that the session has applied: unknown tools and agents, and
+        a manual window.
+        """
+        selection = await self.selection(
+            changes.get("tool_settings"), changes.get("agent_settings")
+        )
+        window = (
+            await self._window_warning(session)
+            if changes.keys() & {"model", "context_window"}
+            else None
+        )
         return [*selection.warnings, *([window] if window else [])]
 
-    async def selection(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
-        """Return which tools and agents in the settings can be used. The value None stands for empty settings."""
+    async def selection(
+        self, tools: ToolSettings | None, agents: AgentSettings | None
+    ) -> Selection:
+        """Return which tools and agents in the settings can be used.
+
+        The value None stands for empty settings.
+        """
         selection = Selection()
         if tools is not None and (tools.tools or tools.tool_group):
             _check_tools(tools, await self.tools.catalogue(), selection)
@@ -138,36 +184,55 @@ class SessionService:
         if model.is_cloud or own in (None, others):
             return None
         text = (
-            f"This session uses a context window of {own} tokens. Other sessions with model {session.model!r} use "
-            f"{f'{others} tokens' if others else 'the window that Ollama chooses'}. Ollama reloads the model whenever "
-            "a turn needs another window than the turn before."
+            f"This session uses a context window of {own} tokens. Other sessions with model "
+            f"{session.model!r} use "
+            f"{f'{others} tokens' if others else 'the window that Ollama chooses'}. Ollama "
+            "reloads the model whenever a turn needs another window than the turn before."
         )
         return TurnWarning("WINDOW_DIFFERS", text)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
-        """Replace a user message and remove the later messages. Raise ``InvalidMessageIndex`` or ``SessionBusy``."""
+        """Replace a user message and remove the later messages.
+
+        Raise ``InvalidMessageIndex`` or ``SessionBusy``.
+        """
         async with self._changing(session_id) as session:
             return await self.edit(session, index, content)
 
     async def edit(self, session: ChatSession, index: int, content: str) -> ChatSession:
-        """Like ``edit_message``, for a caller that holds the session's lock. May also raise ``SessionConflict``."""
+        """Like ``edit_message``, for a caller that holds the session's lock.
+
+        May also raise ``SessionConflict``.
+        """
         await self.store.write(session.session_id, edited(session, index, content))
         changed = await self.store.load(session.session_id)
         if has_stale_checkpoint(changed.metadata, changed.history):
             changed = await self.store.patch(session.session_id, {"compaction": None})
         return changed
 
-    async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
-        """Set the system message. Raise ``PromptNotFound``, ``SessionBusy`` or ``ValidationFailed``."""
+    async def set_system_prompt(
+        self, session_id: str, content: str | None, source_file: str | None
+    ) -> ChatSession:
+        """Set the system message.
+
+        Raise ``PromptNotFound``, ``SessionBusy`` or ``ValidationFailed``.
+        """
         async with self._changing(session_id) as session:
             text = await self._system_prompt(content, source_file)
             if text is None:
-                raise errors.ValidationFailed("The system prompt is empty. Send content or source_file.")
-            await self.store.write(session_id, with_system_prompt(session, text, source_file or None))
+                raise errors.ValidationFailed(
+                    "The system prompt is empty. Send content or source_file."
+                )
+            await self.store.write(
+                session_id, with_system_prompt(session, text, source_file or None)
+            )
             return await self.store.load(session_id)
 
     async def remove_system_prompt(self, session_id: str) -> None:
-        """Remove the system message. Raise ``SessionBusy``, or ``PromptNotFound`` if there is no system message."""
+        """Remove the system message.
+
+        Raise ``SessionBusy``, or ``PromptNotFound`` if there is no system message.
+        """
         async with self._changing(session_id) as session:
             if session.system_prompt is None:
                 raise errors.PromptNotFound(None)
@@ -175,14 +240,20 @@ class SessionService:
 
     @asynccontextmanager
     async def _changing(self, session_id: str) -> AsyncIterator[ChatSession]:
-        """Lock a session, and return it. Raise ``SessionBusy`` if it has a turn, also one that waits for approval."""
+        """Lock a session, and return it.
+
+        Raise ``SessionBusy`` if it has a turn, also one that waits for approval.
+        """
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             refuse_if_turn_goes_on(session)
             yield session
 
     async def image(self, session_id: str, sha256: str) -> Image:
-        """Return the image with this SHA-256. Raise ``BlobNotFound`` if no message of the session contains it."""
+        """Return the image with this SHA-256.
+
+        Raise ``BlobNotFound`` if no message of the session contains it.
+        """
         session = await self.store.load(session_id)
         if sha256 not in images_in(session.history):
             raise errors.BlobNotFound(sha256)
@@ -191,7 +262,9 @@ class SessionService:
 
     async def state(self, session_id: str) -> SessionState:
         session = await self.store.load(session_id)
-        selection = await self.selection(session.metadata.tool_settings, session.metadata.agent_settings)
+        selection = await self.selection(
+            session.metadata.tool_settings, session.metadata.agent_settings
+        )
         model, config = None, session.metadata.context_window_config
         manual = config["current_window"] if config["manual_override"] else None
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
@@ -201,14 +274,19 @@ class SessionService:
         return SessionState(session, model, manual, selection, self.gateway.turns.get(session_id))
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
-        """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""
+        """Return ``content`` or, if it is blank, the text of the prompt file.
+
+        Return None if both are missing.
+        """
         if content is not None and content.strip():
             return content
         if not source_file:
             return None
         text = (await asyncio.to_thread(self.prompts.get, source_file)).content
         if not text.strip():
-            raise errors.ValidationFailed(f"The prompt file {source_file!r} is blank. Write a prompt into it.")
+            raise errors.ValidationFailed(
+                f"The prompt file {source_file!r} is blank. Write a prompt into it."
+            )
         return text
 
     async def _window_config(
@@ -222,16 +300,25 @@ class SessionService:
             others = dict(stored) if isinstance(stored, dict) else {}
             if was_manual:
                 others[previous] = {key: before[key] for key in _STORED_OF_OTHER_MODELS}
-            of_model, before = window_config(others.pop(name, None)), before | {"other_models": others}
+            of_model, before = (
+                window_config(others.pop(name, None)),
+                before | {"other_models": others},
+            )
         if chosen is not None:
-            decision = WindowDecision(min(chosen, model.context_length or chosen), "manual_override")
+            decision = WindowDecision(
+                min(chosen, model.context_length or chosen), "manual_override"
+            )
             return windows.adjusted(before, decision, now(), by_user=True)
         if has_window and of_model["manual_override"]:
             of_model = of_model | {"manual_override": False, "current_window": None}
         decision = await windows.decide(model, of_model, previous_model=session.model)
         if name == previous and was_manual:
-            return windows.adjusted(before, replace(decision, reason="initial_setup"), now(), by_user=True)
-        return windows.adjusted(before, decision, now(), by_user=decision.reason == "manual_override")
+            return windows.adjusted(
+                before, replace(decision, reason="initial_setup"), now(), by_user=True
+            )
+        return windows.adjusted(
+            before, decision, now(), by_user=decision.reason == "manual_override"
+        )
 
 
 def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Selection) -> None:
@@ -260,8 +347,14 @@ def _check_agents(settings: AgentSettings, agents: Mapping[str, Any], selection:
             _warn_unknown(selection, errors.AgentNotFound.code, "agent", name, valid)
 
 
-def _warn_unknown(selection: Selection, code: str, kind: str, name: str, known: Mapping[str, object]) -> None:
-    similar = nearest(name, known) if len(selection.warnings) < 10 else None  # a search takes milliseconds
+def _warn_unknown(
+    selection: Selection, code: str, kind: str, name: str, known: Mapping[str, object]
+) -> None:
+    similar = (
+        nearest(name, known) if len(selection.warnings) < 10 else None
+    )  # a search takes milliseconds
     question = f" Did you mean {similar!r}?" if similar else ""
     existing = f"Existing {kind}s: {join_names(known)}." if known else f"There are no {kind}s."
-    selection.warnings.append(TurnWarning(code, f"There is no {kind} named {name!r}.{question} {existing}"))
+    selection.warnings.append(
+        TurnWarning(code, f"There is no {kind} named {name!r}.{question} {existing}")
+    )

@@ -10,7 +10,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
+from mochi_server.errors import (
+    MochiError,
+    NothingToSummarize,
+    OllamaBusy,
+    OllamaError,
+    SessionConflict,
+)
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
 from mochi_server.inference.slots import Exchange
@@ -27,12 +33,13 @@ from mochi_server.tools.schema import explain
 from mochi_server.util.tasks import cancel_and_wait
 
 _INSTRUCTION = (
-    "You summarize conversations. Write `summary`: two to five sentences that say what was talked about and what came "
-    "of it, in the language of the conversation. Write `topics`: a few short topics. Answer with JSON alone."
+    "You summarize conversations. Write `summary`: two to five sentences that say what was "
+    "talked about and what came of it, in the language of the conversation. Write `topics`: a "
+    "few short topics. Answer with JSON alone."
 )
 _CONTINUATION = (
-    "Summarize our conversation in its language, as JSON: `summary`, two to five sentences, and `topics`, a few short "
-    "topics."
+    "Summarize our conversation in its language, as JSON: `summary`, two to five sentences, and "
+    "`topics`, a few short topics."
 )
 _MAX_SUMMARY_CHARS = 800
 _MAX_TOPICS = 8
@@ -66,7 +73,9 @@ _SCHEMA = ConversationSummary.model_json_schema()
 @dataclass
 class _SummaryState:
     task: "asyncio.Task[None] | None" = None
-    answer_id: str | None = None  # last answer of this process; other servers summarize after their own
+    answer_id: str | None = (
+        None  # last answer of this process; other servers summarize after their own
+    )
     covered: str | None = None  # ID of the last message that the stored summary covers
     failed: set[str] = field(default_factory=set)  # models that the background does not use again
     postponements: int = 0  # by turns of other sessions, since the latest turn of this one
@@ -74,21 +83,31 @@ class _SummaryState:
 
 @dataclass(eq=False)
 class SummarizationService:
-    """Service that summarizes sessions on request, and in the background ``interval`` seconds after a turn."""
+    """Service that summarizes sessions on request, and in the background ``interval`` seconds after
+    a turn.
+    """
 
     store: SessionStore
     gateway: ModelGateway
     selector: SummaryModelManager
     enabled: bool
     interval: float
-    idle_seconds: float = 60  # time without a turn after which a summary may load a model that the user has chosen
+    idle_seconds: float = (
+        60  # time without a turn after which a summary may load a model that the user has chosen
+    )
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
-    _requesting: set[str] = field(default_factory=set, init=False)  # sessions whose summary the model is writing
+    _requesting: set[str] = field(
+        default_factory=set, init=False
+    )  # sessions whose summary the model is writing
     _turns: set[str] = field(default_factory=set, init=False)
-    _last_turn: float = field(default_factory=time.monotonic, init=False)  # when the latest turn ended
+    _last_turn: float = field(
+        default_factory=time.monotonic, init=False
+    )  # when the latest turn ended
 
     def turn_starting(self, session_id: str) -> None:
-        """Cancel the session's summary and postpone the summaries of other sessions, so that the turn need not wait."""
+        """Cancel the session's summary and postpone the summaries of other sessions, so that the
+        turn need not wait.
+        """
         self._turns.add(session_id)
         self._postpone_for(session_id)
 
@@ -114,9 +133,16 @@ class SummarizationService:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        """Forget which messages the summaries of the oldest sessions cover. Their next summaries load the sessions."""
+        """Forget which messages the summaries of the oldest sessions cover.
+
+        Their next summaries load the sessions.
+        """
         excess = len(self._states) - _MAX_STATES
-        ended = [session_id for session_id, state in self._states.items() if state.task is None] if excess > 0 else []
+        ended = (
+            [session_id for session_id, state in self._states.items() if state.task is None]
+            if excess > 0
+            else []
+        )
         for session_id in ended[:excess]:
             del self._states[session_id]
 
@@ -129,7 +155,9 @@ class SummarizationService:
 
     def _schedule(self, session_id: str, state: _SummaryState) -> None:
         self._cancel(session_id)
-        state.task = asyncio.get_running_loop().create_task(self._run_in_background(session_id, state))
+        state.task = asyncio.get_running_loop().create_task(
+            self._run_in_background(session_id, state)
+        )
 
     def forget(self, session_id: str) -> None:
         self._turns.discard(session_id)
@@ -138,7 +166,10 @@ class SummarizationService:
         self.gateway.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> ChatSession:
-        """Return the session with a new summary. ``model`` becomes its ``summary_model``. Raises ``MochiError``."""
+        """Return the session with a new summary.
+
+        ``model`` becomes its ``summary_model``. Raises ``MochiError``.
+        """
         session = await self.store.load(session_id)
         if not any(map(_is_dialogue, session.history)):
             raise NothingToSummarize(session_id)
@@ -151,7 +182,9 @@ class SummarizationService:
         return await self._update_summary(session, chosen, state, in_background=False)
 
     async def aclose(self) -> None:
-        await cancel_and_wait([state.task for state in self._states.values() if state.task is not None])
+        await cancel_and_wait(
+            [state.task for state in self._states.values() if state.task is not None]
+        )
 
     async def _run_in_background(self, session_id: str, state: _SummaryState) -> None:
         model: str | None = None
@@ -159,7 +192,8 @@ class SummarizationService:
         try:
             await asyncio.sleep(self.interval)
             while self._turns and state.postponements < _MAX_POSTPONEMENTS:
-                # Between two tool rounds, a summary would delay the turn and overwrite its cached prompt.
+                # Between two tool rounds, a summary would delay the turn and overwrite its cached
+                # prompt.
                 state.postponements += 1
                 await asyncio.sleep(self.interval)
             session = await self.store.load(session_id)
@@ -178,8 +212,13 @@ class SummarizationService:
         if state.covered is None and not state.failed:
             self._states.pop(session_id, None)
 
-    async def _summarize_in_background(self, session: ChatSession, model: str, state: _SummaryState) -> None:
-        """Store a summary. A model that only the user can have chosen is loaded when no turn needs the memory."""
+    async def _summarize_in_background(
+        self, session: ChatSession, model: str, state: _SummaryState
+    ) -> None:
+        """Store a summary.
+
+        A model that only the user can have chosen is loaded when no turn needs the memory.
+        """
         self._requesting.add(session.session_id)
         try:
             await self._update_summary(session, model, state, in_background=True)
@@ -199,7 +238,13 @@ class SummarizationService:
             await asyncio.sleep(max(wait, self.interval))
 
     async def _update_summary(
-        self, session: ChatSession, name: str, state: _SummaryState, *, in_background: bool, may_load: bool = False
+        self,
+        session: ChatSession,
+        name: str,
+        state: _SummaryState,
+        *,
+        in_background: bool,
+        may_load: bool = False,
     ) -> ChatSession:
         """Store a summary and return the changed session.
 
@@ -215,7 +260,11 @@ class SummarizationService:
             raise _ModelNotLoaded(name)
         is_own = qualified_name(session.model) == qualified_name(model.name)
         manual = manual_window(model, session.metadata.context_window_config) if is_own else None
-        if in_background and loaded and (manual or gateway.windows.size(name)) not in (None, loaded):
+        if (
+            in_background
+            and loaded
+            and (manual or gateway.windows.size(name)) not in (None, loaded)
+        ):
             raise _ModelNotLoaded(name)
         summary = await self._continue_prompt(gateway, session, model, loaded, state)
         if summary is None:
@@ -224,22 +273,36 @@ class SummarizationService:
             if window is None:
                 await allocation.decide(_ANSWER_TOKENS)
                 window = allocation.size
-            payload = payload_without_thinking(model, name, _ANSWER_TOKENS, session.metadata.keep_alive, _SCHEMA)
+            payload = payload_without_thinking(
+                model, name, _ANSWER_TOKENS, session.metadata.keep_alive, _SCHEMA
+            )
             prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
             allocation = allocation.fixed(window if gateway.windows.dynamic or manual else None)
             request = ModelRequest(allocation=allocation, payload=payload, prompt=prompt)
             summary = await self._request_summary(gateway, request)
         selected = session.metadata.summary_model or name
-        changes = {"summary": summary.model_dump(), "summary_model": selected, "summarized_by": name}
+        changes = {
+            "summary": summary.model_dump(),
+            "summary_model": selected,
+            "summarized_by": name,
+        }
         revision = session.revision if in_background else None
         changed = await self.store.patch(session.session_id, changes, revision=revision)
         state.covered = session.history[-1]["message_id"] if session.history else None
         return changed
 
     async def _continue_prompt(
-        self, gateway: ModelGateway, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
+        self,
+        gateway: ModelGateway,
+        session: ChatSession,
+        model: ModelInfo,
+        loaded: int | None,
+        state: _SummaryState,
     ) -> ConversationSummary | None:
-        """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
+        """Request a summary by continuing the session's cached prompt.
+
+        Return None if this is not possible or fails.
+        """
         exchange, is_held = gateway.host.slots(model.name).exchange_of(session.session_id)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
@@ -252,10 +315,15 @@ class SummarizationService:
         options, allocation = exchange.payload.get("options") or {}, gateway.allocate(model)
         request_tokens = allocation.estimate.tokens(PromptSize(len(_CONTINUATION)))
         window = options.get("num_ctx")
-        if window not in (None, loaded) or exchange.tokens + request_tokens + _ANSWER_TOKENS > loaded:
+        if (
+            window not in (None, loaded)
+            or exchange.tokens + request_tokens + _ANSWER_TOKENS > loaded
+        ):
             return None
         # A stop sequence such as "." would end the JSON too early.
-        options = {name: value for name, value in options.items() if name != "stop"} | {"num_predict": _ANSWER_TOKENS}
+        options = {name: value for name, value in options.items() if name != "stop"} | {
+            "num_predict": _ANSWER_TOKENS
+        }
         prompt = FixedPrompt(exchange.payload["messages"], exchange.size)
         request = ModelRequest(
             allocation=allocation.fixed(window),
@@ -268,14 +336,23 @@ class SummarizationService:
         try:
             return await self._request_summary(gateway, request)
         except OllamaError as error:
-            logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
+            logger.info(
+                "Summary by continuation failed session_id=%s code=%s",
+                session.session_id,
+                error.code,
+            )
             if not isinstance(error, OllamaBusy):
                 # A separate summary after each turn would remove the prompt from the cache.
                 state.failed.add(exchange.payload["model"])
             return None
 
-    async def _request_summary(self, gateway: ModelGateway, request: ModelRequest) -> ConversationSummary:
-        """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
+    async def _request_summary(
+        self, gateway: ModelGateway, request: ModelRequest
+    ) -> ConversationSummary:
+        """Request a summary.
+
+        If the answer is invalid, send the validation error to the model and retry once.
+        """
         error = ""
         for _ in range(2):
             sending = StructuredRequest(gateway, request)
@@ -284,7 +361,9 @@ class SummarizationService:
                 return ConversationSummary.model_validate_json(answer.message["content"])
             except ValidationError as invalid:
                 error = explain(invalid)
-                correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
+                correction = (
+                    f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
+                )
                 request = replace(request, prompt=sending.sent.extended(sending.text, correction))
         text = f"Model {request.payload['model']!r} returned no valid summary ({error})."
         raise OllamaError(f"{text} Send another model in the field `model`.")
@@ -292,7 +371,10 @@ class SummarizationService:
 
 @dataclass(eq=False)
 class _SummaryPrompt:
-    """Prompt with the previous summary and the newer messages. The oldest text is cut until the prompt fits."""
+    """Prompt with the previous summary and the newer messages.
+
+    The oldest text is cut until the prompt fits.
+    """
 
     allocation: Allocation
     session: ChatSession
@@ -301,7 +383,10 @@ class _SummaryPrompt:
     size: PromptSize = field(default_factory=PromptSize)
 
     async def fit(self, refused: int | None) -> FixedPrompt | None:
-        """Return a prompt that fits. A refusal has improved the estimate, so the next prompt is shorter."""
+        """Return a prompt that fits.
+
+        A refusal has improved the estimate, so the next prompt is shorter.
+        """
         before, messages = self.size, self._messages()
         self.size = PromptSize(self.characters)
         if refused is not None and self.size.characters >= before.characters:
@@ -316,11 +401,22 @@ class _SummaryPrompt:
         history, max_tokens = self.session.history, int(self.window * _MAX_PROMPT_RATIO)
         start = next((i + 1 for i, m in enumerate(history) if m["message_id"] == self.covered), 0)
         if start == len(history):
-            start = 0  # without newer messages, a client requests the summary again, for example from another model
+            # without newer messages, a client requests the summary again, for example from another
+            # model
+            start = 0
         earlier = self.session.metadata.summary if start else None
-        before = f"Summary so far: {str(earlier.get('summary'))[:_MAX_SUMMARY_CHARS]}\n\n" if earlier else ""
-        text = "\n\n".join(f"{m['role']}: {m['content']}" for m in history[start:] if _is_dialogue(m))
-        while len(text) > 200 and self.allocation.estimate.tokens(PromptSize(len(before + text))) > max_tokens:
+        before = (
+            f"Summary so far: {str(earlier.get('summary'))[:_MAX_SUMMARY_CHARS]}\n\n"
+            if earlier
+            else ""
+        )
+        text = "\n\n".join(
+            f"{m['role']}: {m['content']}" for m in history[start:] if _is_dialogue(m)
+        )
+        while (
+            len(text) > 200
+            and self.allocation.estimate.tokens(PromptSize(len(before + text))) > max_tokens
+        ):
             text = text[len(text) // 4 :]
         return [
             {"role": "system", "content": _INSTRUCTION},
@@ -333,14 +429,22 @@ class _ModelNotLoaded(Exception):
 
 
 def _unloads_model(keep_alive: str | float | None) -> bool:
-    """Return whether Ollama unloads the model after a request with this ``keep_alive``, such as 0 or ``0s``."""
+    """Return whether Ollama unloads the model after a request with this ``keep_alive``, such as 0
+    or ``0s``.
+    """
     return keep_alive is not None and not re.search("[1-9]", str(keep_alive))
 
 
 def _is_current(exchange: Exchange, session: ChatSession) -> bool:
-    """Return whether the session contains exactly the history of ``exchange``, followed by the exchange's answer."""
+    """Return whether the session contains exactly the history of ``exchange``, followed by the
+    exchange's answer.
+    """
     history = session.history
-    if len(history) < 2 or history[-1]["message_id"] != exchange.answer_id or history[0] != exchange.first_stored:
+    if (
+        len(history) < 2
+        or history[-1]["message_id"] != exchange.answer_id
+        or history[0] != exchange.first_stored
+    ):
         return False
     return _without_system_prompt(history[:-1]) == _without_system_prompt(exchange.history)
 
@@ -350,9 +454,16 @@ def _without_system_prompt(history: Sequence[Message]) -> list[Message]:
 
 
 def _is_due(session: ChatSession, state: _SummaryState) -> bool:
-    """Return whether the last message is a complete answer of this process that no summary covers."""
+    """Return whether the last message is a complete answer of this process that no summary
+    covers.
+    """
     last = session.history[-1] if len(session.history) > 1 else None
-    if last is None or last["role"] != "assistant" or last.get("tool_calls") or last.get("interrupted"):
+    if (
+        last is None
+        or last["role"] != "assistant"
+        or last.get("tool_calls")
+        or last.get("interrupted")
+    ):
         return False
     return last["message_id"] == state.answer_id != state.covered
 

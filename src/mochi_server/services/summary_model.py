@@ -8,13 +8,18 @@ from mochi_server.sessions.session import SessionMetadata
 
 
 class SummaryModelManager:
-    """Selector of summary models. In ``unsupported``, a name without a tag excludes all tags of the model."""
+    """Selector of summary models.
+
+    In ``unsupported``, a name without a tag excludes all tags of the model.
+    """
 
     def __init__(self, unsupported: Collection[str] = SUMMARY_UNSUPPORTED_MODELS) -> None:
         self._unsupported = {name.strip().lower() for name in unsupported}
 
     def choose(self, metadata: SessionMetadata) -> str | None:
-        """Return the first supported model of the session's model and its ``summary_model``, or None."""
+        """Return the first supported model of the session's model and its ``summary_model``, or
+        None.
+        """
         for model in filter(None, (metadata.model, metadata.summary_model)):
             name = qualified_name(model)
             if self._unsupported.isdisjoint((name, name.rpartition(":")[0])):

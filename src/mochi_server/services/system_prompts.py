@@ -40,25 +40,38 @@ class SystemPromptService:
     def list(self) -> list[PromptEntry]:
         names = sorted(path.name for path in self._directory.glob("*") if is_prompt_name(path.name))
         prompts = filter(None, map(self._read, names))
-        return [PromptEntry(p.filename, shorten(p.content), len(p.content.split())) for p in prompts]
+        return [
+            PromptEntry(p.filename, shorten(p.content), len(p.content.split())) for p in prompts
+        ]
 
     def get(self, filename: str) -> SystemPrompt:
-        """Return a prompt. Raise ``PromptNotFound`` if the file is missing or its name is invalid."""
+        """Return a prompt.
+
+        Raise ``PromptNotFound`` if the file is missing or its name is invalid.
+        """
         prompt = self._read(filename) if is_prompt_name(filename) else None
         if prompt is None:
             raise PromptNotFound(filename)
         return prompt
 
     def create(self, filename: str, content: str) -> SystemPrompt:
-        """Create a prompt file. Raise ``PromptExists``, ``ValidationFailed`` or ``StorageFailed``."""
+        """Create a prompt file.
+
+        Raise ``PromptExists``, ``ValidationFailed`` or ``StorageFailed``.
+        """
         if not (is_prompt_name(filename) and unicodedata.is_normalized("NFC", filename)):
-            raise ValidationFailed("filename must be a plain file name that ends in .md or .txt.", filename=filename)
+            raise ValidationFailed(
+                "filename must be a plain file name that ends in .md or .txt.", filename=filename
+            )
         if os.path.exists(self._path(filename)):  # noqa: PTH110 - errors are raised by the write
             raise PromptExists(filename)
         return self._write(filename, content)
 
     def update(self, filename: str, content: str) -> SystemPrompt:
-        """Overwrite a prompt file. Raise ``PromptNotFound``, ``ValidationFailed`` or ``StorageFailed``."""
+        """Overwrite a prompt file.
+
+        Raise ``PromptNotFound``, ``ValidationFailed`` or ``StorageFailed``.
+        """
         return self._write(self.get(filename).filename, content)
 
     def delete(self, filename: str) -> None:
@@ -71,14 +84,18 @@ class SystemPromptService:
         if not content.strip():
             raise ValidationFailed("content must not be blank.")
         if len(content) >= MAX_PROMPT_CHARS:
-            raise ValidationFailed(f"content must be shorter than {MAX_PROMPT_CHARS} characters.", length=len(content))
+            raise ValidationFailed(
+                f"content must be shorter than {MAX_PROMPT_CHARS} characters.", length=len(content)
+            )
 
     def _read(self, filename: str) -> SystemPrompt | None:
         path = self._path(filename)
         try:
             if not path.resolve().is_relative_to(self._directory.resolve()) or not path.is_file():
                 return None
-            return SystemPrompt(filename, regular_files.read_bytes(path).decode("utf-8-sig", "replace"))
+            return SystemPrompt(
+                filename, regular_files.read_bytes(path).decode("utf-8-sig", "replace")
+            )
         except (OSError, RuntimeError):  # before Python 3.13, a loop of symlinks is a RuntimeError
             return None
 
@@ -94,7 +111,9 @@ class SystemPromptService:
 
 
 def is_prompt_name(name: str) -> bool:
-    """Return whether ``name`` ends in ``.md`` or ``.txt`` and is valid on every operating system."""
+    """Return whether ``name`` ends in ``.md`` or ``.txt`` and is valid on every operating
+    system.
+    """
     stem, dot, suffix = name.rpartition(".")
     plain = unicodedata.normalize("NFKC", stem)
     return (

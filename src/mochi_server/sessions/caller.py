@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Caller:
-    """Sender of a request, as its API key and `X-Mochi-User` tell. The default sees everything and owns nothing."""
+    """Sender of a request, as its API key and `X-Mochi-User` tell.
+
+    The default sees everything and owns nothing.
+    """
 
     key: str = ""  # name of the API key, or "" for a key without a name and for no key
     owner: str | None = None  # owner of what the caller creates: `<key ID>` or `<key ID>/<user ID>`
@@ -19,8 +22,15 @@ class Caller:
         return self.sees_all or owner == self.owner
 
     def inside(self, owner: str | None) -> "Caller":
-        """Return the caller during a turn in a session of ``owner``. What the turn creates has the same owner."""
-        return self if owner == self.owner else replace(self, owner=owner, sees_all=self.sees_all and owner is None)
+        """Return the caller during a turn in a session of ``owner``.
+
+        What the turn creates has the same owner.
+        """
+        return (
+            self
+            if owner == self.owner
+            else replace(self, owner=owner, sees_all=self.sees_all and owner is None)
+        )
 
 
 UNRESTRICTED = Caller()

@@ -23,8 +23,14 @@ class Notice:
         """Return the notice in a session file, or None if it is damaged."""
         if not isinstance(stored, dict):
             return None
-        webhook_id, session_id, body = (stored.get(name) for name in ("webhook_id", "session_id", "body"))
-        if not isinstance(webhook_id, str) or not isinstance(session_id, str) or not isinstance(body, str):
+        webhook_id, session_id, body = (
+            stored.get(name) for name in ("webhook_id", "session_id", "body")
+        )
+        if (
+            not isinstance(webhook_id, str)
+            or not isinstance(session_id, str)
+            or not isinstance(body, str)
+        ):
             return None
         return cls(webhook_id, session_id, body, stored.get("is_request") is True)
 
@@ -33,15 +39,20 @@ class Notice:
 class Change:
     """One change of a session, which is stored as a whole or, after an error, not at all.
 
-    It appends ``messages`` to the history. With ``start``, they replace all messages from that position.
+    It appends ``messages`` to the history. With ``start``, they replace all messages from that
+    position.
     """
 
     messages: Sequence[Message] = ()
     start: int | None = None
     images: Sequence[Image] = ()
-    """Images that the messages reference. A store removes an image when no message references it any more."""
+    """Images that the messages reference.
+
+    A store removes an image when no message references it any more.
+    """
     partial: Message | None = None
-    """Partial answer of the turn, or a placeholder of results, from which crash recovery makes messages.
+    """Partial answer of the turn, or a placeholder of results, from which crash recovery makes
+    messages.
 
     The next change of the history removes it. Alone, it need not survive a crash of the machine.
     """

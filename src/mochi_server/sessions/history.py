@@ -1,7 +1,8 @@
 """Immutable history of a session, which caches results that are computed from its messages.
 
-A history is divided into blocks. A longer history of the same session shares the blocks of the shorter one. Results
-such as encoded lines or prompts are cached per block, so that old messages are processed only once.
+A history is divided into blocks. A longer history of the same session shares the blocks of the
+shorter one. Results such as encoded lines or prompts are cached per block, so that old messages are
+processed only once.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +21,9 @@ _Result = TypeVar("_Result")
 
 
 class Block:
-    """Immutable sequence of whole turns, followed by a user message, which several histories may share."""
+    """Immutable sequence of whole turns, followed by a user message, which several histories may
+    share.
+    """
 
     __slots__ = ("end", "messages", "results")
 
@@ -32,14 +35,19 @@ class Block:
         """Cached results by function."""
 
     def cached(self, function: Callable[[Sequence[Message]], _Result]) -> _Result:
-        """Return the result of ``function`` for the messages of this block. Cache the result after the first call."""
+        """Return the result of ``function`` for the messages of this block.
+
+        Cache the result after the first call.
+        """
         if function not in self.results:
             self.results[function] = function(self.messages)
         return cast("_Result", self.results[function])
 
 
 class History(tuple[Message, ...]):
-    """Immutable sequence of messages: ``blocks``, then a ``tail`` of later messages that are in no block."""
+    """Immutable sequence of messages: ``blocks``, then a ``tail`` of later messages that are in no
+    block.
+    """
 
     blocks: tuple[Block, ...]
     tail: tuple[Message, ...]
@@ -51,11 +59,17 @@ class History(tuple[Message, ...]):
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> "History":
-        """Return a history of these messages. The caller must not change the messages afterwards."""
+        """Return a history of these messages.
+
+        The caller must not change the messages afterwards.
+        """
         return messages if isinstance(messages, History) else cls().extended(messages)
 
     def extended(self, messages: Iterable[Message]) -> "History":
-        """Return a history with the messages appended. The caller must not change the messages afterwards."""
+        """Return a history with the messages appended.
+
+        The caller must not change the messages afterwards.
+        """
         blocks, tail = [*self.blocks], [*self.tail]
         for message in messages:
             if len(tail) >= BLOCK_MESSAGES and message.get("role") == "user":
@@ -68,14 +82,18 @@ class History(tuple[Message, ...]):
         """Return a history of the first ``length`` messages."""
         if length >= len(self):
             return self
-        # A block that ends at ``length`` becomes the tail, because the next message may not be a user message.
+        # A block that ends at ``length`` becomes the tail, because the next message may not be a
+        # user message.
         blocks = tuple(block for block in self.blocks if block.end < length)
         return History(blocks, self[blocks[-1].end if blocks else 0 : length])
 
     def copies(self) -> list[Message]:
         """Return copies of the messages, which the caller may change."""
         nested = (dict, list)
-        return [deepcopy(m) if any(type(value) in nested for value in m.values()) else m.copy() for m in self]
+        return [
+            deepcopy(m) if any(type(value) in nested for value in m.values()) else m.copy()
+            for m in self
+        ]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -90,9 +108,11 @@ INTERRUPTED = "The turn was interrupted before this call had a result."
 
 
 def close_partial(partial: Message) -> list[Message]:
-    """Convert a partial answer or tool result to messages that are marked as interrupted, always with the same ids.
+    """Convert a partial answer or tool result to messages that are marked as interrupted, always
+    with the same ids.
 
-    A partial tool result lists the remaining tool calls in ``tool_calls``. Each of them gets a result.
+    A partial tool result lists the remaining tool calls in ``tool_calls``. Each of them gets a
+    result.
     """
     first = partial.copy()
     first["interrupted"] = True
@@ -108,11 +128,14 @@ def close_partial(partial: Message) -> list[Message]:
 
 
 def with_missing_results(history: History) -> History:
-    """Return the history with an interrupted result for each call of the server's tools that has no result.
+    """Return the history with an interrupted result for each call of the server's tools that has no
+    result.
 
     If no result is missing, return ``history`` itself.
     """
-    if any(block.cached(_lacks_results) for block in history.blocks) or _lacks_results(history.tail):
+    if any(block.cached(_lacks_results) for block in history.blocks) or _lacks_results(
+        history.tail
+    ):
         return History.of(_with_missing_results(history))
     return history
 

@@ -19,9 +19,9 @@ from mochi_server.storage.files.backend import DirectoryUse
 class SessionManager:
     """Synchronous store for the sessions in a directory.
 
-    The first change locks the directory for this process, until ``close`` or garbage collection. Changes raise
-    ``DirectoryInUse`` if another process has locked it. Reads need no lock. Methods raise ``SessionNotFound`` for an
-    unknown session id and ``StorageFailed`` for an I/O error.
+    The first change locks the directory for this process, until ``close`` or garbage collection.
+    Changes raise ``DirectoryInUse`` if another process has locked it. Reads need no lock. Methods
+    raise ``SessionNotFound`` for an unknown session id and ``StorageFailed`` for an I/O error.
     """
 
     def __init__(self, sessions_dir: str | Path) -> None:
@@ -48,11 +48,16 @@ class SessionManager:
     def list_sessions(
         self, *, limit: int | None = None, offset: int = 0, text: str | None = None
     ) -> list[dict[str, Any]]:
-        """Return sessions that contain every word of ``text``, without messages, most recently changed first."""
+        """Return sessions that contain every word of ``text``, without messages, most recently
+        changed first.
+        """
         return self._use.directory.list(SessionQuery(limit, offset, text)).entries
 
     def update_session(self, session_id: str, **fields: Any) -> ChatSession:
-        """Set metadata fields by name. None resets a field to its default. Raises ValueError for an unknown field."""
+        """Set metadata fields by name.
+
+        None resets a field to its default. Raises ValueError for an unknown field.
+        """
         return self._use.directory.patch(session_id, fields)
 
     def append_messages(self, session_id: str, messages: Sequence[Message]) -> ChatSession:
@@ -61,18 +66,31 @@ class SessionManager:
         return self._use.directory.load(session_id)
 
     def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
-        """Replace the text of a user message and remove all later messages. Raises ``InvalidMessageIndex``."""
+        """Replace the text of a user message and remove all later messages.
+
+        Raises ``InvalidMessageIndex``.
+        """
         changed = self._change(session_id, lambda session: edited(session, index, content))
         if has_stale_checkpoint(changed.metadata, changed.history):
             changed = self._use.directory.patch(session_id, {"compaction": None})
         return changed
 
-    def set_system_prompt(self, session_id: str, content: str, source_file: str | None = None) -> ChatSession:
-        """Set or replace the system message. Raises ``SessionConflict`` if another change of the history came first."""
-        return self._change(session_id, lambda session: with_system_prompt(session, content, source_file))
+    def set_system_prompt(
+        self, session_id: str, content: str, source_file: str | None = None
+    ) -> ChatSession:
+        """Set or replace the system message.
+
+        Raises ``SessionConflict`` if another change of the history came first.
+        """
+        return self._change(
+            session_id, lambda session: with_system_prompt(session, content, source_file)
+        )
 
     def remove_system_prompt(self, session_id: str) -> ChatSession:
-        """Remove the system message, if any. Raises ``SessionConflict`` if another change of the history came first."""
+        """Remove the system message, if any.
+
+        Raises ``SessionConflict`` if another change of the history came first.
+        """
         return self._change(session_id, without_system_prompt)
 
     def delete_session(self, session_id: str) -> None:

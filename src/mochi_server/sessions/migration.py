@@ -15,7 +15,10 @@ _logged: set[tuple[str, str]] = set()  # unreadable turns that were logged, by s
 
 
 def read_turn(metadata: Mapping[str, Any]) -> StoredTurn | None:
-    """Return the turn in the metadata of a session file. An unreadable turn counts as failed, and is logged once."""
+    """Return the turn in the metadata of a session file.
+
+    An unreadable turn counts as failed, and is logged once.
+    """
     stored = metadata.get("turn")
     if stored is None:
         stored = _earlier_turn(metadata.get("pending_approval"), metadata.get("last_run"))
@@ -27,7 +30,11 @@ def read_turn(metadata: Mapping[str, Any]) -> StoredTurn | None:
         _log_once(str(metadata.get("session_id")), str(error))
     run_ids = stored.get("run_ids") if isinstance(stored, dict) else None
     if isinstance(run_ids, list) and run_ids and all(isinstance(run_id, str) for run_id in run_ids):
-        return StoredTurn(run_ids, "failed", error={"code": ServerLost.code, "message": "The turn was interrupted."})
+        return StoredTurn(
+            run_ids,
+            "failed",
+            error={"code": ServerLost.code, "message": "The turn was interrupted."},
+        )
     return None
 
 
@@ -39,15 +46,25 @@ def is_turn_field(name: str) -> bool:
 def _log_once(session_id: str, problem: str) -> None:
     if (session_id, problem) not in _logged:
         _logged.add((session_id, problem))
-        logger.warning("stored turn cannot be read session_id=%s: %s. It ends as interrupted.", session_id, problem)
+        logger.warning(
+            "stored turn cannot be read session_id=%s: %s. It ends as interrupted.",
+            session_id,
+            problem,
+        )
 
 
 def _earlier_turn(record: Any, last_run: Any) -> dict[str, Any] | None:
-    """Convert the fields of files before format 1.4: the record of a turn that waits, and the state of the last run."""
-    last_run = last_run if isinstance(last_run, dict) and isinstance(last_run.get("run_id"), str) else None
+    """Convert the fields of files before format 1.4: the record of a turn that waits, and the state
+    of the last run.
+    """
+    last_run = (
+        last_run if isinstance(last_run, dict) and isinstance(last_run.get("run_id"), str) else None
+    )
     if isinstance(record, dict) and "confirmation_id" in record:
         return _waiting_turn(record)
-    if isinstance(record, dict) and isinstance(record.get("session_id"), str):  # the session of an agent
+    if isinstance(record, dict) and isinstance(
+        record.get("session_id"), str
+    ):  # the session of an agent
         parent = {"session_id": record["session_id"], "turn_id": "", "call_id": ""}
         return {"run_ids": [record["session_id"]], "parent": parent, "input": {}}
     if last_run is None:

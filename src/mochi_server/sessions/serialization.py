@@ -1,4 +1,6 @@
-"""Encoding of sessions as JSON files, with indented metadata and one message per line, and as Markdown."""
+"""Encoding of sessions as JSON files, with indented metadata and one message per line, and as
+Markdown.
+"""
 
 import json
 import math
@@ -14,23 +16,36 @@ from mochi_server.sessions.types import Message, images_of
 from mochi_server.util.clock import as_datetime, as_text
 
 MESSAGE_SEPARATOR = b",\n    "
-"""Separator of messages in a session file. Encoded messages never contain it, because JSON escapes line breaks."""
+"""Separator of messages in a session file.
+
+Encoded messages never contain it, because JSON escapes line breaks.
+"""
 
 MAX_LEVELS = 200
-"""Maximum nesting depth of a stored value. The encoder supports 254 levels, but responses add a few."""
+"""Maximum nesting depth of a stored value.
+
+The encoder supports 254 levels, but responses add a few.
+"""
 
 
 def encode(value: object) -> bytes:
-    """Encode a value as compact JSON. Lone surrogates become U+FFFD; NaN and too deeply nested values become null."""
+    """Encode a value as compact JSON.
+
+    Lone surrogates become U+FFFD; NaN and too deeply nested values become null.
+    """
     try:
-        # Copied because orjson returns bytes with a buffer of at least 4 KiB, which would stay allocated.
+        # Copied because orjson returns bytes with a buffer of at least 4 KiB, which would stay
+        # allocated.
         return bytes(memoryview(orjson.dumps(value)))
     except TypeError:
         return json.dumps(sanitize(value), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> Any:
-    """Decode JSON. Replace values that are nested too deeply for ``encode`` by None. Raises ValueError."""
+    """Decode JSON.
+
+    Replace values that are nested too deeply for ``encode`` by None. Raises ValueError.
+    """
     value = parse(data)
     try:
         orjson.dumps([[[[value]]]])  # a response nests the value deeper than the file
@@ -40,7 +55,10 @@ def decode(data: bytes) -> Any:
 
 
 def parse(data: bytes) -> Any:
-    """Decode JSON leniently: accept NaN, lone surrogates and a byte order mark. Raises ValueError."""
+    """Decode JSON leniently: accept NaN, lone surrogates and a byte order mark.
+
+    Raises ValueError.
+    """
     try:
         return orjson.loads(data)
     except ValueError:
@@ -59,7 +77,9 @@ def is_nested_deeper(value: object, levels: int) -> bool:
 
 
 def has_more_values(value: object, count: int) -> bool:
-    """Return whether a JSON value consists of more than ``count`` values, including objects and arrays."""
+    """Return whether a JSON value consists of more than ``count`` values, including objects and
+    arrays.
+    """
     left = [value]
     while left and count >= 0:
         count -= 1
@@ -87,7 +107,8 @@ def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[s
 def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
     """Decode a session file of any version. Raises ValueError.
 
-    ``session_id`` replaces the id in the file. ``modified``, in Unix seconds, is the time of a session without times.
+    ``session_id`` replaces the id in the file. ``modified``, in Unix seconds, is the time of a
+    session without times.
     """
     stored = decode(data)
     if isinstance(stored, dict) and isinstance(metadata := stored.get("metadata"), dict):
@@ -98,7 +119,9 @@ def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
 
 
 def sanitize(value: object, levels: int = MAX_LEVELS) -> Any:
-    """Return a copy that JSON can encode: U+FFFD for lone surrogates, None for NaN, infinity and too deep values."""
+    """Return a copy that JSON can encode: U+FFFD for lone surrogates, None for NaN, infinity and
+    too deep values.
+    """
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict | list | tuple) and levels == 0:
@@ -124,9 +147,14 @@ _HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool
 
 
 def as_markdown(session: ChatSession) -> str:
-    """Return a session as Markdown: the title, id, model and date, then a section for each message."""
+    """Return a session as Markdown: the title, id, model and date, then a section for each
+    message.
+    """
     metadata = session.metadata
-    details = f"- Session: {metadata.session_id}\n- Model: {metadata.model}\n- Created: {metadata.created_at}"
+    details = (
+        f"- Session: {metadata.session_id}\n- Model: {metadata.model}\n- Created: "
+        f"{metadata.created_at}"
+    )
     parts = [f"# {session.summary_object()['title'] or 'Untitled'}", details]
     parts += [part for message in session.history for part in _message(message)]
     return "\n\n".join(parts) + "\n"

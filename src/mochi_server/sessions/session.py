@@ -15,7 +15,13 @@ from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import History
 from mochi_server.sessions.migration import is_turn_field, read_turn
 from mochi_server.sessions.turn import StoredTurn
-from mochi_server.sessions.types import Image, Message, SessionCreationOptions, SessionSettings, optional
+from mochi_server.sessions.types import (
+    Image,
+    Message,
+    SessionCreationOptions,
+    SessionSettings,
+    optional,
+)
 from mochi_server.util.clock import new_id, now
 
 UserMessage = types.UserMessage
@@ -29,44 +35,65 @@ _WHITESPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])")
 _ID = re.compile(r"[0-9a-f]{10}")
 OWNER = "agent_name"
-"""Metadata key for the name of the agent that a session belongs to. List entries include this key if it is set."""
+"""Metadata key for the name of the agent that a session belongs to.
+
+List entries include this key if it is set.
+"""
 _PARTS = ("metadata", "messages")
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})*")
 
 
 def is_session_id(value: str) -> bool:
-    """Return whether a string has the form of a session id. Other strings must not be used as file names."""
+    """Return whether a string has the form of a session id.
+
+    Other strings must not be used as file names.
+    """
     return _ID.fullmatch(value) is not None
 
 
 @dataclass(kw_only=True)
 class SessionMetadata(SessionSettings):
-    """Metadata of a session. ``extra`` contains unknown keys of the session file, which are preserved."""
+    """Metadata of a session.
+
+    ``extra`` contains unknown keys of the session file, which are preserved.
+    """
 
     session_id: str
     model: str
     created_at: str
     updated_at: str
     message_count: int = 0
-    summary: dict[str, Any] | None = field(default=None, metadata=optional(dict, always_written=True))
+    summary: dict[str, Any] | None = field(
+        default=None, metadata=optional(dict, always_written=True)
+    )
     summary_model: str | None = field(default=None, metadata=optional(str, always_written=True))
     format_version: str = FORMAT_VERSION
     ollama_host: str | None = field(default=None, metadata=optional(str))
     """Name of the only Ollama host that answers in the session, or None for any host."""
     summarized_by: str | None = field(default=None, metadata=optional(str))
-    """Model that wrote the summary. ``summary_model`` is the model that the session selects for summaries."""
+    """Model that wrote the summary.
+
+    ``summary_model`` is the model that the session selects for summaries.
+    """
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
     turn: StoredTurn | None = field(default=None, metadata={"only_if_set": True})
     """Latest turn of the session. Only the writer of a turn changes it."""
     notices: list[dict[str, Any]] | None = field(default=None, metadata=optional(list))
-    """Webhooks about the session that are not delivered, if its store has no other place for them."""
+    """Webhooks about the session that are not delivered, if its store has no other place for them.
+    """
     owner: str | None = field(default=None, metadata=optional(str))
-    """Owner of the session, as in ``Caller.owner``. Sessions without an owner are visible to the scope `all` only."""
+    """Owner of the session, as in ``Caller.owner``.
+
+    Sessions without an owner are visible to the scope `all` only.
+    """
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionMetadata":
-        """Create metadata from that of a session file. Raises ValueError, and SessionTooNew for a later version."""
+        """Create metadata from that of a session file.
+
+        Raises ValueError, and SessionTooNew for a later version.
+        """
         for name in ("session_id", "model"):
             if not isinstance(stored.get(name), str) or not stored[name]:
                 raise ValueError(f"metadata has no {name}")
@@ -85,7 +112,9 @@ class SessionMetadata(SessionSettings):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the ``metadata`` object of the session file, with its keys in the order of the file format."""
+        """Return the ``metadata`` object of the session file, with its keys in the order of the
+        file format.
+        """
         data = {
             name: value
             for name in _FILE_FIELDS
@@ -106,9 +135,19 @@ _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
 _INTERNAL = ("summarized_by", "compaction", "turn", "notices", "owner")
 LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL)
-"""Names of the metadata fields that the server sends to clients, in the session list and in other responses."""
+"""Names of the metadata fields that the server sends to clients, in the session list and in other
+responses.
+"""
 
-_STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
+_STRING_FIELDS = (
+    "role",
+    "source_file",
+    "model",
+    "thinking",
+    "tool_name",
+    "tool_call_id",
+    "key_digest",
+)
 _MESSAGE_TYPES: dict[str, type] = {
     **dict.fromkeys(_STRING_FIELDS, str),
     **dict.fromkeys(("images", "tool_calls", "client_tool_calls"), list),
@@ -125,15 +164,25 @@ def _numbers(version: str) -> list[int]:
 
 
 class ChatSession:
-    """A conversation. A system message is its first message. ``extra`` contains unknown keys of the session file."""
+    """A conversation.
+
+    A system message is its first message. ``extra`` contains unknown keys of the session file.
+    """
 
     def __init__(
-        self, metadata: SessionMetadata, messages: Sequence[Message] = (), extra: dict[str, Any] | None = None
+        self,
+        metadata: SessionMetadata,
+        messages: Sequence[Message] = (),
+        extra: dict[str, Any] | None = None,
     ) -> None:
-        """``messages`` may be a ``History``, which is copied on the first access to the property ``messages``."""
+        """``messages`` may be a ``History``, which is copied on the first access to the property
+        ``messages``.
+        """
         self.metadata = metadata
         self.extra = {} if extra is None else extra
-        self._messages: History | list[Message] = messages if isinstance(messages, History) else list(messages)
+        self._messages: History | list[Message] = (
+            messages if isinstance(messages, History) else list(messages)
+        )
 
     @property
     def messages(self) -> list[Message]:
@@ -148,7 +197,10 @@ class ChatSession:
 
     @property
     def history(self) -> History:
-        """Messages of the session for reading. They must not be changed, because other objects may share them."""
+        """Messages of the session for reading.
+
+        They must not be changed, because other objects may share them.
+        """
         return History.of(self._messages)
 
     def __eq__(self, other: object) -> bool:
@@ -162,31 +214,48 @@ class ChatSession:
 
     @classmethod
     def create(cls, options: SessionCreationOptions) -> "ChatSession":
-        """Create a session of the current caller with a new id and, if requested, a system message."""
+        """Create a session of the current caller with a new id and, if requested, a system
+        message.
+        """
         created = now()
         settings = {name: getattr(options, name) for name in _SETTINGS}
         metadata = SessionMetadata(
-            session_id=new_id(), model=options.model, created_at=created, updated_at=created, **settings
+            session_id=new_id(),
+            model=options.model,
+            created_at=created,
+            updated_at=created,
+            **settings,
         )
         metadata.owner = current_owner()
         session = cls(metadata)
         if options.system_prompt is not None:
-            session.messages.append(system_message(options.system_prompt, options.system_prompt_source_file))
+            session.messages.append(
+                system_message(options.system_prompt, options.system_prompt_source_file)
+            )
         metadata.message_count = len(session.messages)
         return session
 
     @classmethod
     def from_dict(cls, stored: object) -> "ChatSession":
-        """Create a session from a decoded session file of any version. Raises ValueError if the file is invalid."""
+        """Create a session from a decoded session file of any version.
+
+        Raises ValueError if the file is invalid.
+        """
         if not isinstance(stored, Mapping) or not isinstance(stored.get("metadata"), Mapping):
             raise ValueError("not a session: no metadata object")
         messages = stored.get("messages") or []
-        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        if not isinstance(messages, list) or not all(
+            isinstance(message, dict) for message in messages
+        ):
             raise ValueError("not a session: messages is not a list of objects")
         metadata = SessionMetadata.from_dict(stored["metadata"])
         metadata.message_count = len(messages)
-        completed = [complete_message(message, i, metadata.created_at) for i, message in enumerate(messages)]
-        return cls(metadata, completed, {key: value for key, value in stored.items() if key not in _PARTS})
+        completed = [
+            complete_message(message, i, metadata.created_at) for i, message in enumerate(messages)
+        ]
+        return cls(
+            metadata, completed, {key: value for key, value in stored.items() if key not in _PARTS}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {"metadata": self.metadata.to_dict(), "messages": list(self._messages)} | self.extra
@@ -214,7 +283,9 @@ class ChatSession:
         """Return the session as a flat object without messages, for lists and responses."""
         flat = self.metadata.to_dict()
         entry = {name: flat.get(name) for name in LIST_FIELDS}
-        entry["title"] = self.metadata.title or automatic_title(self._messages, self.metadata.summary)
+        entry["title"] = self.metadata.title or automatic_title(
+            self._messages, self.metadata.summary
+        )
         entry["message_count"] = len(self._messages)
         entry["preview"] = preview(self._messages)
         return entry | {name: flat[name] for name in (OWNER, "owner") if name in flat}
@@ -234,25 +305,38 @@ def previous_model(messages: Sequence[Message]) -> str | None:
 
 
 def last_answer(messages: Sequence[Message]) -> Message | None:
-    """Return the latest message whose role is ``assistant``, or None if there is no such message."""
+    """Return the latest message whose role is ``assistant``, or None if there is no such
+    message.
+    """
     return next((m for m in reversed(messages) if m.get("role") == "assistant"), None)
 
 
 def ends_turn(answer: Message) -> bool:
-    """Return whether an answer is complete and the server runs none of its calls. Calls of the client end a turn."""
-    return not answer.get("interrupted") and bool(answer.get("client_tool_calls") or not answer.get("tool_calls"))
+    """Return whether an answer is complete and the server runs none of its calls.
+
+    Calls of the client end a turn.
+    """
+    return not answer.get("interrupted") and bool(
+        answer.get("client_tool_calls") or not answer.get("tool_calls")
+    )
 
 
 def usage_tokens(answer: Message | None) -> int | None:
-    """Return the total number of tokens of prompt and answer, or None if Ollama did not report token counts."""
+    """Return the total number of tokens of prompt and answer, or None if Ollama did not report
+    token counts.
+    """
     if answer is None or ("eval_count" not in answer and "prompt_eval_count" not in answer):
         return None
     return (answer.get("eval_count") or 0) + (answer.get("prompt_eval_count") or 0)
 
 
 def preview(messages: Iterable[Message]) -> str:
-    """Return the start of the first user message, or an empty string if there is no user message."""
-    return next((shorten(str(m.get("content") or "")) for m in messages if m.get("role") == "user"), "")
+    """Return the start of the first user message, or an empty string if there is no user
+    message.
+    """
+    return next(
+        (shorten(str(m.get("content") or "")) for m in messages if m.get("role") == "user"), ""
+    )
 
 
 def shorten(text: str) -> str:
@@ -260,24 +344,40 @@ def shorten(text: str) -> str:
     return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "..."
 
 
-def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
-    """Return the first sentence of the summary or else the first user message with text, cut to 80 characters."""
+def automatic_title(
+    messages: Iterable[Message], summary: Mapping[str, object] | None
+) -> str | None:
+    """Return the first sentence of the summary or else the first user message with text, cut to 80
+    characters.
+    """
     summarized = collapse_whitespace((summary or {}).get("summary")).removeprefix("User: ")
     if summarized:
-        return _cut_title(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
-    lines = (collapse_whitespace(message.get("content")) for message in messages if message.get("role") == "user")
+        return _cut_title(
+            _END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized
+        )
+    lines = (
+        collapse_whitespace(message.get("content"))
+        for message in messages
+        if message.get("role") == "user"
+    )
     return next((_cut_title(line) for line in lines if line), None)
 
 
 def collapse_whitespace(text: object) -> str:
-    """Return the first 2000 characters of ``text`` with single spaces and no line breaks, or "" for other types."""
+    """Return the first 2000 characters of ``text`` with single spaces and no line breaks, or "" for
+    other types.
+    """
     return _WHITESPACE.sub(" ", text[:_TITLE_READ_CHARS]).strip() if isinstance(text, str) else ""
 
 
 def _cut_title(line: str) -> str:
     limit = _TITLE_CHARS - len("...")
     words = line[: limit + 1].rpartition(" ")[0]
-    return line if len(line) <= _TITLE_CHARS else (words if len(words) > limit // 2 else line[:limit]) + "..."
+    return (
+        line
+        if len(line) <= _TITLE_CHARS
+        else (words if len(words) > limit // 2 else line[:limit]) + "..."
+    )
 
 
 def system_message(content: str, source_file: str | None = None) -> Message:
@@ -286,13 +386,26 @@ def system_message(content: str, source_file: str | None = None) -> Message:
 
 
 def key_digest(session_id: str, key: str) -> str:
-    """Return the digest that the messages of a request store for ``key``. It differs between sessions."""
+    """Return the digest that the messages of a request store for ``key``.
+
+    It differs between sessions.
+    """
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
-def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str | None = None) -> Message:
-    """Create a user message that references ``images``. ``key_digest`` is the hash of the request's idempotency key."""
-    message: Message = {"role": "user", "content": content, "message_id": new_id(), "timestamp": now()}
+def user_message(
+    content: str, images: Sequence[Image] = (), *, key_digest: str | None = None
+) -> Message:
+    """Create a user message that references ``images``.
+
+    ``key_digest`` is the hash of the request's idempotency key.
+    """
+    message: Message = {
+        "role": "user",
+        "content": content,
+        "message_id": new_id(),
+        "timestamp": now(),
+    }
     if images:
         message["images"] = [image.reference for image in images]
     if key_digest is not None:
@@ -301,16 +414,21 @@ def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str 
 
 
 def complete_message(message: Message, index: int, created_at: str) -> Message:
-    """Add missing fields to a stored message, always the same ones, and remove invalid fields and tool calls."""
+    """Add missing fields to a stored message, always the same ones, and remove invalid fields and
+    tool calls.
+    """
     if "handed_back" in message:  # the name of the field before version 1.0
         message["client_tool_calls"] = message.pop("handed_back")  # type: ignore[typeddict-item]
-    wrong = [n for n, kind in _MESSAGE_TYPES.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # the key is not a literal
-    for name in wrong:
-        del message[name]  # type: ignore[misc]  # the key is not a literal
+    for name, kind in _MESSAGE_TYPES.items():
+        value = message.get(name)
+        if value is not None and not isinstance(value, kind):
+            del message[name]  # type: ignore[misc]  # the key is not a literal
     if calls := message.get("tool_calls"):
         message["tool_calls"] = [call for call in calls if _is_call(call)]
     if not message.get("role"):
-        message["role"] = "tool" if message.get("tool_name") else "assistant" if message.get("model") else "user"
+        message["role"] = (
+            "tool" if message.get("tool_name") else "assistant" if message.get("model") else "user"
+        )
     if not isinstance(message.get("content"), str):
         message["content"] = "" if message.get("content") is None else str(message["content"])
     if not message.get("message_id"):
@@ -330,13 +448,17 @@ def _is_call(call: object) -> bool:
 
 
 def goes_on(session: ChatSession) -> bool:
-    """Return whether a session has a turn that waits for approval, or that continues after a crash."""
+    """Return whether a session has a turn that waits for approval, or that continues after
+    a crash.
+    """
     turn = session.metadata.turn
     return turn is not None and turn.survives and turn.parent is None
 
 
 def refuse_if_turn_goes_on(session: ChatSession) -> None:
-    """Raise ``SessionBusy`` if a locked session has a turn that goes on, such as one that waits for approval."""
+    """Raise ``SessionBusy`` if a locked session has a turn that goes on, such as one that waits for
+    approval.
+    """
     turn = session.metadata.turn
     if turn is not None and goes_on(session):
         waiting = [] if turn.waiting is None else [turn.waiting.entry()]
@@ -346,7 +468,8 @@ def refuse_if_turn_goes_on(session: ChatSession) -> None:
 def edited(session: ChatSession, index: int, content: str) -> Change:
     """Return the change that edits a user message and removes later messages.
 
-    Raises InvalidMessageIndex for other roles. Like the changes below, it is for the present revision only.
+    Raises InvalidMessageIndex for other roles. Like the changes below, it is for the present
+    revision only.
     """
     if not 0 <= index < len(session.history):
         raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
@@ -358,10 +481,14 @@ def edited(session: ChatSession, index: int, content: str) -> Change:
     return Change([changed], start=index, revision=session.revision)
 
 
-def with_system_prompt(session: ChatSession, content: str, source_file: str | None = None) -> Change:
+def with_system_prompt(
+    session: ChatSession, content: str, source_file: str | None = None
+) -> Change:
     """Return the change that sets or replaces the system message."""
     others = without_system_prompt(session).messages
-    return Change([system_message(content, source_file), *others], start=0, revision=session.revision)
+    return Change(
+        [system_message(content, source_file), *others], start=0, revision=session.revision
+    )
 
 
 def without_system_prompt(session: ChatSession) -> Change:
@@ -371,16 +498,20 @@ def without_system_prompt(session: ChatSession) -> Change:
 
 
 def forked(session: ChatSession, index: int | None = None) -> ChatSession:
-    """Copy a session with its history up to and including message ``index``. The copied messages keep their ids.
+    """Copy a session with its history up to and including message ``index``.
 
-    If ``index`` is None, copy all messages up to the last point at which each tool call has a result. The session's
-    summary is copied only if all messages are copied. Raises InvalidMessageIndex for an invalid index, or if a tool
-    call in the copy would have no result.
+    The copied messages keep their ids.
+
+    If ``index`` is None, copy all messages up to the last point at which each tool call has a
+    result. The session's summary is copied only if all messages are copied. Raises
+    InvalidMessageIndex for an invalid index, or if a tool call in the copy would have no result.
     """
     messages = session.messages
     ends, open_calls = [], 0
     for position, message in enumerate(messages):
-        open_calls = open_calls - 1 if message["role"] == "tool" else len(message.get("tool_calls") or ())
+        open_calls = (
+            open_calls - 1 if message["role"] == "tool" else len(message.get("tool_calls") or ())
+        )
         if open_calls <= 0:
             ends.append(position)
     if index is None:
@@ -393,7 +524,11 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         raise InvalidMessageIndex(index, f"it is inside a round of tool calls; {hint}")
     copied = messages[: index + 1]
     metadata, created = session.metadata, now()
-    config = {name: value for name, value in metadata.context_window_config.items() if name != "other_models"}
+    config = {
+        name: value
+        for name, value in metadata.context_window_config.items()
+        if name != "other_models"
+    }
     if config["manual_override"]:  # applies only to the original session
         config |= {"manual_override": False, "current_window": None}
     fresh = replace(
@@ -412,7 +547,9 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
 
 
 def has_stale_checkpoint(metadata: SessionMetadata, messages: Sequence[Message]) -> bool:
-    """Return whether a session has a checkpoint that covers a message which is not in ``messages``."""
+    """Return whether a session has a checkpoint that covers a message which is not in
+    ``messages``.
+    """
     if metadata.compaction is None:
         return False
     covered = metadata.compaction.get("covers_through_message_id")
@@ -420,7 +557,10 @@ def has_stale_checkpoint(metadata: SessionMetadata, messages: Sequence[Message])
 
 
 def index_of(session: ChatSession, message_id: str) -> int:
-    """Return the position of a message. Raises InvalidMessageIndex if the session has no such message."""
+    """Return the position of a message.
+
+    Raises InvalidMessageIndex if the session has no such message.
+    """
     for index, message in enumerate(session.history):
         if message["message_id"] == message_id:
             return index

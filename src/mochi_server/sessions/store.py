@@ -23,18 +23,34 @@ FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]
 """Metadata fields by name, or a function that computes them from the stored metadata."""
 
 _WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
-_READ_ONLY = {"session_id", "created_at", "updated_at", "message_count", "format_version", "turn", "owner", "extra"}
+_READ_ONLY = {
+    "session_id",
+    "created_at",
+    "updated_at",
+    "message_count",
+    "format_version",
+    "turn",
+    "owner",
+    "extra",
+}
 _PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
 
 
 def normalized_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, Any]:
-    """Return the changes as JSON values. Raises ValueError for unknown or read-only fields, or an empty model."""
+    """Return the changes as JSON values.
+
+    Raises ValueError for unknown or read-only fields, or an empty model.
+    """
     changes = changes(stored) if callable(changes) else changes
     if unknown := set(changes) - _PATCHABLE:
         raise ValueError(f"unknown or read-only metadata fields: {', '.join(sorted(unknown))}")
     if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
         raise ValueError("model must be a non-empty string")
-    models = {name: value.model_dump(mode="json") for name, value in changes.items() if isinstance(value, BaseModel)}
+    models = {
+        name: value.model_dump(mode="json")
+        for name, value in changes.items()
+        if isinstance(value, BaseModel)
+    }
     values: dict[str, Any] = normalize({**changes, **models})
     return values
 
@@ -47,7 +63,9 @@ def approve_tool(tool: str) -> FieldChanges:
         if tool in settings.approved:
             return {}
         names = sorted({*settings.approved, tool})
-        return {"tool_settings": ToolSettings.model_validate(settings.model_dump() | {APPROVED: names})}
+        return {
+            "tool_settings": ToolSettings.model_validate(settings.model_dump() | {APPROVED: names})
+        }
 
     return change
 
@@ -58,29 +76,44 @@ def normalized(session: ChatSession) -> ChatSession:
 
 
 def normalized_messages(messages: Sequence[Message], start: int) -> list[Message]:
-    """Return copies of the messages from position ``start`` as they would be after saving and loading them."""
-    return [complete_message(normalize(message), index, now()) for index, message in enumerate(messages, start)]
+    """Return copies of the messages from position ``start`` as they would be after saving and
+    loading them.
+    """
+    return [
+        complete_message(normalize(message), index, now())
+        for index, message in enumerate(messages, start)
+    ]
 
 
 def normalized_text(text: str) -> str:
-    """Return a text with folded case and composed characters, without characters that databases reject."""
+    """Return a text with folded case and composed characters, without characters that databases
+    reject.
+    """
     if text.isascii():
         lower = text.lower()
     else:
-        lower = unicodedata.normalize("NFC", unicodedata.normalize("NFC", sanitize(text)).casefold())
+        lower = unicodedata.normalize(
+            "NFC", unicodedata.normalize("NFC", sanitize(text)).casefold()
+        )
     return lower.replace("\0", " ")
 
 
 def words(query: str | None) -> list[str]:
-    """Return the distinct normalized words of a query, longest first, or an empty list for a blank query."""
+    """Return the distinct normalized words of a query, longest first, or an empty list for a blank
+    query.
+    """
     distinct = {word for word in _WORD_SEPARATOR.split(normalized_text(query or "")) if word}
     return sorted(distinct, key=lambda word: (-len(word), word))
 
 
 def searchable_text(session: ChatSession) -> str:
-    """Return the normalized title and messages, in which a search looks for each word of a query."""
+    """Return the normalized title and messages, in which a search looks for each word of a
+    query.
+    """
     title = session.summary_object()["title"] or ""
-    return "\n".join(map(normalized_text, [title, *(str(m.get("content") or "") for m in session.history)]))
+    return "\n".join(
+        map(normalized_text, [title, *(str(m.get("content") or "") for m in session.history)])
+    )
 
 
 NewSession = tuple[ChatSession, Sequence[Image]]
@@ -89,7 +122,10 @@ NewSession = tuple[ChatSession, Sequence[Image]]
 
 @dataclass(frozen=True)
 class SessionPage:
-    """One page of a list of sessions, as JSON ``{"sessions": [...]}``. ``total`` counts the sessions on all pages."""
+    """One page of a list of sessions, as JSON ``{"sessions": [...]}``.
+
+    ``total`` counts the sessions on all pages.
+    """
 
     encoded: bytes
     total: int
@@ -107,18 +143,23 @@ class SessionPage:
 class SessionStore(Protocol):
     """Protocol of a session store.
 
-    Methods raise ``SessionConflict`` if ``revision`` is not None and differs from that of the stored history,
-    ``SessionNotFound`` for an unknown or invalid session id, and ``StorageFailed`` for an I/O error. After an error,
-    the stored session is unchanged.
+    Methods raise ``SessionConflict`` if ``revision`` is not None and differs from that of the
+    stored history, ``SessionNotFound`` for an unknown or invalid session id, and ``StorageFailed``
+    for an I/O error. After an error, the stored session is unchanged.
     """
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a new session and the images it references. If its id is in use, assign a new id."""
+        """Store a new session and the images it references.
+
+        If its id is in use, assign a new id.
+        """
 
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Store all new sessions, or none of them after an error, an exception of ``check`` or a crash."""
+        """Store all new sessions, or none of them after an error, an exception of ``check`` or a
+        crash.
+        """
         check()
         return [await self.create(session, images=images) for session, images in sessions]
 
@@ -126,7 +167,9 @@ class SessionStore(Protocol):
         """Create or replace a session without changing its id and times, and store its images."""
 
     async def load(self, session_id: str) -> ChatSession:
-        """Return the current state of a session, including the stored messages of a running or crashed turn."""
+        """Return the current state of a session, including the stored messages of a running or
+        crashed turn.
+        """
 
     async def write(self, session_id: str, change: Change) -> None:
         """Store a change."""
@@ -134,8 +177,13 @@ class SessionStore(Protocol):
     async def load_image(self, sha256: str) -> bytes:
         """Return the bytes of an image. Raises ``BlobNotFound`` if no message references it."""
 
-    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields atomically. A function computes the new fields from the stored metadata."""
+    async def patch(
+        self, session_id: str, fields: FieldChanges, *, revision: str | None = None
+    ) -> ChatSession:
+        """Set metadata fields atomically.
+
+        A function computes the new fields from the stored metadata.
+        """
 
     async def delete(self, session_id: str) -> None:
         """Remove a session."""
@@ -144,7 +192,8 @@ class SessionStore(Protocol):
         """Return one page of the sessions that match ``query``, most recently changed first."""
 
     async def due_turns(self, until: float) -> Mapping[str, float]:
-        """Return the IDs of the sessions whose turn goes on without a live server or client, and when it is due.
+        """Return the IDs of the sessions whose turn goes on without a live server or client, and
+        when it is due.
 
         The times are Unix times not later than ``until``.
         """
@@ -156,21 +205,24 @@ class SessionStore(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
 
-        A turn passes its ``run_id``. While it has the lock, other calls raise ``SessionBusy``, or wait if ``wait`` is
-        true. All calls wait for other locks. When a turn releases the lock, all its changes are durable.
+        A turn passes its ``run_id``. While it has the lock, other calls raise ``SessionBusy``, or
+        wait if ``wait`` is true. All calls wait for other locks. When a turn releases the lock, all
+        its changes are durable.
         """
 
 
 def is_webhook_id(text: str) -> bool:
-    """Return whether ``text`` can be the ID of a webhook, which is the value of a header and part of a file name."""
+    """Return whether ``text`` can be the ID of a webhook, which is the value of a header and part
+    of a file name.
+    """
     return re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", text) is not None
 
 
 class WebhookOutbox(Protocol):
     """Protocol of the notices that are not delivered. Methods raise ``StorageFailed``.
 
-    The notices of a session are delivered in the order of their transitions. One that reports a call that waits is
-    dropped when a later one exists.
+    The notices of a session are delivered in the order of their transitions. One that reports a
+    call that waits is dropped when a later one exists.
     """
 
     stored: asyncio.Event
@@ -187,9 +239,11 @@ class WebhookOutbox(Protocol):
 
 
 class VisibleSessions:
-    """View of a ``SessionStore``, in which sessions that the current caller may not see do not exist.
+    """View of a ``SessionStore``, in which sessions that the current caller may not see do not
+    exist.
 
-    The other methods of the store need no check: they create sessions, or ``hold`` has checked the session.
+    The other methods of the store need no check: they create sessions, or ``hold`` has checked the
+    session.
     """
 
     def __init__(self, store: SessionStore) -> None:
@@ -222,14 +276,18 @@ class VisibleSessions:
         caller = CALLER.get()
         if not caller.sees(query.owner or caller.owner):
             return SessionPage.of([], 0)
-        return await self._store.list(query if caller.sees_all else replace(query, owner=caller.owner))
+        return await self._store.list(
+            query if caller.sees_all else replace(query, owner=caller.owner)
+        )
 
     def hold(self, session_id: str, **options: Any) -> AbstractAsyncContextManager[None]:
         held = self._store.hold(session_id, **options)
         return held if CALLER.get().sees_all else self._hold_own(session_id, held)
 
     @asynccontextmanager
-    async def _hold_own(self, session_id: str, held: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
+    async def _hold_own(
+        self, session_id: str, held: AbstractAsyncContextManager[None]
+    ) -> AsyncIterator[None]:
         await self.load(session_id)
         async with held:
             yield
@@ -253,13 +311,18 @@ class Stores(Protocol):
         return True
 
     async def open(self) -> None:
-        """Open the stores and register this process. Raises ``MochiError`` if the storage is unusable."""
+        """Open the stores and register this process.
+
+        Raises ``MochiError`` if the storage is unusable.
+        """
 
     async def check(self) -> None:
         """Raise ``StorageFailed`` if sessions cannot be stored."""
 
     def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
-        """Call ``callback`` with the ids of sessions that this process had locked and another server has taken over."""
+        """Call ``callback`` with the ids of sessions that this process had locked and another
+        server has taken over.
+        """
 
     async def aclose(self) -> None:
         """Wait for pending writes and close the stores."""

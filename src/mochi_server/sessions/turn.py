@@ -1,7 +1,8 @@
 """The stored turn: the latest turn of a session as pure data.
 
-A turn is stored with its session by each step, so that any server can continue it. The history has its messages. What
-the turn does next follows from both. Each transition of a turn is a method that returns a new value.
+A turn is stored with its session by each step, so that any server can continue it. The history has
+its messages. What the turn does next follows from both. Each transition of a turn is a method that
+returns a new value.
 """
 
 import math
@@ -13,7 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from mochi_server.errors import ServerLost
 
-TurnState = Literal["running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"]
+TurnState = Literal[
+    "running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"
+]
 """State of a turn. A client can stop it. A disconnect, a shutdown or another server can cancel it.
 
 A turn that is stored as ``running`` without a server that runs it was interrupted by a crash.
@@ -22,7 +25,10 @@ A turn that is stored as ``running`` without a server that runs it was interrupt
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision on a tool call. ``arguments`` replace the arguments of the model, and the model receives ``reason``."""
+    """Decision on a tool call.
+
+    ``arguments`` replace the arguments of the model, and the model receives ``reason``.
+    """
 
     approved: bool
     arguments: dict[str, Any] | None = None
@@ -32,7 +38,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class AgentCall:
-    """Agent whose tool call waits in a turn. ``call_id`` is the ID of the call that started the agent."""
+    """Agent whose tool call waits in a turn.
+
+    ``call_id`` is the ID of the call that started the agent.
+    """
 
     name: str
     session_id: str
@@ -55,7 +64,9 @@ class Approval:
     source: str | None = None
     """MCP server and name of the tool, or None for a tool of the tools directory."""
     expires_at: float | None = None
-    """Unix time in seconds from which the turn continues without a decision, or None for no timeout."""
+    """Unix time in seconds from which the turn continues without a decision, or None for no
+    timeout.
+    """
     agent: AgentCall | None = None
     """Agent that makes the call, or None for a call of the turn itself."""
     decision: Decision | None = None
@@ -90,7 +101,10 @@ class StoredTurn:
     """Latest turn of a session. While it runs, it has what another server needs to continue it."""
 
     run_ids: list[str]
-    """IDs of the runs of the turn, the first run first. A turn that continues after a wait or a crash is a new run."""
+    """IDs of the runs of the turn, the first run first.
+
+    A turn that continues after a wait or a crash is a new run.
+    """
     state: TurnState = "running"
     first: int = 0
     """Number of messages in the session before the first answer of the turn."""
@@ -99,14 +113,22 @@ class StoredTurn:
     error: dict[str, str] | None = None
     """Code and message of the error that ended the turn."""
     input: dict[str, Any] | None = None
-    """Request of the turn without its messages, or None if the turn does not continue after a crash."""
+    """Request of the turn without its messages, or None if the turn does not continue after a
+    crash.
+    """
     approval: Approval | None = None
     started_call: str | None = None
     """ID of the latest call that may have begun, unless its tool only reads."""
     started_index: int | None = None
-    """Position of this call among the calls of the turn. A model may give several calls the same ID."""
+    """Position of this call among the calls of the turn.
+
+    A model may give several calls the same ID.
+    """
     replacement: list[dict[str, Any]] | None = None
-    """Messages of a regenerated answer. The history has the old answer until the new one is complete."""
+    """Messages of a regenerated answer.
+
+    The history has the old answer until the new one is complete.
+    """
     parent: Parent | None = None
     events: int = 0
     """Number of events that clients had received when the turn began to wait."""
@@ -115,7 +137,10 @@ class StoredTurn:
 
     @classmethod
     def from_dict(cls, stored: object) -> "StoredTurn":
-        """Return a turn from its JSON object. Raises ``ValueError`` with the field if it is invalid."""
+        """Return a turn from its JSON object.
+
+        Raises ``ValueError`` with the field if it is invalid.
+        """
         try:
             turn = _ADAPTER.validate_python(stored)
         except ValidationError as error:
@@ -148,21 +173,29 @@ class StoredTurn:
 
     @property
     def was_lost(self) -> bool:
-        """Whether the server of the turn died, so that it is unknown which of its requests were decided."""
+        """Whether the server of the turn died, so that it is unknown which of its requests were
+        decided.
+        """
         is_interrupted = self.state == "running" and self.approval is None
-        return is_interrupted or (self.error is not None and self.error.get("code") == ServerLost.code)
+        return is_interrupted or (
+            self.error is not None and self.error.get("code") == ServerLost.code
+        )
 
     @property
     def survives(self) -> bool:
-        """Whether the turn continues after a crash. Crash recovery adds no results to its open calls."""
+        """Whether the turn continues after a crash.
+
+        Crash recovery adds no results to its open calls.
+        """
         return not self.has_ended and self.input is not None
 
     @property
     def due(self) -> float | None:
-        """Unix time in seconds from which a server continues or ends the turn without a client, or None for never.
+        """Unix time in seconds from which a server continues or ends the turn without a client, or
+        None for never.
 
-        It is 0 while a server runs the turn: only after its death can another server lock the session. A turn of an
-        agent continues with that of its parent.
+        It is 0 while a server runs the turn: only after its death can another server lock the
+        session. A turn of an agent continues with that of its parent.
         """
         if self.has_ended or self.parent is not None:
             return None
@@ -173,7 +206,11 @@ class StoredTurn:
     @property
     def waiting(self) -> Approval | None:
         """Request on which clients can decide, or None."""
-        is_waiting = self.state == "waiting_for_approval" and self.approval is not None and self.approval.is_waiting
+        is_waiting = (
+            self.state == "waiting_for_approval"
+            and self.approval is not None
+            and self.approval.is_waiting
+        )
         return self.approval if is_waiting else None
 
     def has_begun(self, call_id: str, index: int) -> bool:
@@ -185,12 +222,18 @@ class StoredTurn:
             return self.started_call is not None and self.started_call in (call_id, f"/{index}")
         return (self.started_call, self.started_index) == (call_id, index)
 
-    def requested(self, approval: Approval, turn_input: dict[str, Any], events: int) -> "StoredTurn":
+    def requested(
+        self, approval: Approval, turn_input: dict[str, Any], events: int
+    ) -> "StoredTurn":
         """Return the turn after it has requested the approval of a call."""
-        return replace(self, state="waiting_for_approval", approval=approval, input=turn_input, events=events)
+        return replace(
+            self, state="waiting_for_approval", approval=approval, input=turn_input, events=events
+        )
 
     def decided(self, decision: Decision | None) -> "StoredTurn":
-        """Return the turn after the decision on its request, or after its timeout if ``decision`` is None."""
+        """Return the turn after the decision on its request, or after its timeout if ``decision``
+        is None.
+        """
         approval = None if self.approval is None else replace(self.approval, decision=decision)
         return replace(self, state="running", approval=approval)
 
@@ -199,14 +242,25 @@ class StoredTurn:
         return replace(self, started_call=call_id, started_index=index)
 
     def continued(self, run_id: str, *, is_new_start: bool) -> "StoredTurn":
-        """Return the turn with a new run. ``is_new_start`` states whether a crash has interrupted the earlier run."""
+        """Return the turn with a new run.
+
+        ``is_new_start`` states whether a crash has interrupted the earlier run.
+        """
         return replace(self, run_ids=[*self.run_ids, run_id], starts=self.starts + is_new_start)
 
     def ended(
         self, state: TurnState, answer_id: str | None = None, error: dict[str, str] | None = None
     ) -> "StoredTurn":
         """Return the turn after its end, without what is needed to continue it."""
-        return StoredTurn(self.run_ids, state, self.first, answer_id, error, parent=self.parent, starts=self.starts)
+        return StoredTurn(
+            self.run_ids,
+            state,
+            self.first,
+            answer_id,
+            error,
+            parent=self.parent,
+            starts=self.starts,
+        )
 
 
 _ADAPTER = TypeAdapter(StoredTurn)

@@ -1,4 +1,6 @@
-"""Types of the data that is stored with a session: generation options, settings, messages and images."""
+"""Types of the data that is stored with a session: generation options, settings, messages and
+images.
+"""
 
 import json
 import re
@@ -8,12 +10,34 @@ from enum import Enum
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic.config import JsonDict
-from typing_extensions import NotRequired, TypedDict, is_typeddict  # pydantic needs these before Python 3.12
+from typing_extensions import (
+    NotRequired,
+    TypedDict,
+    is_typeddict,
+)  # pydantic needs these before Python 3.12
 
 _NUMBERS = (
-    *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),
+    *(
+        "num_keep",
+        "seed",
+        "num_predict",
+        "top_k",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "repeat_last_n",
+        "temperature",
+    ),
     *("repeat_penalty", "presence_penalty", "frequency_penalty"),
 )
 """Ollama's options with a number or null as value. The only other supported option is `stop`."""
@@ -31,7 +55,9 @@ def _checked_values(options: dict[str, Any]) -> dict[str, Any]:
         if isinstance(options.get(name), str | bool | list | dict):
             raise ValueError(f"{name} must be a number")
     stop = options.get("stop")
-    if stop is not None and not (isinstance(stop, list) and all(isinstance(text, str) for text in stop)):
+    if stop is not None and not (
+        isinstance(stop, list) and all(isinstance(text, str) for text in stop)
+    ):
         raise ValueError("stop must be a list of strings")
     return _finite(options)
 
@@ -51,7 +77,9 @@ def _duration(value: str | float) -> str | float:
 
 
 StoredOptions = Annotated[
-    dict[str, Any], AfterValidator(_checked_values), Field(json_schema_extra={"properties": OPTION_PROPERTIES})
+    dict[str, Any],
+    AfterValidator(_checked_values),
+    Field(json_schema_extra={"properties": OPTION_PROPERTIES}),
 ]
 """Ollama's options, and any other keys. The known options have values of the right types."""
 _Duration = Annotated[
@@ -61,10 +89,14 @@ _Duration = Annotated[
 ]
 KeepAlive = Annotated[
     _Duration | None,
-    Field(description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."),
+    Field(
+        description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."
+    ),
 ]
 ThinkLevel = bool | Literal["low", "medium", "high", "max"]
-Think = Annotated[ThinkLevel | None, Field(description="Reasoning of models that can think: on, off or a level.")]
+Think = Annotated[
+    ThinkLevel | None, Field(description="Reasoning of models that can think: on, off or a level.")
+]
 FiniteObject = Annotated[dict[str, Any], AfterValidator(_finite)]
 """Object without NaN and infinity, which JSON does not have."""
 Format = Literal["json"] | FiniteObject
@@ -88,7 +120,8 @@ Names = Annotated[list[str], Field(max_length=1000, fail_fast=True)]
 class ToolSettings(BaseModel):
     """Tools that a session may use: the union of ``tools`` and the tools of ``tool_group``.
 
-    ``tool_group`` is a group of ``GET /tools``: a group of the tools directory, or else the tools of an MCP server.
+    ``tool_group`` is a group of ``GET /tools``: a group of the tools directory, or else the tools
+    of an MCP server.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -103,7 +136,9 @@ class ToolSettings(BaseModel):
 
     @model_validator(mode="after")
     def _validate_approved(self) -> "ToolSettings":
-        if not isinstance(self.approved, list) or not all(isinstance(name, str) for name in self.approved):
+        if not isinstance(self.approved, list) or not all(
+            isinstance(name, str) for name in self.approved
+        ):
             raise ValueError(f"{APPROVED} must be a list of names")
         return self
 
@@ -121,7 +156,10 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class ToolCallFunction(TypedDict):
-    """Function of a tool call. ``index`` is the position of the call among the tool calls of the message."""
+    """Function of a tool call.
+
+    ``index`` is the position of the call among the tool calls of the message.
+    """
 
     index: NotRequired[int]
     name: str
@@ -136,14 +174,19 @@ class ToolCall(TypedDict):
 
 
 class ImageReference(TypedDict):
-    """An image of a message. ``sha256`` is the hash of its bytes, in hex. Its bytes are at ``blobs/{sha256}``."""
+    """An image of a message.
+
+    ``sha256`` is the hash of its bytes, in hex. Its bytes are at ``blobs/{sha256}``.
+    """
 
     sha256: str
     media_type: str
 
 
 class Message(TypedDict, total=False):
-    """A stored message. Messages of all roles have the first four fields. The other fields depend on the role.
+    """A stored message.
+
+    Messages of all roles have the first four fields. The other fields depend on the role.
 
     Messages are dictionaries, so that unknown keys of session files are preserved.
     """
@@ -153,31 +196,55 @@ class Message(TypedDict, total=False):
     message_id: str
     timestamp: str
     source_file: Annotated[str | None, Field(description="system: prompt file of the message.")]
-    images: Annotated[list[ImageReference], Field(description="user and tool: images of the message.")]
-    key_digest: str  # message of a client: hash of the session id and the idempotency key of the request, in hex
+    images: Annotated[
+        list[ImageReference], Field(description="user and tool: images of the message.")
+    ]
+    # message of a client: hash of the session id and the idempotency key of the request, in hex
+    key_digest: str
     model: Annotated[str, Field(description="assistant: model that answered.")]
     thinking: Annotated[str, Field(description="assistant: reasoning of the model.")]
     tool_calls: Annotated[list[ToolCall], Field(description="assistant: tool calls of the model.")]
-    client_tool_calls: Annotated[list[str], Field(description="assistant: IDs of the tool calls that the client runs.")]
+    client_tool_calls: Annotated[
+        list[str], Field(description="assistant: IDs of the tool calls that the client runs.")
+    ]
     eval_count: Annotated[int, Field(description="assistant: number of tokens of the answer.")]
-    prompt_eval_count: Annotated[int, Field(description="assistant: number of tokens of the prompt.")]
-    prompt_eval_cached_count: Annotated[int, Field(description="assistant: prompt tokens that were in the cache.")]
-    total_duration: Annotated[int, Field(description="assistant: time of the whole request, in nanoseconds.")]
-    load_duration: Annotated[int, Field(description="assistant: time to load the model, in nanoseconds.")]
-    prompt_eval_duration: Annotated[int, Field(description="assistant: time to read the prompt, in nanoseconds.")]
-    eval_duration: Annotated[int, Field(description="assistant: time to generate the answer, in nanoseconds.")]
-    done_reason: Annotated[str, Field(description="assistant: reason of the end, such as `stop` or `length`.")]
-    interrupted: Annotated[bool, Field(description="assistant and tool: `true` if it was interrupted.")]
+    prompt_eval_count: Annotated[
+        int, Field(description="assistant: number of tokens of the prompt.")
+    ]
+    prompt_eval_cached_count: Annotated[
+        int, Field(description="assistant: prompt tokens that were in the cache.")
+    ]
+    total_duration: Annotated[
+        int, Field(description="assistant: time of the whole request, in nanoseconds.")
+    ]
+    load_duration: Annotated[
+        int, Field(description="assistant: time to load the model, in nanoseconds.")
+    ]
+    prompt_eval_duration: Annotated[
+        int, Field(description="assistant: time to read the prompt, in nanoseconds.")
+    ]
+    eval_duration: Annotated[
+        int, Field(description="assistant: time to generate the answer, in nanoseconds.")
+    ]
+    done_reason: Annotated[
+        str, Field(description="assistant: reason of the end, such as `stop` or `length`.")
+    ]
+    interrupted: Annotated[
+        bool, Field(description="assistant and tool: `true` if it was interrupted.")
+    ]
     tool_name: Annotated[str, Field(description="tool: name of the tool.")]
     tool_call_id: Annotated[str, Field(description="tool: ID of the tool call.")]
     success: Annotated[bool, Field(description="tool: whether the call succeeded.")]
     error_code: Annotated[str, Field(description="tool: code of the error.")]
     decided_by: Annotated[
-        Literal["policy", "user", "timeout"], Field(description="tool: what approved or denied the call.")
+        Literal["policy", "user", "timeout"],
+        Field(description="tool: what approved or denied the call."),
     ]
     arguments: Annotated[
         dict[str, Any],
-        Field(description="tool: arguments of the call if the approval replaced those of the model."),
+        Field(
+            description="tool: arguments of the call if the approval replaced those of the model."
+        ),
     ]
 
 
@@ -198,7 +265,12 @@ def default_window_config() -> dict[str, Any]:
     }
 
 
-_WINDOW_TYPES = {"dynamic_enabled": bool, "last_adjustment": str, "adjustment_history": list, "manual_override": bool}
+_WINDOW_TYPES = {
+    "dynamic_enabled": bool,
+    "last_adjustment": str,
+    "adjustment_history": list,
+    "manual_override": bool,
+}
 
 
 def window_config(stored: object) -> dict[str, Any]:
@@ -213,12 +285,17 @@ def window_config(stored: object) -> dict[str, Any]:
 
 
 def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
-    """Return a function that converts stored settings to ``kind``. Nulls and invalid settings become defaults."""
+    """Return a function that converts stored settings to ``kind``.
+
+    Nulls and invalid settings become defaults.
+    """
 
     def read(stored: object) -> BaseModel:
         fields = stored.items() if isinstance(stored, Mapping) else ()
         try:
-            return kind.model_validate({k: v for k, v in fields if v is not None or k not in kind.model_fields})
+            return kind.model_validate(
+                {k: v for k, v in fields if v is not None or k not in kind.model_fields}
+            )
         except ValidationError:
             return kind()
 
@@ -226,7 +303,9 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
 
 
 def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
-    """Return field metadata for an optional setting, whose stored values become None if they are not of this type."""
+    """Return field metadata for an optional setting, whose stored values become None if they are
+    not of this type.
+    """
     config = None if is_typeddict(kind) else ConfigDict(strict=True)
     adapter: TypeAdapter[Any] = TypeAdapter(kind, config=config)
 
@@ -244,8 +323,12 @@ def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
 class SessionSettings:
     """Settings of a session that clients choose. ``models/sessions.py`` has their schemas."""
 
-    tool_settings: ToolSettings = field(default_factory=ToolSettings, metadata={"read": _reader(ToolSettings)})
-    agent_settings: AgentSettings = field(default_factory=AgentSettings, metadata={"read": _reader(AgentSettings)})
+    tool_settings: ToolSettings = field(
+        default_factory=ToolSettings, metadata={"read": _reader(ToolSettings)}
+    )
+    agent_settings: AgentSettings = field(
+        default_factory=AgentSettings, metadata={"read": _reader(AgentSettings)}
+    )
     context_window_config: dict[str, Any] = field(
         default_factory=default_window_config, metadata={"read": window_config}
     )
@@ -267,7 +350,9 @@ class SessionCreationOptions(SessionSettings):
 
 @dataclass(frozen=True)
 class SessionQuery:
-    """Query for ``limit`` sessions of ``owner`` after the first ``offset`` that contain every word of ``text``."""
+    """Query for ``limit`` sessions of ``owner`` after the first ``offset`` that contain every word
+    of ``text``.
+    """
 
     limit: int | None = None
     offset: int = 0
@@ -281,7 +366,8 @@ _SIGNATURES = {
     "image/jpeg": rb"\xff\xd8\xff",
     "image/webp": rb"(?s)RIFF.{4}WEBP",
     "image/gif": rb"GIF8[79]a",
-    "image/bmp": rb"(?s)BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0{3}",  # texts can also start with BM
+    # Texts can also start with BM.
+    "image/bmp": rb"(?s)BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0{3}",
 }
 MEDIA_TYPES = tuple(_SIGNATURES)
 
@@ -296,7 +382,10 @@ class Image:
 
     @classmethod
     def of(cls, data: bytes) -> "Image":
-        """Create an image from PNG, JPEG, WebP, GIF or BMP data. Raises ValueError for other data."""
+        """Create an image from PNG, JPEG, WebP, GIF or BMP data.
+
+        Raises ValueError for other data.
+        """
         media_type = media_type_of(data)
         if media_type is None:
             raise ValueError("not an image in a supported format: use PNG, JPEG, WebP, GIF or BMP")
@@ -312,8 +401,13 @@ class Image:
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Detect the media type of ``data`` from its first bytes. Return None if it is not one of ``MEDIA_TYPES``."""
-    return next((kind for kind, signature in _SIGNATURES.items() if re.match(signature, data)), None)
+    """Detect the media type of ``data`` from its first bytes.
+
+    Return None if it is not one of ``MEDIA_TYPES``.
+    """
+    return next(
+        (kind for kind, signature in _SIGNATURES.items() if re.match(signature, data)), None
+    )
 
 
 def is_sha256(value: object) -> bool:
@@ -324,7 +418,11 @@ def is_sha256(value: object) -> bool:
 def images_of(message: Message) -> list[str]:
     """Return the hashes of a message's images in order, ignoring invalid references."""
     images = message.get("images") or ()
-    return [image["sha256"] for image in images if isinstance(image, dict) and is_sha256(image.get("sha256"))]
+    return [
+        image["sha256"]
+        for image in images
+        if isinstance(image, dict) and is_sha256(image.get("sha256"))
+    ]
 
 
 def images_in(messages: Iterable[Message]) -> set[str]:

@@ -46,9 +46,13 @@ class MemorySessionStore(rules.SessionStore):
             raise BlobNotFound(sha256)
         return self._images[sha256]
 
-    async def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
+    async def patch(
+        self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None
+    ) -> ChatSession:
         record = self._find(session_id, revision)
-        return self._put(record.with_fields(rules.normalized_fields(fields, record.metadata), now()))
+        return self._put(
+            record.with_fields(rules.normalized_fields(fields, record.metadata), now())
+        )
 
     async def delete(self, session_id: str) -> None:
         self._find(session_id)
@@ -64,7 +68,9 @@ class MemorySessionStore(rules.SessionStore):
         return rules.SessionPage.of(entries, len(found))
 
     @asynccontextmanager
-    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+    async def hold(
+        self, session_id: str, *, run_id: str | None = None, wait: bool = False
+    ) -> AsyncIterator[None]:
         self._find(session_id)
         async with self._locks.holding(session_id, run_id=run_id, wait=wait):
             self._find(session_id)

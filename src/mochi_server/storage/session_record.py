@@ -1,7 +1,8 @@
-"""What all session stores share: the state of a session with the partial answer of its turn, a cache, and locks.
+"""What all session stores share: the state of a session with the partial answer of its turn, a
+cache, and locks.
 
-A turn log contains the changes since the session's file was written. Each line contains one change and the digest of
-the history before the change, so that changes are never applied twice.
+A turn log contains the changes since the session's file was written. Each line contains one change
+and the digest of the history before the change, so that changes are never applied twice.
 """
 
 import asyncio
@@ -21,7 +22,12 @@ from mochi_server.sessions.change import Notice
 from mochi_server.sessions.history import History, close_partial, with_missing_results
 from mochi_server.sessions.migration import read_turn
 from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, decode, encode, encode_file
-from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message, revision_at
+from mochi_server.sessions.session import (
+    ChatSession,
+    SessionMetadata,
+    complete_message,
+    revision_at,
+)
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import now, timestamp
@@ -29,7 +35,10 @@ from mochi_server.util.clock import now, timestamp
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """Metadata, messages and unknown keys of a session. ``partial`` is the partial answer of a turn."""
+    """Metadata, messages and unknown keys of a session.
+
+    ``partial`` is the partial answer of a turn.
+    """
 
     metadata: SessionMetadata
     messages: History
@@ -42,13 +51,17 @@ class SessionRecord:
 
     @property
     def lines(self) -> list[bytes]:
-        """Encoded messages for a session file: an item for each block, then one for each message after the blocks."""
+        """Encoded messages for a session file: an item for each block, then one for each message
+        after the blocks.
+        """
         return [*(block.cached(_encode_block) for block in self.messages.blocks), *self._tail]
 
     @cached_property
     def digest(self) -> str:
         """Hash of all messages, in hex."""
-        lines = b"\n".join(self.lines).replace(MESSAGE_SEPARATOR, b"\n")  # no message contains the separator
+        lines = b"\n".join(self.lines).replace(
+            MESSAGE_SEPARATOR, b"\n"
+        )  # no message contains the separator
         return blake2b(lines, digest_size=8).hexdigest()
 
     @property
@@ -72,7 +85,10 @@ class SessionRecord:
         return ChatSession(self.metadata, self.messages)
 
     def position(self, index: int | None) -> int:
-        """Return ``index``, limited to the range of positions in the history. None is the end of the history."""
+        """Return ``index``, limited to the range of positions in the history.
+
+        None is the end of the history.
+        """
         return len(self.messages) if index is None else max(0, min(index, len(self.messages)))
 
     def with_tail(
@@ -83,9 +99,11 @@ class SessionRecord:
         turn: StoredTurn | None = None,
         notices: Sequence[Notice] = (),
     ) -> "SessionRecord":
-        """Return a copy without the partial answer, in which ``messages`` replace all messages from ``from_index``.
+        """Return a copy without the partial answer, in which ``messages`` replace all messages from
+        ``from_index``.
 
-        If ``turn`` is not None, it replaces the stored turn. ``notices`` are added to those that are not delivered.
+        If ``turn`` is not None, it replaces the stored turn. ``notices`` are added to those that
+        are not delivered.
         """
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
@@ -98,7 +116,10 @@ class SessionRecord:
         return after
 
     def with_fields(self, fields: Mapping[str, Any], updated_at: str) -> "SessionRecord":
-        """Return a copy with these metadata fields changed. None resets a field. Raises ValueError for model=None."""
+        """Return a copy with these metadata fields changed.
+
+        None resets a field. Raises ValueError for model=None.
+        """
         latest = max(self.metadata.updated_at, updated_at, key=timestamp)
         changed = {**self.metadata.to_dict(), **fields, "updated_at": latest}
         return self._same_history(metadata=SessionMetadata.from_dict(changed))
@@ -109,11 +130,15 @@ class SessionRecord:
     def with_partial_line(self, partial: Message) -> tuple["SessionRecord", bytes]:
         """Return a copy with a partial answer, and the line of the turn log for this change."""
         message = complete_message(partial.copy(), len(self.messages), now())
-        line = encode({"at": self.digest, "partial": message}) + b"\n"  # caches the digest for the copy, too
+        line = (
+            encode({"at": self.digest, "partial": message}) + b"\n"
+        )  # caches the digest for the copy, too
         return self.with_partial(message), line
 
     def tail_line(self, from_index: int, after: "SessionRecord") -> bytes:
-        """Return the line of the turn log for the change to ``after``, which differs from position ``from_index``."""
+        """Return the line of the turn log for the change to ``after``, which differs from position
+        ``from_index``.
+        """
         head = {"at": self.digest, "from": from_index, "updated_at": after.metadata.updated_at}
         if after.metadata.turn is not None:
             head["turn"] = after.metadata.turn.to_dict()
@@ -140,19 +165,24 @@ class SessionRecord:
                     record = record.with_partial(line["partial"])
                 else:
                     turn = read_turn({"session_id": record.metadata.session_id, **line})
-                    record = record.with_tail(line["from"], line["messages"], line["updated_at"], turn)
+                    record = record.with_tail(
+                        line["from"], line["messages"], line["updated_at"], turn
+                    )
                     record.metadata.notices = line.get("notices")
         return record
 
     def after_crash(self) -> "SessionRecord":
-        """Return a copy after crash recovery: the partial answer is stored, and each tool call has a result.
+        """Return a copy after crash recovery: the partial answer is stored, and each tool call has
+        a result.
 
         The calls of a turn that continues after a crash stay without results.
         """
         if self.metadata.turn is not None and self.metadata.turn.survives:
             return self.with_partial(None) if self.partial is not None else self
         recovered = [] if self.partial is None else close_partial(self.partial)
-        messages = with_missing_results(self.messages.extended(recovered) if recovered else self.messages)
+        messages = with_missing_results(
+            self.messages.extended(recovered) if recovered else self.messages
+        )
         if messages is self.messages:
             return self
         start = len(self.messages) if len(messages) == len(self.messages) + len(recovered) else 0
@@ -184,7 +214,10 @@ _T = TypeVar("_T", bound=_Sized)
 
 
 class SessionCache(Generic[_T]):
-    """Thread-safe LRU cache of sessions with a memory limit in bytes. Callers check that a session is current."""
+    """Thread-safe LRU cache of sessions with a memory limit in bytes.
+
+    Callers check that a session is current.
+    """
 
     def __init__(self, max_bytes: int | None = None) -> None:
         limit = MAX_BYTES if max_bytes is None else max_bytes
@@ -213,17 +246,27 @@ class _Request(NamedTuple):
 
 
 class SessionLocks:
-    """Exclusive locks, one per session, granted in the order of the requests. Use them in one event loop."""
+    """Exclusive locks, one per session, granted in the order of the requests.
+
+    Use them in one event loop.
+    """
 
     def __init__(self) -> None:
-        self._queues: dict[str, list[_Request]] = {}  # requests by session. The first one has the lock
+        self._queues: dict[
+            str, list[_Request]
+        ] = {}  # requests by session. The first one has the lock
 
     def __len__(self) -> int:
         return len(self._queues)
 
     @asynccontextmanager
-    async def holding(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
-        """Lock a session. Raises SessionBusy if a turn has the lock, or gets it first, and ``wait`` is false."""
+    async def holding(
+        self, session_id: str, *, run_id: str | None = None, wait: bool = False
+    ) -> AsyncIterator[None]:
+        """Lock a session.
+
+        Raises SessionBusy if a turn has the lock, or gets it first, and ``wait`` is false.
+        """
         queue = self._queues.get(session_id, [])
         if queue and queue[0].run_id is not None and not wait:
             raise SessionBusy(session_id, queue[0].run_id)
@@ -242,7 +285,10 @@ class SessionLocks:
                     self._grant_first(session_id, queue)
 
     def _grant_first(self, session_id: str, queue: list[_Request]) -> None:
-        """Grant the first request that is not cancelled. If it is a turn, refuse others without ``wait``."""
+        """Grant the first request that is not cancelled.
+
+        If it is a turn, refuse others without ``wait``.
+        """
         queue[:] = [request for request in queue if not request.granted.done()]
         if not queue:
             del self._queues[session_id]

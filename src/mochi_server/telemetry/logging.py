@@ -16,21 +16,27 @@ REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """ID of the current HTTP request. Tasks that the request starts inherit the ID."""
 
 
-FIELDS = "fields"  # key in the ``extra`` argument of a log call. Its value has additional fields for the JSON line
+# Key in the ``extra`` argument of a log call. Its value has additional fields for the JSON line.
+FIELDS = "fields"
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class TextFormatter(logging.Formatter):
-    """Formatter for one text line per record, with request ID and key name at its end. A traceback follows the line."""
+    """Formatter for one text line per record, with request ID and key name at its end.
+
+    A traceback follows the line.
+    """
 
     def __init__(self, secrets: SecretMasker) -> None:
         super().__init__(_TEXT)
         self._secrets = secrets
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line with control characters escaped, so that a message cannot imitate another line."""
+        """Return the line with control characters escaped, so that a message cannot imitate another
+        line.
+        """
         request_id, key = REQUEST_ID.get(), CALLER.get().key
         line = _CONTROL.sub(lambda match: repr(match[0])[1:-1], super().formatMessage(record))
         return f"{line} [{request_id}{key and f' key={key}'}]" if request_id else line
@@ -49,7 +55,9 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
-            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(
+                timespec="milliseconds"
+            ),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
@@ -69,21 +77,34 @@ def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
     handler.setFormatter(JsonFormatter(secrets) if log_format == "json" else TextFormatter(secrets))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)
-    logging.raiseExceptions = False  # a tool may close standard error; log calls must not raise then
+    logging.raiseExceptions = (
+        False  # a tool may close standard error; log calls must not raise then
+    )
     sys.excepthook = lambda *error: logging.critical("Uncaught exception", exc_info=error)
-    threading.excepthook = lambda error: logging.critical("Uncaught exception", exc_info=error.exc_value)
+    threading.excepthook = lambda error: logging.critical(
+        "Uncaught exception", exc_info=error.exc_value
+    )
 
 
 def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
-    """Log an event. Its fields are fields of a JSON line, and ``key=value`` in the message, except None."""
+    """Log an event.
+
+    Its fields are fields of a JSON line, and ``key=value`` in the message, except None.
+    """
     words = [event, *(f"{name}={value}" for name, value in fields.items() if value is not None)]
     logger.log(level, "%s", " ".join(words), extra={FIELDS: fields})
 
 
 def as_log(text: str, log_format: str, level: str = "INFO") -> str:
-    """Return a text for the user as it is, or as one JSON object per line. Secrets are not masked."""
+    """Return a text for the user as it is, or as one JSON object per line.
+
+    Secrets are not masked.
+    """
     if log_format.lower() != "json":
         return text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    records = [logging.makeLogRecord({"name": "mochi_server", "levelname": level, "msg": line}) for line in lines]
+    records = [
+        logging.makeLogRecord({"name": "mochi_server", "levelname": level, "msg": line})
+        for line in lines
+    ]
     return "\n".join(map(JsonFormatter(SecretMasker(())).format, records))

@@ -10,12 +10,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 from mochi_server import __version__
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_result import TurnResult
-from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExecutionDenied, ToolNotFound
+from mochi_server.errors import (
+    ConfirmationTimeout,
+    OllamaUnreachable,
+    ToolExecutionDenied,
+    ToolNotFound,
+)
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.inference.slots import load_seconds, number
 from mochi_server.ollama.payloads import qualified_name
@@ -39,53 +51,97 @@ logger = logging.getLogger(__name__)
 
 
 class Metrics(GatewayObserver):
-    """Metrics of one server, in a registry of their own. They may be used on one event loop only."""
+    """Metrics of one server, in a registry of their own.
+
+    They may be used on one event loop only.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.described: list[tuple[str, str, tuple[str, ...], str]] = []  # name, kind, labels and description of each
+        self.described: list[
+            tuple[str, str, tuple[str, ...], str]
+        ] = []  # name, kind, labels and description of each
         self._models: set[str] = set()
         self._tools: set[str] = set()
         new = self._new
         self._turns = new(Counter, "turns", "Turns that ended, by outcome.", "outcome")
-        self._turn_seconds = new(Histogram, "turn_duration_seconds", "Duration of turns.", buckets=_TURNS)
-        self._requests = new(Counter, "model_requests", "Complete answers of models, including summaries.", "model")
+        self._turn_seconds = new(
+            Histogram, "turn_duration_seconds", "Duration of turns.", buckets=_TURNS
+        )
+        self._requests = new(
+            Counter, "model_requests", "Complete answers of models, including summaries.", "model"
+        )
         text = "Ollama's token counts: `in` for prompts, `out` for answers."
         self._tokens = new(Counter, "tokens", text, "model", "direction")
-        text = "Prompt tokens that were not in Ollama's cache, for versions of Ollama that report it."
+        text = (
+            "Prompt tokens that were not in Ollama's cache, for versions of Ollama that report it."
+        )
         self._evaluated = new(Counter, "evaluated_prompt_tokens", text, "model")
         text = "Time that Ollama needed to evaluate the prompts of a turn."
-        self._evaluation = new(Histogram, "turn_prompt_evaluation_seconds", text, buckets=_FIRST_TOKEN)
+        self._evaluation = new(
+            Histogram, "turn_prompt_evaluation_seconds", text, buckets=_FIRST_TOKEN
+        )
         text = "Time from a model request to the first token of its answer."
-        self._first_token = new(Histogram, "time_to_first_token_seconds", text, "model", buckets=_FIRST_TOKEN)
+        self._first_token = new(
+            Histogram, "time_to_first_token_seconds", text, "model", buckets=_FIRST_TOKEN
+        )
         text = "Load times of models for which a request had to wait."
         self._loads = new(Histogram, "model_load_duration_seconds", text, "model", buckets=_LOADS)
         text = "Changes of sessions' context windows, by reason."
         self._adjustments = new(Counter, "context_adjustments", text, "reason")
-        self._compactions = new(Counter, "context_compactions", "Prompts whose oldest turns were summarized.")
-        self._calls = new(Counter, "tool_calls", "Tool calls that ended, by outcome.", "tool", "outcome")
-        self.lost_threads = new(Counter, "tool_threads_lost", "Tool threads that still ran after their call ended.")
-        self.refused_calls = new(Counter, "tool_calls_refused", "Tool calls refused because no thread was free.")
+        self._compactions = new(
+            Counter, "context_compactions", "Prompts whose oldest turns were summarized."
+        )
+        self._calls = new(
+            Counter, "tool_calls", "Tool calls that ended, by outcome.", "tool", "outcome"
+        )
+        self.lost_threads = new(
+            Counter, "tool_threads_lost", "Tool threads that still ran after their call ended."
+        )
+        self.refused_calls = new(
+            Counter, "tool_calls_refused", "Tool calls refused because no thread was free."
+        )
         text = "Errors by code: failed turns (`turn`) and error responses (`request`)."
         self._errors = new(Counter, "errors", text, "code", "of")
-        self._responses = new(Counter, "http_requests", "HTTP requests that ended.", "method", "status")
+        self._responses = new(
+            Counter, "http_requests", "HTTP requests that ended.", "method", "status"
+        )
         text = "Complete answers of each Ollama host."
         self._host_requests = new(Counter, "ollama_host_requests", text, "host")
         text = "Time in which the host loaded models (`load`) and evaluated prompts (`evaluation`)."
         self._host_seconds = new(Counter, "ollama_host_seconds", text, "host", "of")
-        text = "Prompt tokens: `evaluated`, or `spared` by the cache, for versions of Ollama that report it."
+        text = (
+            "Prompt tokens: `evaluated`, or `spared` by the cache, for versions of Ollama that "
+            "report it."
+        )
         self._host_tokens = new(Counter, "ollama_host_prompt_tokens", text, "host", "kind")
         text = "Requests that wait in this server for a slot of the host."
         self._host_queue = new(Gauge, "ollama_host_queued_requests", text, "host")
-        self._host_state = new(Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state")
-        self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple  # names, states and numbers of queued requests
-        self.key_turns = new(Counter, "key_turns", "Turns that ended, by API key.", "key", "outcome")
+        self._host_state = new(
+            Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state"
+        )
+        self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = (
+            tuple  # names, states and numbers of queued requests
+        )
+        self.key_turns = new(
+            Counter, "key_turns", "Turns that ended, by API key.", "key", "outcome"
+        )
         self.running = new(Gauge, "running_turns", "Turns that are running.")
-        self.waiting = new(Gauge, "waiting_turns", "Turns that wait for the first token of a model.")
-        self.subscribers = new(Gauge, "open_streams", "Open requests that receive the events of a running turn.")
-        self.store = new(Gauge, "store_connected", "1 if the session store is reachable, otherwise 0.")
-        self.ollama = new(Gauge, "ollama_connected", "1 if Ollama responds to this request, otherwise 0.")
-        new(Gauge, "build_info", "Always 1. The label is the version.", "version").labels(__version__).set(1)
+        self.waiting = new(
+            Gauge, "waiting_turns", "Turns that wait for the first token of a model."
+        )
+        self.subscribers = new(
+            Gauge, "open_streams", "Open requests that receive the events of a running turn."
+        )
+        self.store = new(
+            Gauge, "store_connected", "1 if the session store is reachable, otherwise 0."
+        )
+        self.ollama = new(
+            Gauge, "ollama_connected", "1 if Ollama responds to this request, otherwise 0."
+        )
+        new(Gauge, "build_info", "Always 1. The label is the version.", "version").labels(
+            __version__
+        ).set(1)
         ProcessCollector(registry=self.registry)
 
     def render(self) -> bytes:
@@ -97,8 +153,13 @@ class Metrics(GatewayObserver):
             self._host_state.labels(host, state).set(1)
         return generate_latest(self.registry)
 
-    def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
-        """Record an ended turn. ``messages`` are its stored messages, with tool results and evaluation times."""
+    def turn_ended(
+        self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None
+    ) -> None:
+        """Record an ended turn.
+
+        ``messages`` are its stored messages, with tool results and evaluation times.
+        """
         self._turns.labels(outcome).inc()
         self._turn_seconds.observe(seconds)
         durations = [message.get("prompt_eval_duration") for message in messages]
@@ -116,9 +177,13 @@ class Metrics(GatewayObserver):
 
     def response_ended(self, last: Mapping[str, Any], host: str = "") -> None:
         """Record an answer's tokens and the model's load time, also for its host."""
-        count, cached = (number(last.get(f"prompt_eval_{name}")) for name in ("count", "cached_count"))
+        count, cached = (
+            number(last.get(f"prompt_eval_{name}")) for name in ("count", "cached_count")
+        )
         self._host_requests.labels(host).inc()
-        self._host_seconds.labels(host, "evaluation").inc(number(last.get("prompt_eval_duration")) * _NANO)
+        self._host_seconds.labels(host, "evaluation").inc(
+            number(last.get("prompt_eval_duration")) * _NANO
+        )
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         self._tokens.labels(model, "in").inc(number(last.get("prompt_eval_count")))
@@ -141,8 +206,13 @@ class Metrics(GatewayObserver):
         self._compactions.inc()
 
     def request_ended(self, method: str, status: int | None, error: str | None) -> None:
-        """Count an HTTP request and its error code. ``status`` is None if the server sent no response."""
-        self._responses.labels(method if method in _METHODS else _OTHER, str(status or "none")).inc()
+        """Count an HTTP request and its error code.
+
+        ``status`` is None if the server sent no response.
+        """
+        self._responses.labels(
+            method if method in _METHODS else _OTHER, str(status or "none")
+        ).inc()
         if error is not None:
             self._errors.labels(error, "request").inc()
 
@@ -153,7 +223,9 @@ class Metrics(GatewayObserver):
         code = message.get("error_code")
         if code == ToolNotFound.code:
             return "unknown", "failed"
-        outcome = "succeeded" if message.get("success") else _TOOL_OUTCOMES.get(code or "", "failed")
+        outcome = (
+            "succeeded" if message.get("success") else _TOOL_OUTCOMES.get(code or "", "failed")
+        )
         return _label(message["tool_name"], self._tools), outcome
 
     def _new(self, kind: type[M], name: str, text: str, *labels: str, **options: Any) -> M:
@@ -170,7 +242,9 @@ def _label(name: str, known: set[str]) -> str:
 
 
 def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> None:
-    """Record an ended turn. Log only the code of most errors, because error messages may quote conversations.
+    """Record an ended turn.
+
+    Log only the code of most errors, because error messages may quote conversations.
 
     If ``trace_content`` is true, the spans contain the texts of the turn.
     """
@@ -188,7 +262,9 @@ def _log_turn(run: Run, seconds: float) -> None:
     failure, first_chunk = run.failure, next(iter(run.result.first_chunks.values()), None)
 
     def tokens(field: str) -> int | None:
-        counts = [message.get(field) for message in run.result.stored if message.get(field) is not None]
+        counts = [
+            message.get(field) for message in run.result.stored if message.get(field) is not None
+        ]
         return int(sum(map(number, counts))) if counts else None
 
     log_event(
@@ -212,21 +288,33 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
     from opentelemetry.trace import SpanKind, StatusCode, get_tracer, set_span_in_context  # noqa: PLC0415 - optional
 
     tracer = get_tracer("mochi_server", __version__)
-    attributes = {"gen_ai.conversation.id": run.session_id, "mochi.run_id": run.run_id, "mochi.outcome": run.state}
+    attributes = {
+        "gen_ai.conversation.id": run.session_id,
+        "mochi.run_id": run.run_id,
+        "mochi.outcome": run.state,
+    }
     parent = turn = tracer.start_span("mochi.turn", start_time=began, attributes=attributes)
     if run.failure is not None:
         turn.set_attribute("error.type", run.failure.code)
         turn.set_status(StatusCode.ERROR)
 
-    def start(operation: str, target: str, at: int, attributes: Mapping[str, Any], parent: Any) -> Any:
+    def start(
+        operation: str, target: str, at: int, attributes: Mapping[str, Any], parent: Any
+    ) -> Any:
         kind = SpanKind.CLIENT if operation == "chat" else SpanKind.INTERNAL
-        all_attributes = {"gen_ai.operation.name": operation, "gen_ai.conversation.id": run.session_id, **attributes}
+        all_attributes = {
+            "gen_ai.operation.name": operation,
+            "gen_ai.conversation.id": run.session_id,
+            **attributes,
+        }
         known = {name: value for name, value in all_attributes.items() if value is not None}
         context, name = set_span_in_context(parent), f"{operation} {target}".rstrip()
         return tracer.start_span(name, context=context, kind=kind, start_time=at, attributes=known)
 
     if run.input.agent is not None:
-        parent = start("invoke_agent", run.input.agent, began, _agent_attributes(run.input.agent), turn)
+        parent = start(
+            "invoke_agent", run.input.agent, began, _agent_attributes(run.input.agent), turn
+        )
         parent.end(ended)
 
     def record(parent: Any, text: str | None, result: TurnResult, previous: int) -> None:
@@ -259,8 +347,12 @@ def _agent_attributes(agent: str) -> dict[str, Any]:
     return {"gen_ai.agent.name": agent, "gen_ai.provider.name": "ollama"}
 
 
-def _chat_attributes(result: TurnResult, message: Message, text: str | None, *, content: bool) -> dict[str, Any]:
-    texts = {"input": ("user", text), "output": ("assistant", message["content"])} if content else {}
+def _chat_attributes(
+    result: TurnResult, message: Message, text: str | None, *, content: bool
+) -> dict[str, Any]:
+    texts = (
+        {"input": ("user", text), "output": ("assistant", message["content"])} if content else {}
+    )
     return {
         "gen_ai.provider.name": "ollama",
         "gen_ai.request.model": message.get("model", ""),
@@ -274,10 +366,14 @@ def _chat_attributes(result: TurnResult, message: Message, text: str | None, *, 
 
 
 def _as_parts(role: str, text: str | None) -> str:
-    return orjson.dumps([{"role": role, "parts": [{"type": "text", "content": text or ""}]}]).decode()
+    return orjson.dumps(
+        [{"role": role, "parts": [{"type": "text", "content": text or ""}]}]
+    ).decode()
 
 
-def _tool_attributes(message: Message, arguments: Mapping[str, Any], *, content: bool) -> dict[str, Any]:
+def _tool_attributes(
+    message: Message, arguments: Mapping[str, Any], *, content: bool
+) -> dict[str, Any]:
     return {
         "gen_ai.tool.name": message["tool_name"],
         "gen_ai.tool.type": "function",

@@ -1,4 +1,7 @@
-"""Webhooks, which report runs that have ended or wait for approval. They contain no text of conversations."""
+"""Webhooks, which report runs that have ended or wait for approval.
+
+They contain no text of conversations.
+"""
 
 import asyncio
 import logging
@@ -32,7 +35,10 @@ class WebhookTimes:
     """Times of the attempts to send webhooks, in seconds."""
 
     first_pause: float = 2
-    """Pause after the first failed attempt. Later pauses are as long as the age of the webhook, so that they double."""
+    """Pause after the first failed attempt.
+
+    Later pauses are as long as the age of the webhook, so that they double.
+    """
     poll: float = 1
     """Interval of the search for webhooks that are due."""
 
@@ -46,7 +52,9 @@ class WebhookService:
     The stores of the sessions write a webhook together with the transition that it reports.
     """
 
-    def __init__(self, outbox: WebhookOutbox, url: str, secret: str, times: WebhookTimes = DEFAULT_TIMES) -> None:
+    def __init__(
+        self, outbox: WebhookOutbox, url: str, secret: str, times: WebhookTimes = DEFAULT_TIMES
+    ) -> None:
         self._outbox = outbox
         self._url = url
         self._secret = secret
@@ -64,10 +72,15 @@ class WebhookService:
     async def _send_all(self) -> None:
         attempts = set[asyncio.Future[Any]]()
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
-        async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as http:
+        async with aiohttp.ClientSession(
+            timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+        ) as http:
             try:
                 while True:
-                    while len(attempts) < _MAX_ATTEMPTS_AT_ONCE and (notice := await self._claim()) is not None:
+                    while (
+                        len(attempts) < _MAX_ATTEMPTS_AT_ONCE
+                        and (notice := await self._claim()) is not None
+                    ):
                         attempt = start_in(attempts, self._send(http, notice))
                         attempt.add_done_callback(lambda _: self._outbox.stored.set())
                     with anyio.move_on_after(self._times.poll):
@@ -87,23 +100,33 @@ class WebhookService:
         """Make one attempt to send a webhook, and then remove it or store its next time."""
         try:
             if not is_webhook_id(notice.webhook_id):
-                logger.error("webhook not sent because it is damaged webhook_id=%r", notice.webhook_id)
+                logger.error(
+                    "webhook not sent because it is damaged webhook_id=%r", notice.webhook_id
+                )
                 await self._outbox.remove(notice.webhook_id)
                 return
             try:
                 problem = await self._post(http, notice.webhook_id, notice.body)
-            except asyncio.CancelledError:  # the server stops; another one, or its next start, sends the webhook
+            except (
+                asyncio.CancelledError
+            ):  # the server stops; another one, or its next start, sends the webhook
                 await run_shielded(self._outbox.postpone(notice.webhook_id, 0))
                 raise
             await run_shielded(self._attempt_ended(notice, problem))
         except MochiError as error:  # it is due again after _CLAIM_SECONDS
-            logger.warning("webhook is sent again webhook_id=%s: %s", notice.webhook_id, error.message)
+            logger.warning(
+                "webhook is sent again webhook_id=%s: %s", notice.webhook_id, error.message
+            )
 
     async def _attempt_ended(self, notice: Notice, problem: str | None) -> None:
-        match = _TIMESTAMP.search(notice.body)  # an unreadable webhook counts as old, so that it is sent only once
+        match = _TIMESTAMP.search(
+            notice.body
+        )  # an unreadable webhook counts as old, so that it is sent only once
         age = time.time() - timestamp(match and match[1])
         if problem is not None:
-            logger.warning("webhook not accepted webhook_id=%s age=%d: %s", notice.webhook_id, age, problem)
+            logger.warning(
+                "webhook not accepted webhook_id=%s age=%d: %s", notice.webhook_id, age, problem
+            )
         if problem is None or age > _MAX_AGE_SECONDS:
             await self._outbox.remove(notice.webhook_id)
         else:
@@ -119,7 +142,9 @@ class WebhookService:
             "webhook-signature": Webhook(self._secret).sign(webhook_id, sent, body),
         }
         try:
-            async with http.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
+            async with http.post(
+                self._url, data=body, headers=headers, allow_redirects=False
+            ) as response:
                 return None if 200 <= response.status < 300 else f"status {response.status}"
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             return type(error).__name__

@@ -38,23 +38,35 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tool:
-    """Function that models may call. ``read_only`` is true if the function is declared to have no side effects."""
+    """Function that models may call.
+
+    ``read_only`` is true if the function is declared to have no side effects.
+    """
 
     name: str
     function: Callable[..., Any]
     schema: ToolSchema
     read_only: bool = False
     source: str | None = None
-    """MCP server and original name of an MCP tool, as ``mcp:SERVER/NAME``. None for tools of the tools directory."""
+    """MCP server and original name of an MCP tool, as ``mcp:SERVER/NAME``.
+
+    None for tools of the tools directory.
+    """
 
     @property
     def destructive(self) -> bool:
-        """Whether calls need approval under the policy ``confirm_destructive``. True unless the tool is read-only."""
+        """Whether calls need approval under the policy ``confirm_destructive``.
+
+        True unless the tool is read-only.
+        """
         return not self.read_only
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Name, source, schema and mark of the tool as a JSON object. Two tools are the same if their identity is."""
+        """Name, source, schema and mark of the tool as a JSON object.
+
+        Two tools are the same if their identity is.
+        """
         return {
             "name": self.name,
             "source": self.source or location(self.function),
@@ -64,13 +76,19 @@ class Tool:
 
     @property
     def approved_as(self) -> str:
-        """Key under which approvals are stored. Tools of different MCP servers never share a key."""
+        """Key under which approvals are stored.
+
+        Tools of different MCP servers never share a key.
+        """
         return self.source or self.name
 
 
 @dataclass(frozen=True)
 class ToolCatalogue:
-    """Tools by name, the tool names of each group, and the problems found. Tools are in the order of ``__all__``."""
+    """Tools by name, the tool names of each group, and the problems found.
+
+    Tools are in the order of ``__all__``.
+    """
 
     tools: Mapping[str, Tool] = field(default_factory=dict)
     groups: Mapping[str, list[str]] = field(default_factory=dict)
@@ -83,7 +101,10 @@ class ToolCatalogue:
         return self.tools[name]
 
     def selected(self, names: Sequence[str], group: str | None) -> dict[str, Tool]:
-        """Return the tools in ``names`` and in ``group``, as a mapping by name. Unknown names are skipped."""
+        """Return the tools in ``names`` and in ``group``, as a mapping by name.
+
+        Unknown names are skipped.
+        """
         requested = [*names, *self.groups.get(group or "", ())]
         return {name: self.tools[name] for name in dict.fromkeys(requested) if name in self.tools}
 
@@ -99,40 +120,65 @@ class ToolDiscoveryService:
         self._lock = threading.Lock()
 
     def discover(self) -> ToolCatalogue:
-        """Return the tools of the directory. The first call imports the directory, which blocks the thread."""
+        """Return the tools of the directory.
+
+        The first call imports the directory, which blocks the thread.
+        """
         with self._lock:
             return self.cached or self.reload_tools()
 
     def reload_tools(self) -> ToolCatalogue:
-        """Import the directory again and return its tools. During the import, ``discover`` returns the old tools."""
+        """Import the directory again and return its tools.
+
+        During the import, ``discover`` returns the old tools.
+        """
         catalogue = ToolCatalogue() if self._directory is None else find_tools(self._directory)
         for problem in catalogue.problems:
-            logger.warning("Tool problem name=%s directory=%s: %s", problem.name, self._directory, problem.message)
+            logger.warning(
+                "Tool problem name=%s directory=%s: %s",
+                problem.name,
+                self._directory,
+                problem.message,
+            )
         self.cached = catalogue
         return catalogue
 
 
 def find_tools(directory: Path) -> ToolCatalogue:
-    """Import a directory's ``__init__.py`` and return its tools, groups and problems. Never raises."""
+    """Import a directory's ``__init__.py`` and return its tools, groups and problems.
+
+    Never raises.
+    """
     try:
         paths = set(directory.iterdir())
     except FileNotFoundError:
         return ToolCatalogue()
     except OSError as error:
-        return ToolCatalogue(problems=(Problem(_INIT, f"its directory cannot be read: {error.strerror}"),))
+        return ToolCatalogue(
+            problems=(Problem(_INIT, f"its directory cannot be read: {error.strerror}"),)
+        )
     if directory / _INIT not in paths:
         return ToolCatalogue(problems=_encodable(find_mistakes(directory, ())))
     package, problems = load_package(directory)
-    catalogue = ToolCatalogue(problems=tuple(problems)) if package is None else _read_package(package, problems)
+    catalogue = (
+        ToolCatalogue(problems=tuple(problems))
+        if package is None
+        else _read_package(package, problems)
+    )
     exported = getattr(package, "__all__", None)
     mistakes = find_mistakes(directory, exported if isinstance(exported, list | tuple) else None)
     return replace(catalogue, problems=_encodable([*catalogue.problems, *mistakes]))
 
 
 def _encodable(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Remove duplicates, and escape lone surrogates, which file names and errors may contain but JSON may not."""
+    """Remove duplicates, and escape lone surrogates, which file names and errors may contain but
+    JSON may not.
+    """
     texts = dict.fromkeys((problem.name, problem.message) for problem in problems)
-    return tuple(Problem(*(each.encode(errors="backslashreplace").decode() for each in pair)) for pair in texts)
+    return tuple(
+        Problem(*(each.encode(errors="backslashreplace").decode() for each in pair))
+        for pair in texts
+    )
 
 
 def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
@@ -140,7 +186,10 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
         value = vars(package).get(variable, None if variable == "__all__" else [])
         if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
             repeated = sorted({name for name in value if list(value).count(name) > 1})
-            problems.extend(Problem(name, f"{variable} lists it more than once; remove one") for name in repeated)
+            problems.extend(
+                Problem(name, f"{variable} lists it more than once; remove one")
+                for name in repeated
+            )
             return list(dict.fromkeys(value))
         problems.append(Problem(variable, "it must be a list of names in __init__.py"))
         return []
@@ -150,23 +199,34 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
     groups = {
         name: list(map(str, value))
         for name, value in vars(package).items()
-        if re.fullmatch("__.+__", name) and name not in _NOT_GROUPS and isinstance(value, list | tuple)
+        if re.fullmatch("__.+__", name)
+        and name not in _NOT_GROUPS
+        and isinstance(value, list | tuple)
     }
     for variable, names in (marks | groups).items():
         for name in sorted(set(names) - set(exported)):
-            problems.append(Problem(variable, f"it names {name!r}, which is not in __all__; add it there"))
+            problems.append(
+                Problem(variable, f"it names {name!r}, which is not in __all__; add it there")
+            )
     tools = {}
     for name in exported:
         try:
             function = getattr(package, name, None)
-            if isinstance(function, UnavailableFunction):  # the problem of its file is already reported
+            if isinstance(
+                function, UnavailableFunction
+            ):  # the problem of its file is already reported
                 continue
-            tools[name] = _make_tool(name, function, {mark for mark, names in marks.items() if name in names})
+            tools[name] = _make_tool(
+                name, function, {mark for mark, names in marks.items() if name in names}
+            )
         except InvalidTool as error:
             problems.append(Problem(name, str(error)))
         except BaseException as error:  # the types and attributes of a function are user code
             problems.append(Problem(name, describe(error, None)))
-    members = {group.strip("_"): [name for name in names if name in tools] for group, names in groups.items()}
+    members = {
+        group.strip("_"): [name for name in names if name in tools]
+        for group, names in groups.items()
+    }
     return ToolCatalogue(tools, members, tuple(problems))
 
 
@@ -174,22 +234,29 @@ def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
     if name in RESERVED_NAMES:
         raise InvalidTool("the name is reserved; rename the function")
     if function is None:
-        raise InvalidTool("__all__ names it, but it does not exist; define it or remove the name from __all__")
+        raise InvalidTool(
+            "__all__ names it, but it does not exist; define it or remove the name from __all__"
+        )
     attribute = getattr(function, "destructive", None)
-    is_destructive = attribute is True or _DESTRUCTIVE in marks  # a contradictory mark does not make a tool read-only
+    is_destructive = (
+        attribute is True or _DESTRUCTIVE in marks
+    )  # a contradictory mark does not make a tool read-only
     is_read_only = not is_destructive and (attribute is False or _READ_ONLY in marks)
     return Tool(name, function, make_schema(function, name), is_read_only)
 
 
 def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator[Problem]:
-    """Yield each syntax error, name that is defined twice, and function that looks like a tool and is not ``exported``.
+    """Yield each syntax error, name that is defined twice, and function that looks like a tool and
+    is not ``exported``.
 
     No file is imported. If ``exported`` is None, every function may be exported.
     """
     trees: dict[str, ast.Module] = {}
     for path in _files(directory, directory):
         name = path.relative_to(directory).as_posix()
-        with suppress(OSError, ValueError, MemoryError, RecursionError):  # the import reports the errors of used files
+        with suppress(
+            OSError, ValueError, MemoryError, RecursionError
+        ):  # the import reports the errors of used files
             try:
                 trees[name] = parse_file(path)
             except SyntaxError as error:
@@ -208,14 +275,18 @@ def _files(folder: Path, directory: Path) -> Iterator[Path]:
 
 
 def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[Problem]:
-    """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more than once."""
+    """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more
+    than once.
+    """
     origins: dict[str, dict[str, str]] = defaultdict(dict)
     for node in tree.body:
         if isinstance(node, _Function) and not node.name.startswith("_"):
             origins[node.name][f"line {node.lineno}"] = f"line {node.lineno}"
         elif isinstance(node, ast.ImportFrom) and file == _INIT:
             for name in _imported_names(node, trees):
-                origins[name][f"{node.level} {node.module}"] = f"{node.module or '.'} (line {node.lineno})"
+                origins[name][f"{node.level} {node.module}"] = (
+                    f"{node.module or '.'} (line {node.lineno})"
+                )
     for name, places in origins.items():
         if len(places) > 1:
             text = f"{file} defines it more than once: {', '.join(places.values())}"
@@ -233,16 +304,26 @@ def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) ->
     known = {*exported, *(name for file, tree in trees.items() for name in _used_names(file, tree))}
     reason = f"__all__ in {_INIT} does not list it" if _INIT in trees else f"there is no {_INIT}"
     for file, tree in trees.items():
-        is_script = any(isinstance(node, ast.If) and "'__name__'" in ast.dump(node.test) for node in tree.body)
+        is_script = any(
+            isinstance(node, ast.If) and "'__name__'" in ast.dump(node.test) for node in tree.body
+        )
         for function in () if is_script else _typed_functions(tree):
             if function.name not in known:
-                text = f"its function {function.name} (line {function.lineno}) is not a tool, because {reason}"
-                advice = f"Import it in {_INIT} and list it in __all__, or rename it to _{function.name}"
+                text = (
+                    f"its function {function.name} (line {function.lineno}) is not a tool, "
+                    f"because {reason}"
+                )
+                advice = (
+                    f"Import it in {_INIT} and list it in __all__, or rename it to _{function.name}"
+                )
                 yield Problem(file, f"{text}. {advice}")
 
 
 def _used_names(file: str, tree: ast.Module) -> Iterator[str]:
-    """Yield the names that the code of a file uses. In ``__init__.py``, only imports with a new name count as uses."""
+    """Yield the names that the code of a file uses.
+
+    In ``__init__.py``, only imports with a new name count as uses.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id
@@ -254,7 +335,11 @@ def _used_names(file: str, tree: ast.Module) -> Iterator[str]:
 
 def _typed_functions(tree: ast.Module) -> Iterator[_Function]:
     for node in tree.body:
-        if isinstance(node, _Function) and not node.name.startswith("_") and node.returns is not None:
+        if (
+            isinstance(node, _Function)
+            and not node.name.startswith("_")
+            and node.returns is not None
+        ):
             parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             has_types = all(parameter.annotation is not None for parameter in parameters)
             if has_types and node.args.vararg is None and node.args.kwarg is None:

@@ -1,4 +1,6 @@
-"""Execution and import of tools with a timeout, in daemon threads, which do not block a shutdown."""
+"""Execution and import of tools with a timeout, in daemon threads, which do not block a
+shutdown.
+"""
 
 import asyncio
 import contextvars
@@ -27,8 +29,11 @@ T = TypeVar("T")
 
 HISTORY_LENGTH = 100
 IMPORT_SECONDS = 30
-MAX_PARALLEL_CALLS = 32  # calls, or imports of tools, that run in threads at the same time. Further ones wait
-MAX_THREADS = 128  # maximum number of threads, including the threads of timed-out calls whose tools have not returned
+MAX_PARALLEL_CALLS = (
+    32  # calls, or imports of tools, that run in threads at the same time. Further ones wait
+)
+# maximum number of threads, including the threads of timed-out calls whose tools have not returned
+MAX_THREADS = 128
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +48,10 @@ class ToolContent:
 
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
-    """Result of a tool call. ``execution_time`` is in seconds; ``result`` is text, shortened to the output limit."""
+    """Result of a tool call.
+
+    ``execution_time`` is in seconds; ``result`` is text, shortened to the output limit.
+    """
 
     success: bool
     result: str | None
@@ -61,30 +69,51 @@ class ToolExecutionService:
 
     timeout: float = 60
     output_limit: int = 20_000  # maximum characters of a result
-    on_lost: Callable[[], object] = lambda: None  # called if a thread still runs after the end of its call
+    on_lost: Callable[[], object] = lambda: (
+        None
+    )  # called if a thread still runs after the end of its call
     on_refused: Callable[[], object] = lambda: None  # called if all threads are in use
-    _call_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_CALLS), init=False)
-    _thread_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_THREADS), init=False)
-    _history: deque[ToolExecutionResult] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH), init=False)
+    _call_slots: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_CALLS), init=False
+    )
+    _thread_slots: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(MAX_THREADS), init=False
+    )
+    _history: deque[ToolExecutionResult] = field(
+        default_factory=lambda: deque(maxlen=HISTORY_LENGTH), init=False
+    )
 
     async def execute(self, tool: Tool, arguments: dict[str, Any]) -> ToolExecutionResult:
-        """Validate the arguments and run the tool. Errors are returned in the result and never raised."""
+        """Validate the arguments and run the tool.
+
+        Errors are returned in the result and never raised.
+        """
         try:
             return await self.execute_bound(tool, await tool.schema.bind(arguments))
         except InvalidArguments as error:
             return self._record(tool, None, f"Wrong arguments for {tool.name}: {error}", 0.0)
 
-    async def execute_bound(self, tool: Tool, arguments: inspect.BoundArguments) -> ToolExecutionResult:
-        """Run the tool with validated arguments. Errors are returned in the result and never raised."""
+    async def execute_bound(
+        self, tool: Tool, arguments: inspect.BoundArguments
+    ) -> ToolExecutionResult:
+        """Run the tool with validated arguments.
+
+        Errors are returned in the result and never raised.
+        """
         started = time.monotonic()
         try:
             content = await self._run(tool, arguments)
         except ToolRaised as raised:
             error = shorten(f"{tool.name} failed: {raised}", self.output_limit)
             return self._record(tool, None, error, time.monotonic() - started)
-        return replace(self._record(tool, content.text, None, time.monotonic() - started), images=content.images)
+        return replace(
+            self._record(tool, content.text, None, time.monotonic() - started),
+            images=content.images,
+        )
 
-    def _record(self, tool: Tool, text: str | None, error: str | None, seconds: float) -> ToolExecutionResult:
+    def _record(
+        self, tool: Tool, text: str | None, error: str | None, seconds: float
+    ) -> ToolExecutionResult:
         result = ToolExecutionResult(error is None, text, error, round(seconds, 6), tool.name)
         self._history.append(result)
         return result
@@ -94,18 +123,27 @@ class ToolExecutionService:
         return [run for run in self._history if CALLER.get().sees(run.owner)]
 
     def statistics(self) -> dict[str, Any]:
-        """Return the number of calls and their mean time in seconds, for all calls in the history and each tool."""
+        """Return the number of calls and their mean time in seconds, for all calls in the history
+        and each tool.
+        """
         history = self.history()
         names = sorted({run.tool_name for run in history})
-        by_tool = {name: _statistics([run for run in history if run.tool_name == name]) for name in names}
+        by_tool = {
+            name: _statistics([run for run in history if run.tool_name == name]) for name in names
+        }
         return {**_statistics(history), "by_tool": by_tool}
 
     async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> ToolContent:
         conversion = ResultConversion()
 
         def finish(value: object) -> ToolContent:
-            content = value if isinstance(value, ToolContent) else ToolContent(conversion.text(value))
-            return replace(content, text=shorten(content.text, self.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"))
+            content = (
+                value if isinstance(value, ToolContent) else ToolContent(conversion.text(value))
+            )
+            return replace(
+                content,
+                text=shorten(content.text, self.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"),
+            )
 
         def call() -> ToolContent | Awaitable[object]:
             value = tool.function(*bound.args, **bound.kwargs)
@@ -115,14 +153,17 @@ class ToolExecutionService:
             return await tool.function(*bound.args, **bound.kwargs)
 
         try:
-            # A decorator may hide that a function is `async`. The thread then only creates the awaitable.
+            # A decorator may hide that a function is `async`. The thread then only creates the
+            # awaitable.
             is_async = inspect.iscoroutinefunction(tool.function)
             result = call_async() if is_async else await self._in_thread(call, "it did not start")
             if isinstance(result, ToolContent):
                 return result
             with self._time_limit():
                 value = await _run_isolated(result)
-            return await self._in_thread(lambda: finish(value), "it ran, but its result could not be read")
+            return await self._in_thread(
+                lambda: finish(value), "it ran, but its result could not be read"
+            )
         finally:
             conversion.end()
 
@@ -130,7 +171,10 @@ class ToolExecutionService:
         async with self._call_slots:
             if self._thread_slots.locked():
                 self.on_refused()
-                raise ToolRaised(f"{consequence}: all {MAX_THREADS} threads are in use by calls that have not returned")
+                raise ToolRaised(
+                    f"{consequence}: all {MAX_THREADS} threads are in use by calls that have not "
+                    "returned"
+                )
             with self._time_limit():
                 return await run_in_thread(work, self._thread_slots, self.on_lost)
 
@@ -140,19 +184,29 @@ class ToolExecutionService:
             with anyio.fail_after(self.timeout):
                 yield
         except TimeoutError:
-            raise ToolRaised(f"it took longer than {self.timeout:g} seconds (MOCHI_TOOL_TIMEOUT_SECONDS)") from None
+            raise ToolRaised(
+                f"it took longer than {self.timeout:g} seconds (MOCHI_TOOL_TIMEOUT_SECONDS)"
+            ) from None
 
 
 class ToolRaised(Exception):
-    """Failure of a tool: an exception of its code, a timeout or no free thread. The message is for the model."""
+    """Failure of a tool: an exception of its code, a timeout or no free thread.
+
+    The message is for the model.
+    """
 
 
 async def run_in_thread(
-    function: Callable[[], T], slots: asyncio.Semaphore, on_lost: Callable[[], object] = lambda: None
+    function: Callable[[], T],
+    slots: asyncio.Semaphore,
+    on_lost: Callable[[], object] = lambda: None,
 ) -> T:
-    """Wait for a slot, then run ``function`` in a daemon thread and return its result. Raises errors as ``ToolRaised``.
+    """Wait for a slot, then run ``function`` in a daemon thread and return its result.
 
-    Cancellation does not end the thread: ``on_lost`` is called, and the slot stays in use until the thread ends.
+    Raises errors as ``ToolRaised``.
+
+    Cancellation does not end the thread: ``on_lost`` is called, and the slot stays in use until the
+    thread ends.
     """
     loop = asyncio.get_running_loop()
     await slots.acquire()
@@ -167,7 +221,9 @@ async def run_in_thread(
         with suppress(RuntimeError):  # the event loop is closed: the server ended before the tool
             loop.call_soon_threadsafe(slots.release)
 
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work, outcome), name="tool", daemon=True)
+    thread = threading.Thread(
+        target=contextvars.copy_context().run, args=(work, outcome), name="tool", daemon=True
+    )
     try:
         thread.start()
     except RuntimeError as error:  # the system limits the number of threads
@@ -184,12 +240,17 @@ async def run_in_thread(
 
 
 def shorten(text: str, limit: int, limit_name: str = "") -> str:
-    """Return ``text`` with at most ``limit`` characters. A note, which names the limit, replaces the middle."""
+    """Return ``text`` with at most ``limit`` characters.
+
+    A note, which names the limit, replaces the middle.
+    """
     if len(text) <= limit:
         return text
     reason = f" because of {limit_name}" if limit_name else ""
     note, room = "", limit + 1
-    while room > (shorter := max(limit - len(note), 0)):  # the number in the note can have one more digit
+    while room > (
+        shorter := max(limit - len(note), 0)
+    ):  # the number in the note can have one more digit
         room = shorter
         note = f"\n[... {len(text) - room} characters left out{reason} ...]\n"
     tail = room // 2
@@ -231,11 +292,19 @@ def _to_tool_raised(failure: BaseException) -> ToolRaised:
 def _statistics(runs: Collection[ToolExecutionResult]) -> dict[str, Any]:
     succeeded = sum(run.success for run in runs)
     mean = sum(run.execution_time for run in runs) / len(runs) if runs else 0.0
-    return {"total": len(runs), "succeeded": succeeded, "failed": len(runs) - succeeded, "mean_seconds": round(mean, 6)}
+    return {
+        "total": len(runs),
+        "succeeded": succeeded,
+        "failed": len(runs) - succeeded,
+        "mean_seconds": round(mean, 6),
+    }
 
 
 async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seconds: float) -> T:
-    """Run ``work``, which imports user code, in a thread. Raises ``ToolRaised`` if ``work`` fails or times out."""
+    """Run ``work``, which imports user code, in a thread.
+
+    Raises ``ToolRaised`` if ``work`` fails or times out.
+    """
     try:
         with anyio.fail_after(seconds):
             return await run_in_thread(work, slots)

@@ -1,4 +1,7 @@
-"""Import of a directory of Python files as a package. A broken file disables only its own functions."""
+"""Import of a directory of Python files as a package.
+
+A broken file disables only its own functions.
+"""
 
 import ast
 import os
@@ -23,7 +26,9 @@ LEADS_OUT = "a link that leads out of the directory"
 
 _PREFIX = "_mochi_tools_"
 _MAX_BYTES = 32 * 1024 * 1024  # of a Python file
-_generations = count(1)  # each import uses a new package name, so that a reload imports every file again
+_generations = count(
+    1
+)  # each import uses a new package name, so that a reload imports every file again
 _PARSER = Lock()  # CPython 3.11 may fail if two threads create syntax trees at once
 
 
@@ -56,7 +61,10 @@ def leads_out(path: Path, directory: Path) -> bool:
 
 
 def parse_file(path: Path) -> ast.Module:
-    """Return the syntax tree of a Python file. Raises ``OSError``, ``SyntaxError`` or ``ValueError``."""
+    """Return the syntax tree of a Python file.
+
+    Raises ``OSError``, ``SyntaxError`` or ``ValueError``.
+    """
     data = regular_files.read_bytes(path, _MAX_BYTES)
     with _PARSER:
         return ast.parse(data, path)
@@ -69,7 +77,9 @@ def describe(error: BaseException, line: int | None) -> str:
 
 
 def location(function: object) -> str:
-    """Return the module and the name of a function as ``MODULE:NAME``, which is the same after a reload."""
+    """Return the module and the name of a function as ``MODULE:NAME``, which is the same after a
+    reload.
+    """
     module, name = (str(getattr(function, key, "")) for key in ("__module__", "__qualname__"))
     if module.startswith(_PREFIX):
         module = module.partition(".")[2] or "__init__"
@@ -77,19 +87,27 @@ def location(function: object) -> str:
 
 
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
-    """Import a directory. Return its package, or None if ``__init__.py`` fails, and the problems found."""
+    """Import a directory.
+
+    Return its package, or None if ``__init__.py`` fails, and the problems found.
+    """
     importer = _PackageImporter(directory.absolute())
     _importers[importer.name] = importer
     try:
         return import_module(importer.name), importer.problems
-    except BaseException:  # user code may raise anything, including SystemExit; the importer reports it
+    except (
+        BaseException
+    ):  # user code may raise anything, including SystemExit; the importer reports it
         for name in [name for name in list(sys.modules) if name.startswith(f"{importer.name}.")]:
             del sys.modules[name]
         return None, importer.problems
 
 
 class _PackageImporter(Loader):
-    """Module loader for the Python files of a directory. If a file is broken, placeholders replace its functions."""
+    """Module loader for the Python files of a directory.
+
+    If a file is broken, placeholders replace its functions.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.name = f"{_PREFIX}{next(_generations)}"
@@ -104,7 +122,9 @@ class _PackageImporter(Loader):
         path = loader._directory.joinpath(*parts)
         if not parts or (path / "__init__.py").is_file():
             file, folders = path / "__init__.py", [str(path)]
-            return spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
+            return spec_from_file_location(
+                name, file, loader=loader, submodule_search_locations=folders
+            )
         file = path.with_suffix(".py")
         return spec_from_file_location(name, file, loader=loader) if file.is_file() else None
 
@@ -132,9 +152,15 @@ class _PackageImporter(Loader):
         exec(code, vars(module))  # noqa: S102 - this is an import
 
     def _report(self, error: BaseException, file: Path) -> None:
-        """Record an import error with file and line. The message contains no path outside of the directory."""
+        """Record an import error with file and line.
+
+        The message contains no path outside of the directory.
+        """
         line: int | None = None
-        locations = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        locations = [
+            (Path(frame.filename), frame.lineno)
+            for frame in traceback.extract_tb(error.__traceback__)
+        ]
         if isinstance(error, SyntaxError) and error.filename:
             locations.append((Path(error.filename), error.lineno))
         for location in locations:
@@ -146,10 +172,16 @@ class _PackageImporter(Loader):
         self.problems.append(Problem(file.relative_to(self._directory).as_posix(), text))
 
     def _make_relative(self, tree: ast.Module) -> None:
-        """Rewrite the imports in ``tree``, so that ``import weather`` imports ``weather.py`` from the directory."""
+        """Rewrite the imports in ``tree``, so that ``import weather`` imports ``weather.py`` from
+        the directory.
+        """
         siblings = {path.stem for path in modules_in(self._directory)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and not node.level and str(node.module).partition(".")[0] in siblings:
+            if (
+                isinstance(node, ast.ImportFrom)
+                and not node.level
+                and str(node.module).partition(".")[0] in siblings
+            ):
                 node.module = f"{self.name}.{node.module}"
             elif isinstance(node, ast.Import):
                 for alias in node.names:
@@ -160,15 +192,21 @@ class _PackageImporter(Loader):
 
 
 def modules_in(directory: Path) -> Iterator[Path]:
-    """Yield the paths of the modules in a directory: Python files, and folders that contain an ``__init__.py``."""
+    """Yield the paths of the modules in a directory: Python files, and folders that contain an
+    ``__init__.py``.
+    """
     paths: list[Path] = []
     with suppress(OSError):  # a folder may be unreadable
         paths = sorted(directory.iterdir())
     for path in paths:
         with suppress(OSError):
-            if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").is_file():
+            if (path.suffix == ".py" and path.stem != "__init__") or (
+                path / "__init__.py"
+            ).is_file():
                 yield path
 
 
-_importers: dict[str, _PackageImporter] = {}  # never removed, because a function of a tool may import further files
+_importers: dict[
+    str, _PackageImporter
+] = {}  # never removed, because a function of a tool may import further files
 sys.meta_path.insert(0, _PackageImporter)

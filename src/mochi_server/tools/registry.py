@@ -16,7 +16,9 @@ class ToolSource(Protocol):
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue: ...
     async def reload(self) -> None: ...
     async def wait_for(self, source: str) -> None:
-        """Wait until the MCP server in the ``source`` of a tool has connected or failed to connect."""
+        """Wait until the MCP server in the ``source`` of a tool has connected or failed to
+        connect.
+        """
 
 
 @dataclass(eq=False)
@@ -27,7 +29,9 @@ class ToolRegistry:
     extra_source: ToolSource
     import_seconds: float = IMPORT_SECONDS
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
-    _failed: ToolCatalogue | None = field(default=None, init=False)  # has only the problem of a failed import
+    _failed: ToolCatalogue | None = field(
+        default=None, init=False
+    )  # has only the problem of a failed import
 
     async def catalogue(self) -> ToolCatalogue:
         """Return all tools. The first call discovers them."""
@@ -39,7 +43,9 @@ class ToolRegistry:
 
     async def reload(self) -> ToolCatalogue:
         """Discover the tools again and return them."""
-        catalogue, _ = await asyncio.gather(self._import(self.discovery.reload_tools), self.extra_source.reload())
+        catalogue, _ = await asyncio.gather(
+            self._import(self.discovery.reload_tools), self.extra_source.reload()
+        )
         return await self.extra_source.add_tools(catalogue)
 
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:

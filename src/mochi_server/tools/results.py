@@ -1,4 +1,6 @@
-"""Conversion of tool results to text, with limits, because a tool may return an endless iterator."""
+"""Conversion of tool results to text, with limits, because a tool may return an endless
+iterator.
+"""
 
 from collections import deque
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
@@ -7,12 +9,16 @@ from typing import Any, TypeVar
 
 from pydantic_core import to_json, to_jsonable_python
 
-MAX_VALUES = 100_000  # also limits how long an encoder, which does not release the GIL, can block the event loop
+# also limits how long an encoder, which does not release the GIL, can block the event loop
+MAX_VALUES = 100_000
 MAX_CHARACTERS = 10_000_000
 MAX_LEVELS = 200
 
 _LISTS = (list, tuple, set, frozenset, deque, Iterator, KeysView, ValuesView, ItemsView)
-_CUT = f"The rest of the result is left out: it has more than {MAX_VALUES:,} values or {MAX_CHARACTERS:,} characters."
+_CUT = (
+    f"The rest of the result is left out: it has more than {MAX_VALUES:,} values or "
+    f"{MAX_CHARACTERS:,} characters."
+)
 _T = TypeVar("_T")
 
 
@@ -26,7 +32,10 @@ def encodable(text: str) -> str:
 
 
 class ResultConversion:
-    """Conversion of the result of one tool call. A conversion that exceeds the limits is cut, and has a note."""
+    """Conversion of the result of one tool call.
+
+    A conversion that exceeds the limits is cut, and has a note.
+    """
 
     def __init__(self) -> None:
         self._values = MAX_VALUES
@@ -39,14 +48,19 @@ class ResultConversion:
         self._has_ended = True
 
     def text(self, value: object) -> str:
-        """Return a result as text for a model. Structures become JSON. Raises any exception of user code."""
+        """Return a result as text for a model.
+
+        Structures become JSON. Raises any exception of user code.
+        """
         if isinstance(value, str):
             return encodable(value)
         if value is None:
             return "Done; there is no result."
         if isinstance(value, bytes | bytearray):
             return bytes(value).decode("utf-8", "replace")
-        text = to_json(self._plain(value, MAX_LEVELS), fallback=str, inf_nan_mode="strings").decode()
+        text = to_json(
+            self._plain(value, MAX_LEVELS), fallback=str, inf_nan_mode="strings"
+        ).decode()
         return f"{text}\n[... {_CUT} ...]" if self._is_cut else text
 
     def _plain(self, value: Any, levels: int) -> Any:
@@ -56,9 +70,14 @@ class ResultConversion:
         if value is None or isinstance(value, bool | int | float):
             return value
         if not levels:
-            raise ValueError(f"the result is nested deeper than {MAX_LEVELS} levels, or contains itself")
+            raise ValueError(
+                f"the result is nested deeper than {MAX_LEVELS} levels, or contains itself"
+            )
         if isinstance(value, dict):
-            return {self._key(key): self._plain(item, levels - 1) for key, item in self._limited(value.items())}
+            return {
+                self._key(key): self._plain(item, levels - 1)
+                for key, item in self._limited(value.items())
+            }
         if isinstance(value, _LISTS):
             return [self._plain(item, levels - 1) for item in self._limited(value)]
         return self._of_object(value, levels)

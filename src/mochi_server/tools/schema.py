@@ -1,4 +1,6 @@
-"""Tool schemas, generated from signatures and docstrings (Google, NumPy or reST style) of Python functions."""
+"""Tool schemas, generated from signatures and docstrings (Google, NumPy or reST style) of Python
+functions.
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -21,8 +23,14 @@ _PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean"
 _PYTHON_TYPES |= {"array": "list", "object": "dict", "null": "None"}
 _MAX_NODES = 5_000
 _MAX_DEPTH = 50
-TOO_DEEP = f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with flatter arguments."
-TOO_MANY = f"The arguments have more than {MAX_ARGUMENT_VALUES:,} values. Call the tool with smaller arguments."
+TOO_DEEP = (
+    f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with "
+    "flatter arguments."
+)
+TOO_MANY = (
+    f"The arguments have more than {MAX_ARGUMENT_VALUES:,} values. Call the tool with smaller "
+    "arguments."
+)
 
 
 class InvalidTool(Exception):
@@ -40,14 +48,20 @@ class ToolSchema:
     name: str
     description: str
     parameters: dict[str, Any]
-    overview: dict[str, dict[str, str]]  # Python type and description of each parameter by name, for clients
+    overview: dict[
+        str, dict[str, str]
+    ]  # Python type and description of each parameter by name, for clients
     bind: Callable[[Mapping[str, Any]], Awaitable[inspect.BoundArguments]]
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
-    returns: str = ""  # description of the result for models, from the docstring's section "Returns", or ""
+    returns: str = (
+        ""  # description of the result for models, from the docstring's section "Returns", or ""
+    )
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in Ollama's format."""
-        description = f"{self.description}\n\nReturns: {self.returns}" if self.returns else self.description
+        description = (
+            f"{self.description}\n\nReturns: {self.returns}" if self.returns else self.description
+        )
         function = {"name": self.name, "description": description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
@@ -77,17 +91,31 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         signature = inspect.signature(function, eval_str=True)
     except BaseException as error:  # annotations are user code
         raise InvalidTool(f"its annotations cannot be read: {text_of_error(error)}") from error
-    hints = {each.name: each.annotation for each in signature.parameters.values() if each.annotation is not each.empty}
+    hints = {
+        each.name: each.annotation
+        for each in signature.parameters.values()
+        if each.annotation is not each.empty
+    }
     if faults := [*_faults(documentation, signature, hints)]:
         raise InvalidTool("; ".join(faults))
     docstring = parse(documentation)  # in the style that finds the most
     adapter, schema = _adapter(signature, hints)
-    descriptions = {name: node["description"] for name, node in schema["properties"].items() if "description" in node}
-    descriptions |= {each.arg_name: each.description for each in docstring.params if each.description}
-    parts, inlined = (docstring.short_description, docstring.long_description), inline_references(schema)
+    descriptions = {
+        name: node["description"]
+        for name, node in schema["properties"].items()
+        if "description" in node
+    }
+    descriptions |= {
+        each.arg_name: each.description for each in docstring.params if each.description
+    }
+    parts, inlined = (
+        (docstring.short_description, docstring.long_description),
+        inline_references(schema),
+    )
     return ToolSchema(
         name=name,
-        description="\n\n".join(part.strip() for part in parts if part and part.strip()) or documentation.strip(),
+        description="\n\n".join(part.strip() for part in parts if part and part.strip())
+        or documentation.strip(),
         parameters=supported_schema(inlined, descriptions),
         overview={
             name: {"type": python_type(node), "description": _one_line(descriptions.get(name, ""))}
@@ -113,7 +141,10 @@ async def _bind(
 
 
 def python_type(node: Mapping[str, Any]) -> str:
-    """Return the Python notation of a JSON schema's type, such as ``list[str]``. An unknown type is ``Any``."""
+    """Return the Python notation of a JSON schema's type, such as ``list[str]``.
+
+    An unknown type is ``Any``.
+    """
     if "enum" in node or "const" in node:
         return f"Literal[{', '.join(map(repr, node.get('enum', [node.get('const')])))}]"
     if choices := node.get("anyOf") or node.get("oneOf"):
@@ -126,19 +157,26 @@ def python_type(node: Mapping[str, Any]) -> str:
     return _PYTHON_TYPES.get(str(kind), "Any")
 
 
-def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> Iterator[str]:
+def _faults(
+    documentation: str, signature: inspect.Signature, hints: Mapping[str, Any]
+) -> Iterator[str]:
     if not documentation.strip():
         yield "it has no docstring; add one, because models choose tools by their descriptions"
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            yield f"it takes {parameter}; declare each parameter by name, because models need a fixed list"
+            yield (
+                f"it takes {parameter}; declare each parameter by name, because models need a "
+                "fixed list"
+            )
         elif parameter.name not in hints:
             yield f"its parameter {parameter.name!r} has no type; annotate it"
     if signature.return_annotation is signature.empty:
         yield "its return type is missing; annotate it"
 
 
-def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+def _adapter(
+    signature: inspect.Signature, hints: Mapping[str, Any]
+) -> tuple[TypeAdapter[Any], dict[str, Any]]:
 
     def collect(**values: Any) -> dict[str, Any]:
         return values
@@ -153,11 +191,16 @@ def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> tuple[Ty
         adapter = TypeAdapter(cast("Any", collect))
         return adapter, adapter.json_schema()
     except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
-        raise InvalidTool(f"one of its types cannot be read from JSON: {str(error).splitlines()[0]}") from error
+        raise InvalidTool(
+            f"one of its types cannot be read from JSON: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """Replace each ``$ref`` of a JSON schema by its target. Raises ``InvalidTool`` if the result is too large."""
+    """Replace each ``$ref`` of a JSON schema by its target.
+
+    Raises ``InvalidTool`` if the result is too large.
+    """
     nodes = count()
 
     def inline(node: Any, parents: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
@@ -177,7 +220,9 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
         if "items" in node:
             result["items"] = inline(node["items"], parents, depth + 1)
         if "properties" in node:
-            result["properties"] = {name: inline(each, parents, depth + 1) for name, each in node["properties"].items()}
+            result["properties"] = {
+                name: inline(each, parents, depth + 1) for name, each in node["properties"].items()
+            }
         return result
 
     return inline(schema)
@@ -191,7 +236,10 @@ def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
 
 
 def supported_schema(schema: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """Return ``schema`` with only the keywords that Ollama supports. Default values become part of the descriptions."""
+    """Return ``schema`` with only the keywords that Ollama supports.
+
+    Default values become part of the descriptions.
+    """
     properties = {}
     for name, node in schema.get("properties", {}).items():
         result, default = _allowed_keywords(node), node.get("default")
@@ -204,9 +252,15 @@ def supported_schema(schema: dict[str, Any], descriptions: Mapping[str, str]) ->
 
 
 def _allowed_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
-    choices = [choice for choice in node.get("anyOf", node.get("oneOf", ())) if choice.get("type") != "null"]
+    choices = [
+        choice
+        for choice in node.get("anyOf", node.get("oneOf", ()))
+        if choice.get("type") != "null"
+    ]
     if len(choices) == 1:
-        return _allowed_keywords({**choices[0], **{key: node[key] for key in _KEYWORDS if key in node}})
+        return _allowed_keywords(
+            {**choices[0], **{key: node[key] for key in _KEYWORDS if key in node}}
+        )
     result = {key: node[key] for key in _KEYWORDS if key in node}
     if "const" in node:
         result["enum"] = [node["const"]]
@@ -215,12 +269,17 @@ def _allowed_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
     if "items" in node or "prefixItems" in node:
         result["items"] = _items(node)
     if "properties" in node:
-        result["properties"] = {name: _allowed_keywords(value) for name, value in node["properties"].items()}
+        result["properties"] = {
+            name: _allowed_keywords(value) for name, value in node["properties"].items()
+        }
     return result
 
 
 def _items(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of the items of an array. Items of a tuple share one schema: Ollama has no ``prefixItems``."""
+    """Return the schema of the items of an array.
+
+    Items of a tuple share one schema: Ollama has no ``prefixItems``.
+    """
     if node.get("items"):
         return _allowed_keywords(node["items"])
     kinds: list[dict[str, Any]] = []
@@ -237,4 +296,6 @@ def _one_line(text: str) -> str:
 def explain(error: ValidationError) -> str:
     """Return validation errors as one line of text, without the invalid values."""
     problems = error.errors(include_url=False, include_input=False)
-    return "; ".join(": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"]))) for item in problems)
+    return "; ".join(
+        ": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"]))) for item in problems
+    )

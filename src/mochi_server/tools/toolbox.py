@@ -9,8 +9,19 @@ from typing import Any, Literal, Protocol
 import orjson
 
 from mochi_server.constants import DENIED, MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
-from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
-from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult, TurnWarning
+from mochi_server.errors import (
+    ConfirmationTimeout,
+    ToolExecutionDenied,
+    ToolExecutionFailed,
+    ToolNotFound,
+)
+from mochi_server.events import (
+    Publish,
+    ToolCalled,
+    ToolConfirmationRequired,
+    ToolResult,
+    TurnWarning,
+)
 from mochi_server.sessions.serialization import has_more_values, is_nested_deeper
 from mochi_server.sessions.turn import Decision
 from mochi_server.sessions.types import Image, ToolExecutionPolicy
@@ -23,11 +34,18 @@ DecidedBy = Literal["policy", "user", "timeout"]
 
 @dataclass(slots=True)
 class CallProgress:
-    """Progress of a tool call. If the turn ends during the call, the progress determines the call's result."""
+    """Progress of a tool call.
 
-    is_announced: bool = False  # whether an event has announced the call, so that clients expect its result
+    If the turn ends during the call, the progress determines the call's result.
+    """
+
+    is_announced: bool = (
+        False  # whether an event has announced the call, so that clients expect its result
+    )
     decided_by: DecidedBy = "policy"
-    running: "ToolInvocation | None" = None  # the running call, with any arguments that the user edited
+    running: "ToolInvocation | None" = (
+        None  # the running call, with any arguments that the user edited
+    )
     partial_output: str = ""  # if the turn ends during the call, the result begins with this text
     agent_result: Any = None  # `TurnResult` of the agent that the call runs, or None
 
@@ -47,7 +65,10 @@ class ToolInvocation:
         return ToolCalled(self.name, self.arguments, self.index)
 
     async def bind(self, schema: ToolSchema) -> inspect.BoundArguments:
-        """Validate the arguments and return them. Raises ``InvalidArguments`` with an error message for the model."""
+        """Validate the arguments and return them.
+
+        Raises ``InvalidArguments`` with an error message for the model.
+        """
         if self.defect is not None:
             raise InvalidArguments(self.defect)
         try:
@@ -62,7 +83,10 @@ class ToolInvocation:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """Outcome of a tool call. ``content`` is the text for the model; ``execution_time`` is in seconds."""
+    """Outcome of a tool call.
+
+    ``content`` is the text for the model; ``execution_time`` is in seconds.
+    """
 
     call: ToolInvocation
     content: str
@@ -87,7 +111,10 @@ class ToolOutcome:
 
     def executed(self) -> dict[str, Any]:
         """Return the outcome as an entry of the response field ``tool_calls_executed``."""
-        return asdict(self.event()) | {"arguments": self.call.arguments, "execution_time": self.execution_time}
+        return asdict(self.event()) | {
+            "arguments": self.call.arguments,
+            "execution_time": self.execution_time,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +131,17 @@ class Toolbox(Protocol):
 
     def schemas(self) -> list[dict[str, Any]]: ...
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        """Run a tool call, publish its events and return its outcome. Failed and denied calls do not raise."""
+        """Run a tool call, publish its events and return its outcome.
+
+        Failed and denied calls do not raise.
+        """
 
 
 class JoinedToolbox:
-    """Several toolboxes combined into one. If tools have the same name, only the first can be called."""
+    """Several toolboxes combined into one.
+
+    If tools have the same name, only the first can be called.
+    """
 
     def __init__(self, *toolboxes: Toolbox) -> None:
         self._toolboxes = toolboxes
@@ -120,8 +153,15 @@ class JoinedToolbox:
         return list(named.values())
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        """Run a call in the first toolbox that contains its tool. The last toolbox refuses unknown names."""
-        matching = (t for t in self._toolboxes if any(s["function"]["name"] == call.name for s in t.schemas()))
+        """Run a call in the first toolbox that contains its tool.
+
+        The last toolbox refuses unknown names.
+        """
+        matching = (
+            t
+            for t in self._toolboxes
+            if any(s["function"]["name"] == call.name for s in t.schemas())
+        )
         return await next(matching, self._toolboxes[-1]).run(call, publish)
 
 
@@ -133,7 +173,9 @@ class LimitedToolbox:
     names: Collection[str]
 
     def schemas(self) -> list[dict[str, Any]]:
-        return [schema for schema in self.toolbox.schemas() if schema["function"]["name"] in self.names]
+        return [
+            schema for schema in self.toolbox.schemas() if schema["function"]["name"] in self.names
+        ]
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         if call.name in self.names:
@@ -158,7 +200,10 @@ FindTool = Callable[[str], Awaitable[Tool | None]]
 
 
 class Approver:
-    """Base class of approvers, which decide which calls need approval. Its methods suit turns without a user."""
+    """Base class of approvers, which decide which calls need approval.
+
+    Its methods suit turns without a user.
+    """
 
     interactive: bool = False  # whether a client can decide on calls
 
@@ -174,7 +219,8 @@ class Approver:
     async def decide(
         self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
     ) -> tuple[Decision, BoundCall] | None:
-        """Announce the ID of a request, and return the decision and the edited call, or None after the timeout.
+        """Announce the ID of a request, and return the decision and the edited call, or None after
+        the timeout.
 
         ``find`` returns the tool that has a name now.
         """
@@ -189,20 +235,29 @@ def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
 
 @dataclass
 class FunctionToolbox:
-    """Toolbox of functions with an approval policy. Tools, policy and approvals are read again before each call."""
+    """Toolbox of functions with an approval policy.
+
+    Tools, policy and approvals are read again before each call.
+    """
 
     tools: Mapping[str, Tool]
     execution: ToolExecutionService
     approver: Approver
-    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None  # returns the tools that are enabled now
-    publishes_approved: bool = False  # whether ``run`` publishes ``ToolCalled`` also for a call that the user approved
+    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = (
+        None  # returns the tools that are enabled now
+    )
+    publishes_approved: bool = (
+        False  # whether ``run`` publishes ``ToolCalled`` also for a call that the user approved
+    )
 
     def schemas(self) -> list[dict[str, Any]]:
         return [tool.schema.definition() for tool in self.tools.values()]
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         bound = await self._bind(call, await self._find(call.name))
-        if isinstance(bound, ToolOutcome) or not await self.approver.requires_approval(bound.tool, call):
+        if isinstance(bound, ToolOutcome) or not await self.approver.requires_approval(
+            bound.tool, call
+        ):
             call.progress.is_announced = True
             publish([call.event()])
             return await self._execute(bound)
@@ -211,7 +266,10 @@ class FunctionToolbox:
         return await self._run_approved(bound, publish)
 
     async def _run_approved(self, bound: BoundCall, publish: Publish) -> ToolOutcome:
-        """Request approval of a call and run it. If its tool changes meanwhile, request approval again."""
+        """Request approval of a call and run it.
+
+        If its tool changes meanwhile, request approval again.
+        """
         call = bound.call
         while True:
             announce = partial(_announce, bound.call, publish)
@@ -221,7 +279,8 @@ class FunctionToolbox:
             decision, approved = decided
             if not decision.approved:
                 return denied(call, decision.reason)
-            # Settings, files or the tools of an MCP server may have changed while the call was pending.
+            # Settings, files or the tools of an MCP server may have changed while the call was
+            # pending.
             tool = await self._find(call.name)
             current = approved if tool is approved.tool else await self._bind(approved.call, tool)
             if tool is None or tool.identity == approved.tool.identity:
@@ -237,7 +296,10 @@ class FunctionToolbox:
         outcome = await self._execute(current)
         notes = []
         if approved.call != call:
-            notes.append(f"The user changed the arguments to {orjson.dumps(outcome.call.arguments).decode()}.")
+            notes.append(
+                "The user changed the arguments to "
+                f"{orjson.dumps(outcome.call.arguments).decode()}."
+            )
         if decision.reason:
             notes.append(f"Comment of the user: {decision.reason}")
         content = "\n".join([*notes, outcome.content])
@@ -251,7 +313,11 @@ class FunctionToolbox:
     async def _bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
         if tool is None:
             names = ", ".join(self.tools) or "none"
-            return failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)
+            return failed(
+                call,
+                f"There is no tool named {call.name!r}. Available tools: {names}.",
+                ToolNotFound.code,
+            )
         try:
             return BoundCall(call, tool, await call.bind(tool.schema))
         except InvalidArguments as error:
@@ -265,7 +331,9 @@ class FunctionToolbox:
         result = await self.execution.execute_bound(bound.tool, bound.arguments)
         return ToolOutcome(
             bound.call,
-            content=result.result if result.success and result.result is not None else str(result.error_message),
+            content=result.result
+            if result.success and result.result is not None
+            else str(result.error_message),
             success=result.success,
             error_code=None if result.success else ToolExecutionFailed.code,
             execution_time=result.execution_time,
@@ -274,7 +342,9 @@ class FunctionToolbox:
 
 
 def changed_warning(name: str) -> TurnWarning:
-    """Return the warning that the tool ``name`` has changed while a call of it waited for approval."""
+    """Return the warning that the tool ``name`` has changed while a call of it waited for
+    approval.
+    """
     return TurnWarning("TOOL_CHANGED", _CHANGED.format(name))
 
 
@@ -284,7 +354,10 @@ def _announce(call: ToolInvocation, publish: Publish, confirmation_id: str) -> N
 
 
 def failed(
-    call: ToolInvocation, content: str, error_code: str = ToolExecutionFailed.code, decided_by: DecidedBy = "policy"
+    call: ToolInvocation,
+    content: str,
+    error_code: str = ToolExecutionFailed.code,
+    decided_by: DecidedBy = "policy",
 ) -> ToolOutcome:
     """Return the outcome of a call that failed or did not run."""
     return ToolOutcome(call, content, success=False, error_code=error_code, decided_by=decided_by)
@@ -292,13 +365,19 @@ def failed(
 
 def denied(call: ToolInvocation, reason: str | None = None) -> ToolOutcome:
     """Return the outcome of a call that the user has denied."""
-    return failed(call, f"{DENIED} Reason: {reason}" if reason else DENIED, ToolExecutionDenied.code, "user")
+    return failed(
+        call, f"{DENIED} Reason: {reason}" if reason else DENIED, ToolExecutionDenied.code, "user"
+    )
 
 
 _NOT_INTERACTIVE = (
-    "This call was denied: it needs the user's approval, and this request cannot ask the user. To approve such "
-    "calls, stream the answer from /api/v1/chat/{session_id}/stream, or send wait_for_confirmation to "
-    "/api/v1/chat/{session_id}."
+    "This call was denied: it needs the user's approval, and this request cannot ask the user. "
+    "To approve such calls, stream the answer from /api/v1/chat/{session_id}/stream, or send "
+    "wait_for_confirmation to /api/v1/chat/{session_id}."
 )
-_CHANGED = "The tool {!r} changed while its call waited for approval. The call needs approval again."
-_TIMED_OUT = "This call was denied: the user did not decide within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
+_CHANGED = (
+    "The tool {!r} changed while its call waited for approval. The call needs approval again."
+)
+_TIMED_OUT = (
+    "This call was denied: the user did not decide within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
+)

@@ -12,8 +12,11 @@ _EARLIEST, _LATEST = -62_000_000_000, 250_000_000_000  # Unix times in the years
 
 def new_id(digits: int = 10) -> str:
     """Return an unpredictable ID of ``digits`` hex digits, at most 64."""
-    # Unlike `secrets`, this makes no system call that releases the interpreter lock, which would cost more time.
-    return blake2b(b"%d %d" % (os.getpid(), next(_NUMBERS)), key=_KEY, digest_size=32).hexdigest()[:digits]
+    # Unlike `secrets`, this makes no system call that releases the interpreter lock, which would
+    # cost more time.
+    return blake2b(b"%d %d" % (os.getpid(), next(_NUMBERS)), key=_KEY, digest_size=32).hexdigest()[
+        :digits
+    ]
 
 
 def now() -> str:
@@ -22,17 +25,24 @@ def now() -> str:
 
 
 def as_text(moment: datetime) -> str:
-    """Return a time in the format of stored sessions, which is ISO 8601 in UTC with offset and microseconds."""
+    """Return a time in the format of stored sessions, which is ISO 8601 in UTC with offset and
+    microseconds.
+    """
     return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
 
 
 def as_datetime(seconds: float) -> datetime:
-    """Return the UTC time of Unix seconds, limited to the years that ``datetime`` supports in every time zone."""
+    """Return the UTC time of Unix seconds, limited to the years that ``datetime`` supports in every
+    time zone.
+    """
     return datetime.fromtimestamp(min(max(seconds, _EARLIEST), _LATEST), timezone.utc)
 
 
 def timestamp(value: object) -> float:
-    """Convert an ISO 8601 time to Unix seconds. A time without an offset is UTC. Return 0 for an invalid time."""
+    """Convert an ISO 8601 time to Unix seconds.
+
+    A time without an offset is UTC. Return 0 for an invalid time.
+    """
     try:
         parsed = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
     except ValueError:

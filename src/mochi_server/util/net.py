@@ -9,7 +9,10 @@ OLLAMA_PORT = 11434
 
 
 def full_url(host: str) -> str:
-    """Return the URL of Ollama at ``host``. If ``host`` has no scheme, add http and, if missing, port 11434."""
+    """Return the URL of Ollama at ``host``.
+
+    If ``host`` has no scheme, add http and, if missing, port 11434.
+    """
     if "://" in host:
         return host
     address, slash, path = host.partition("/")
@@ -18,9 +21,13 @@ def full_url(host: str) -> str:
 
 
 def reachable_host(host: str) -> str:
-    """Replace a wildcard or missing address in ``host`` by the loopback address, as clients of Ollama do."""
+    """Replace a wildcard or missing address in ``host`` by the loopback address, as clients of
+    Ollama do.
+    """
     wildcard = r"^(.*://|)(0\.0\.0\.0|\[?::\]?|(?=:\d))(?=[:/]|$)"
-    return re.sub(wildcard, lambda found: found[1] + ("[::1]" if "::" in found[2] else "127.0.0.1"), host)
+    return re.sub(
+        wildcard, lambda found: found[1] + ("[::1]" if "::" in found[2] else "127.0.0.1"), host
+    )
 
 
 @lru_cache(maxsize=16)
@@ -33,7 +40,10 @@ def is_loopback(host: str) -> bool:
 
 
 def server_url(host: str, port: int) -> str:
-    """Return the URL of a server on this machine. The host name of the machine replaces a wildcard address."""
+    """Return the URL of a server on this machine.
+
+    The host name of the machine replaces a wildcard address.
+    """
     if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         host = _host_name()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -17,15 +17,24 @@ else:
     import fcntl
     import resource
 
-OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
-"""Flags for ``os.open`` that reject symlinks, do not block on FIFOs and do not translate line endings."""
+OPEN_SAFELY = sum(
+    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+)
+"""Flags for ``os.open`` that reject symlinks, do not block on FIFOs and do not translate line
+endings.
+"""
 
 _SYNC_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
-_locked_descriptors: set[int] = set()  # file descriptors of locked files. A forked child must close them
+_locked_descriptors: set[int] = (
+    set()
+)  # file descriptors of locked files. A forked child must close them
 
 
 def sync_directory(path: str | Path) -> None:
-    """Flush a directory's entries to disk, if the system supports it. Raise ``OSError`` on failure."""
+    """Flush a directory's entries to disk, if the system supports it.
+
+    Raise ``OSError`` on failure.
+    """
     if sys.platform == "win32":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -40,8 +49,13 @@ def sync_directory(path: str | Path) -> None:
 
 @contextmanager
 def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
-    """Open a directory and yield an iterator over its entries. Raise ``OSError`` if the directory cannot be read."""
-    descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None  # for faster `stat` calls
+    """Open a directory and yield an iterator over its entries.
+
+    Raise ``OSError`` if the directory cannot be read.
+    """
+    descriptor = (
+        os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None
+    )  # for faster `stat` calls
     try:
         with os.scandir(path if descriptor is None else descriptor) as entries:
             yield entries
@@ -51,9 +65,12 @@ def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
 
 
 def lock_file(path: Path) -> Callable[[], None]:
-    """Create a file and lock it until this process ends. Return a function that unlocks the file earlier.
+    """Create a file and lock it until this process ends.
 
-    Raise ``BlockingIOError`` if the file is locked, and ``OSError`` if it cannot be opened or locked.
+    Return a function that unlocks the file earlier.
+
+    Raise ``BlockingIOError`` if the file is locked, and ``OSError`` if it cannot be opened or
+    locked.
     """
     if sys.platform == "win32":
         lock = FileLock(path, mode=0o600, thread_local=False)
@@ -64,29 +81,41 @@ def lock_file(path: Path) -> Callable[[], None]:
         unlock: Callable[[], None] = lock.release
     else:
         try:
-            descriptor = _lock(path, os.O_RDONLY)  # so that the file system can be remounted read-only meanwhile
+            descriptor = _lock(
+                path, os.O_RDONLY
+            )  # so that the file system can be remounted read-only meanwhile
         except OSError as error:
             if error.errno != errno.EBADF:
                 raise
-            descriptor = _lock(path, os.O_RDWR)  # network file systems require write access for exclusive locks
+            descriptor = _lock(
+                path, os.O_RDWR
+            )  # network file systems require write access for exclusive locks
         unlock = partial(_unlock, descriptor)
     return unlock
 
 
 def on_hangup(handler: Callable[[], None]) -> None:
-    """Call ``handler`` when the terminal of this process closes, unless the process ignores this, as under nohup."""
+    """Call ``handler`` when the terminal of this process closes, unless the process ignores this,
+    as under nohup.
+    """
     if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: handler())
 
 
 def leave_terminal() -> None:
-    """Start a new session, so that this process receives no signals of the terminal. On Windows, do nothing."""
+    """Start a new session, so that this process receives no signals of the terminal.
+
+    On Windows, do nothing.
+    """
     if sys.platform != "win32":
         os.setsid()
 
 
 def terminate_group(leader: int, *, kill: bool = False) -> None:
-    """Send SIGTERM to a process group, or SIGKILL if ``kill`` is true. On Windows, terminate only the leader."""
+    """Send SIGTERM to a process group, or SIGKILL if ``kill`` is true.
+
+    On Windows, terminate only the leader.
+    """
     with suppress(OSError):
         if sys.platform == "win32":
             os.kill(leader, signal.SIGTERM)
@@ -103,7 +132,8 @@ def limit_memory(size: int) -> None:
 
 @contextmanager
 def end_process_after(seconds: float) -> Iterator[None]:
-    """End this process if the ``with`` block takes longer than ``seconds``, even in a call that never returns.
+    """End this process if the ``with`` block takes longer than ``seconds``, even in a call that
+    never returns.
 
     Call it in the main thread.
     """
@@ -120,7 +150,9 @@ def end_process_after(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def group_guard(leader: int) -> Iterator[None]:
-    """Start a shell that kills a process group if this process ends within the ``with`` block, also after a crash."""
+    """Start a shell that kills a process group if this process ends within the ``with`` block, also
+    after a crash.
+    """
     with ExitStack() as stack:
         if sys.platform != "win32":
             with suppress(OSError):
@@ -143,7 +175,9 @@ if sys.platform != "win32":
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_nlink == 0:
-                raise BlockingIOError(errno.EAGAIN, "the file was deleted, and other processes would lock a new one")
+                raise BlockingIOError(
+                    errno.EAGAIN, "the file was deleted, and other processes would lock a new one"
+                )
         except OSError:
             os.close(descriptor)
             raise

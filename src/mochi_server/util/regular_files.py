@@ -12,7 +12,8 @@ _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CL
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file. Links are followed. Never waits for a FIFO.
 
-    Raises ``OSError``, also for a path that is no regular file, and for a file of more than ``limit`` bytes.
+    Raises ``OSError``, also for a path that is no regular file, and for a file of more than
+    ``limit`` bytes.
     """
     with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, _FLAGS)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

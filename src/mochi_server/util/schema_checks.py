@@ -1,4 +1,7 @@
-"""Checks of JSON schemas from other parties in worker processes. A check that takes too long ends with its process."""
+"""Checks of JSON schemas from other parties in worker processes.
+
+A check that takes too long ends with its process.
+"""
 
 import asyncio
 import json
@@ -16,7 +19,10 @@ _ARGUMENT_SECONDS = 1  # maximum duration of the check of a call's arguments
 _ANSWER_SECONDS = 5  # maximum duration of the check of an answer
 MAX_RESULT_BYTES = 1024 * 1024
 # The worker imports the same modules as this process, and no others from the working directory.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.schema_worker import main; main()"
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.schema_worker import main; "
+    "main()"
+)
 
 
 class CheckFailed(Exception):
@@ -28,7 +34,9 @@ async def start_worker() -> Process:
     try:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-c", _PROGRAM, *sys.path),
-            env={name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")},
+            env={
+                name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")
+            },
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,
@@ -40,7 +48,9 @@ async def start_worker() -> Process:
 
 
 class SchemaChecks:
-    """Pool of at most ``max_workers`` workers, which ``start`` starts on demand. Further checks wait.
+    """Pool of at most ``max_workers`` workers, which ``start`` starts on demand.
+
+    Further checks wait.
 
     The check of the arguments of a call may take ``argument_seconds``.
     """
@@ -59,7 +69,9 @@ class SchemaChecks:
         self._idle: list[Process] = []
 
     async def run(self, operation: str, seconds: float, **parameters: Any) -> dict[str, Any]:
-        """Run a function of ``util.schema_worker`` in a worker and return its result. Raises ``CheckFailed``.
+        """Run a function of ``util.schema_worker`` in a worker and return its result.
+
+        Raises ``CheckFailed``.
 
         The worker ends itself after ``seconds``.
         """
@@ -75,17 +87,26 @@ class SchemaChecks:
             except BaseException as error:
                 await self._kill(worker)
                 if isinstance(error, OSError | ValueError):  # the worker ended
-                    raise CheckFailed(f"the check took longer than {seconds:g} s, or too much memory") from error
+                    raise CheckFailed(
+                        f"the check took longer than {seconds:g} s, or too much memory"
+                    ) from error
                 raise
             self._idle.append(worker)
             return result
 
-    async def check_arguments(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
+    async def check_arguments(
+        self, schema: Mapping[str, Any], arguments: Mapping[str, Any]
+    ) -> dict[str, str]:
         """Run ``util.schema_worker.check_arguments``. Raises ``CheckFailed``."""
-        return await self.run("check_arguments", self._argument_seconds, schema=schema, arguments=arguments)
+        return await self.run(
+            "check_arguments", self._argument_seconds, schema=schema, arguments=arguments
+        )
 
     async def check_answer(self, schema: Mapping[str, Any], text: str) -> dict[str, str]:
-        """Run ``util.schema_worker.check_answer``. If that fails, return why the answer is ``unchecked``."""
+        """Run ``util.schema_worker.check_answer``.
+
+        If that fails, return why the answer is ``unchecked``.
+        """
         try:
             return await self.run("check_answer", _ANSWER_SECONDS, schema=schema, text=text)
         except CheckFailed as error:

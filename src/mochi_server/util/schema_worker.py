@@ -1,7 +1,7 @@
 """Worker process for checks with JSON schemas from other parties.
 
-It reads a request from each line of stdin and writes the result to stdout, both as JSON. It imports little, so
-that it starts fast.
+It reads a request from each line of stdin and writes the result to stdout, both as JSON. It imports
+little, so that it starts fast.
 """
 
 import json
@@ -35,11 +35,16 @@ class InvalidSchema(Exception):
 
 
 def check_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Raise ``InvalidSchema`` if a schema is invalid, or too large when its references are replaced."""
+    """Raise ``InvalidSchema`` if a schema is invalid, or too large when its references are
+    replaced.
+    """
     try:
         _Expansion().measure(schema)
-        # No formats are checked, because the check of `regex` rejects JavaScript patterns that Python does not support.
-        validator_for(schema, default=Draft202012Validator).check_schema(schema, format_checker=FormatChecker(()))
+        # No formats are checked, because the check of `regex` rejects JavaScript patterns that
+        # Python does not support.
+        validator_for(schema, default=Draft202012Validator).check_schema(
+            schema, format_checker=FormatChecker(())
+        )
     except RecursionError as error:
         raise InvalidSchema("its schema is too large") from error
     except SchemaError as error:
@@ -48,7 +53,9 @@ def check_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Expansion:
-    """Size of a schema whose references are replaced by their targets. Unused definitions do not count.
+    """Size of a schema whose references are replaced by their targets.
+
+    Unused definitions do not count.
 
     100 characters of a text count as one value.
     """
@@ -58,7 +65,9 @@ class _Expansion:
     def measure(self, schema: dict[str, Any]) -> None:
         default = referencing.jsonschema.DRAFT202012
         resource = referencing.Resource.from_contents(schema, default_specification=default)
-        self._specification = referencing.jsonschema.specification_with(resource.contents.get("$schema", ""), default)
+        self._specification = referencing.jsonschema.specification_with(
+            resource.contents.get("$schema", ""), default
+        )
         self._add(schema, referencing.Registry().resolver_with_root(resource), ())
 
     def _add(self, node: Any, resolver: Any, targets: tuple[int, ...]) -> None:
@@ -82,14 +91,18 @@ class _Expansion:
     def _add_target(self, reference: str, resolver: Any, targets: tuple[int, ...]) -> None:
         try:
             resolved = resolver.lookup(reference)
-        except Exception:  # the library does not document the type; the reference accepts every value
+        except (
+            Exception
+        ):  # the library does not document the type; the reference accepts every value
             return
         if id(resolved.contents) not in targets:
             self._add(resolved.contents, resolved.resolver, (*targets, id(resolved.contents)))
 
 
 def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return ``{"error": text}`` for invalid arguments, or an empty dictionary if they are valid."""
+    """Return ``{"error": text}`` for invalid arguments, or an empty dictionary if they are
+    valid.
+    """
     validator_class = _class(validator_for(schema, default=Draft202012Validator))
     validator = validator_class(schema, registry=referencing.Registry())
     try:
@@ -100,11 +113,15 @@ def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[s
 
 
 def check_answer(schema: dict[str, Any], text: str) -> dict[str, Any]:
-    """Return the ``error`` of an answer, or why it is ``unchecked``, or an empty result if it fits the schema."""
+    """Return the ``error`` of an answer, or why it is ``unchecked``, or an empty result if it fits
+    the schema.
+    """
     try:
         check_schema(schema)
         value = json.loads(text, parse_constant=_refuse_constant)
-        validator = validator_for(schema, default=Draft202012Validator)(schema, registry=referencing.Registry())
+        validator = validator_for(schema, default=Draft202012Validator)(
+            schema, registry=referencing.Registry()
+        )
         errors = [*islice(validator.iter_errors(value), _MAX_ERRORS)]
     except json.JSONDecodeError as error:
         return {"error": f"it is not JSON: {error}"}
@@ -118,7 +135,10 @@ def _refuse_constant(name: str) -> None:
 
 
 def _errors(validator: Validator, value: object) -> list[str]:
-    """Return the first errors of a value. A schema with an unresolvable reference accepts every value."""
+    """Return the first errors of a value.
+
+    A schema with an unresolvable reference accepts every value.
+    """
     try:
         errors = [*islice(validator.iter_errors(value), _MAX_ERRORS)]
     except (MemoryError, RecursionError):
@@ -135,12 +155,16 @@ def _explain(error: ValidationError) -> str:
 
 @cache
 def _class(draft: type[Validator]) -> Any:
-    # Do not evaluate patterns, which could take forever, or fetch external references. The MCP server validates too.
+    # Do not evaluate patterns, which could take forever, or fetch external references. The MCP
+    # server validates too.
     return extend(draft, {keyword: lambda *_: () for keyword in ("pattern", "patternProperties")})
 
 
 def main() -> None:
-    """Answer requests until stdin is closed. End the process if a request takes longer than its limit in seconds."""
+    """Answer requests until stdin is closed.
+
+    End the process if a request takes longer than its limit in seconds.
+    """
     platform.limit_memory(_MAX_MEMORY)
     sys.setrecursionlimit(_MAX_LEVELS)
     operations: dict[str, Callable[..., dict[str, Any]]] = {

@@ -1,4 +1,6 @@
-"""Coroutines: shielded, cancelled, eagerly started, and run by synchronous clients on a background event loop."""
+"""Coroutines: shielded, cancelled, eagerly started, and run by synchronous clients on a background
+event loop.
+"""
 
 import asyncio
 import threading
@@ -26,7 +28,10 @@ _Arguments = ParamSpec("_Arguments")
 
 
 async def run_shielded(work: Awaitable[_Result]) -> _Result:
-    """Await ``work`` and return its result. If the caller is cancelled, raise the cancellation after ``work`` ends."""
+    """Await ``work`` and return its result.
+
+    If the caller is cancelled, raise the cancellation after ``work`` ends.
+    """
     future = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(future)
@@ -40,7 +45,9 @@ async def run_shielded(work: Awaitable[_Result]) -> _Result:
         raise
 
 
-def start_in(tasks: "set[asyncio.Future[Any]]", work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":
+def start_in(
+    tasks: "set[asyncio.Future[Any]]", work: Coroutine[Any, Any, _Result]
+) -> "asyncio.Task[_Result]":
     """Start a task for ``work``, and keep it in ``tasks`` until it has ended."""
     task = asyncio.get_running_loop().create_task(work)
     tasks.add(task)
@@ -49,9 +56,13 @@ def start_in(tasks: "set[asyncio.Future[Any]]", work: Coroutine[Any, Any, _Resul
 
 
 def call_in_daemon_thread(function: Callable[[], _Result]) -> "asyncio.Future[_Result]":
-    """Call a function that may hang in a daemon thread, so that it never delays the exit. Return its future result."""
+    """Call a function that may hang in a daemon thread, so that it never delays the exit.
+
+    Return its future result.
+    """
     outcome: Future[_Result] = Future()
-    outcome.set_running_or_notify_cancel()  # so that the future cannot be cancelled before the thread ends
+    # so that the future cannot be cancelled before the thread ends
+    outcome.set_running_or_notify_cancel()
 
     def work() -> None:
         try:
@@ -64,7 +75,10 @@ def call_in_daemon_thread(function: Callable[[], _Result]) -> "asyncio.Future[_R
 
 
 async def cancel_and_wait(tasks: Sequence["asyncio.Future[Any]"]) -> None:
-    """Cancel tasks and wait until they have ended. Cancel them again if a library has swallowed the cancellation."""
+    """Cancel tasks and wait until they have ended.
+
+    Cancel them again if a library has swallowed the cancellation.
+    """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()
@@ -73,7 +87,8 @@ async def cancel_and_wait(tasks: Sequence["asyncio.Future[Any]"]) -> None:
 
 
 class EagerCall:
-    """Coroutine that starts at once and runs to its first suspension, which saves a task switch if it does not wait.
+    """Coroutine that starts at once and runs to its first suspension, which saves a task switch if
+    it does not wait.
 
     ``await`` runs the rest and raises the errors. If ``is_done`` is false, await or close the call.
     """
@@ -130,7 +145,9 @@ def blocking(
     """Return a synchronous method that waits for the result of an asynchronous method."""
 
     @wraps(method)
-    def call(self: BlockingClient[_Client], /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+    def call(
+        self: BlockingClient[_Client], /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
         return run(method(self._client, *args, **kwargs), self._loop)
 
     return call
@@ -154,4 +171,6 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 def _close(client: _Closable, loop: asyncio.AbstractEventLoop) -> None:
     closed = asyncio.run_coroutine_threadsafe(client.aclose(), loop)
-    wait([closed], _CLOSE_SECONDS)  # with a timeout, because a finalizer in the loop's own thread would block forever
+    wait(
+        [closed], _CLOSE_SECONDS
+    )  # with a timeout, because a finalizer in the loop's own thread would block forever

@@ -1,4 +1,6 @@
-"""Texts for users: masked secrets, corrections of misspelt names, lists of names, and commands for missing extras."""
+"""Texts for users: masked secrets, corrections of misspelt names, lists of names, and commands for
+missing extras.
+"""
 
 import json
 import re
@@ -23,7 +25,10 @@ class SecretMasker:
         self._pattern = re.compile("|".join(map(re.escape, secrets))) if secrets else None
 
     def mask(self, value: Any) -> Any:
-        """Return ``value`` as a JSON value in which ``MASK`` replaces the secrets. Other objects become strings."""
+        """Return ``value`` as a JSON value in which ``MASK`` replaces the secrets.
+
+        Other objects become strings.
+        """
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, dict):
@@ -34,19 +39,26 @@ class SecretMasker:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the name in ``known`` that is most similar to ``name``, or None if no name is similar."""
+    """Return the name in ``known`` that is most similar to ``name``, or None if no name is
+    similar.
+    """
     return next(iter(get_close_matches(name, list(known), n=1)), None)
 
 
 def join_names(names: Collection[str]) -> str:
-    """Return names as a list in one line. A long list ends with the number of the remaining names, at least two."""
+    """Return names as a list in one line.
+
+    A long list ends with the number of the remaining names, at least two.
+    """
     first = [*names] if len(names) == MAX_LISTED + 1 else [*names][:MAX_LISTED]
     more = len(names) - len(first)
     return ", ".join(first) + (f" and {more} more" if more else "")
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra to this installation. It names the source from which it was installed.
+    """Return the command that adds an extra to this installation.
+
+    It names the source from which it was installed.
 
     Source: https://packaging.python.org/en/latest/specifications/direct-url/
     """
@@ -63,14 +75,19 @@ def install_command(extra: str) -> str:
         options, target = "-e ", f"{url2pathname(urlsplit(origin['url']).path)}[{extra}]"
     elif "vcs_info" in origin:
         info = origin["vcs_info"]
-        target += f" @ {info['vcs']}+{origin['url']}@{info.get('requested_revision') or info['commit_id']}"
+        target += (
+            " @ "
+            f"{info['vcs']}+{origin['url']}@{info.get('requested_revision') or info['commit_id']}"
+        )
     elif "url" in origin:
         target += f" @ {origin['url']}"
     return f"{installer} {options}{shlex.quote(target)}"
 
 
 def text_of_error(error: BaseException) -> str:
-    """Return the text of an exception, or "" if its ``__str__``, which may be user code, raises anything."""
+    """Return the text of an exception, or "" if its ``__str__``, which may be user code, raises
+    anything.
+    """
     try:
         return str(error)
     except BaseException:

@@ -1,6 +1,8 @@
-"""Validation of requests and files by pydantic: types that report only their first error, and texts of errors.
+"""Validation of requests and files by pydantic: types that report only their first error, and texts
+of errors.
 
-Pydantic would report each invalid entry. A body can contain millions of them, which would exhaust the memory.
+Pydantic would report each invalid entry. A body can contain millions of them, which would exhaust
+the memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +20,14 @@ _Item = TypeVar("_Item")
 def _validate_each(entries: object, validate: ValidatorFunctionWrapHandler) -> dict[str, Any]:
     if not isinstance(entries, dict):
         return cast("dict[str, Any]", validate(entries))
-    return {name: value for entry in entries.items() for name, value in validate(dict([entry])).items()}
+    return {
+        name: value for entry in entries.items() for name, value in validate(dict([entry])).items()
+    }
 
 
-Items = Annotated[list[_Item], Field(fail_fast=True)]  # list that reports only its first invalid item
+Items = Annotated[
+    list[_Item], Field(fail_fast=True)
+]  # list that reports only its first invalid item
 Entries = Annotated[dict[str, _Item], WrapValidator(_validate_each)]
 """Object with any field names that reports only its first invalid value."""
 
@@ -29,28 +35,42 @@ Entries = Annotated[dict[str, _Item], WrapValidator(_validate_each)]
 def to_entry(error: Mapping[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
     """Return the entry of the invalid field at ``location`` for the details of an API error."""
     is_no_object = error["type"] in _OBJECT_TYPES
-    text = "Input should be a JSON object" if is_no_object else error["msg"].removeprefix("Value error, ")
+    text = (
+        "Input should be a JSON object"
+        if is_no_object
+        else error["msg"].removeprefix("Value error, ")
+    )
     return {"loc": [*location], "msg": text, "type": error["type"]}
 
 
 def describe(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return the path of the first invalid field, without the part ``body``, and what is wrong with this field."""
+    """Return the path of the first invalid field, without the part ``body``, and what is wrong with
+    this field.
+    """
     first = entries[0]["loc"]
-    # A field with a union type has one entry per member of the union. The deepest one is about the sent type.
-    location = max((entry["loc"] for entry in entries if entry["loc"][: len(first)] == first), key=len)
+    # A field with a union type has one entry per member of the union. The deepest one is about the
+    # sent type.
+    location = max(
+        (entry["loc"] for entry in entries if entry["loc"][: len(first)] == first), key=len
+    )
     text = "; ".join(dict.fromkeys(entry["msg"] for entry in entries if entry["loc"] == location))
     field = ".".join(str(part) for part in location if part != "body")
     return f"{field}: {text}" if field else text
 
 
 def field_path(error: Mapping[str, Any], steps: Sequence[Any], value: Any) -> list[str | int]:
-    """Return the path of an invalid field in ``value``. ``steps`` also contains the names of union members."""
+    """Return the path of an invalid field in ``value``.
+
+    ``steps`` also contains the names of union members.
+    """
     path: list[str | int] = []
     absent = steps[-1:] if error["type"] in ("missing", "extra_forbidden") else ()
     for step in steps[: len(steps) - len(absent)]:
         if value is error.get("input"):  # the other steps are names of union members
             break
-        if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
+        if (isinstance(value, dict) and step in value) or (
+            isinstance(value, list) and isinstance(step, int)
+        ):
             path.append(step)
             value = value[step]
     return [*path, *absent]

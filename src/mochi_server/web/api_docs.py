@@ -25,20 +25,34 @@ from mochi_server.models.sessions import SessionImport
 from mochi_server.web.requests import Protocol
 
 _ASSETS = "/docs/assets"
-_LINKS = {"docs": "/docs", "openapi": "/openapi.json", "api": API_PREFIX, "health": f"{API_PREFIX}/health"}
-_PUBLIC_ASSETS = (f"{_ASSETS}/{name}" for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png"))
+_LINKS = {
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "api": API_PREFIX,
+    "health": f"{API_PREFIX}/health",
+}
+_PUBLIC_ASSETS = (
+    f"{_ASSETS}/{name}" for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
+)
 PUBLIC_PAGES = frozenset(("/", "/docs", *_PUBLIC_ASSETS))
 """Paths that require no API key. The page `/docs` asks for a key before it shows the API."""
 
-_HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff"}
-"""Headers that prevent other sites from framing the pages, and browsers from guessing the content type."""
+_HEADERS = {
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers that prevent other sites from framing the pages, and browsers from guessing the content
+type.
+"""
 
 TAGS = {
     "chat": "Send messages, stream answers, approve tool calls and stop turns.",
-    "sessions": "Create, list, change, import and export sessions: settings, messages and summaries.",
+    "sessions": "Create, list, change, import and export sessions: settings, messages and "
+    "summaries.",
     "models": "List the chat models of Ollama and compare up to three of them.",
     "tools": "List the tools that models may call, and the latest tool calls.",
-    "agents": "List the agents and their sessions. An agent is a model with its own prompt and tools.",
+    "agents": "List the agents and their sessions. An agent is a model with its own prompt and "
+    "tools.",
     "system prompts": "Read and write prompt files.",
     "health": "Check the server, and get its metrics.",
 }
@@ -47,14 +61,18 @@ TAGS = {
 _DESCRIPTION = """
 Sessions, streaming, tool calls with approval, agents and automatic context windows.
 
-**Streams** are server-sent events. The body of a `text/event-stream` response is text. The schemas `ChatStreamEvent`
-and `CompareStreamEvent` describe one event: `event` is its name, and `data` is JSON. Ignore events with unknown names,
-because new events may be added.
+**Streams** are server-sent events. The body of a `text/event-stream` response is text. The schemas
+`ChatStreamEvent` and `CompareStreamEvent` describe one event: `event` is its name, and `data` is
+JSON. Ignore events with unknown names, because new events may be added.
 
 **Errors** have the envelope `{"error": {"code", "message", "details"}}`, except under `/v1`.
 """
 _TAG_NAMES = {"openai": "OpenAI", "ai sdk": "AI SDK", "ag ui": "AG-UI"}
-_SECURITY = {"type": "http", "scheme": "bearer", "description": "API key. It is required if the server has keys."}
+_SECURITY = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "API key. It is required if the server has keys.",
+}
 
 
 def add_docs(app: FastAPI) -> None:
@@ -76,7 +94,10 @@ async def _entry(request: Request) -> Response:
 
 
 def _openapi(request: Request) -> JSONResponse:
-    """Send the OpenAPI document. Starlette calls this function in a thread: making the document can take a second."""
+    """Send the OpenAPI document.
+
+    Starlette calls this function in a thread: making the document can take a second.
+    """
     root = _url(request, "")
     return JSONResponse(request.app.openapi() | ({"servers": [{"url": root}]} if root else {}))
 
@@ -94,7 +115,9 @@ def _url(request: Request, path: str) -> str:
 def document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of an app. Its schemas are sorted by name."""
     protocols: list[Protocol] = app.state.protocols
-    tags = TAGS | {str(each.router.tags[0]): each.description for each in protocols if each.description}
+    tags = TAGS | {
+        str(each.router.tags[0]): each.description for each in protocols if each.description
+    }
     openapi = get_openapi(
         title=app.title,
         version=app.version,
@@ -106,13 +129,19 @@ def document(app: FastAPI) -> dict[str, Any]:
     components = openapi["components"]
     # Routes refer to these schemas by name. Null defaults are omitted, as in FastAPI's own schemas.
     kinds = {StoredMessage, ErrorEnvelope, *(protocol.errors.envelope for protocol in protocols)}
-    _, models = models_json_schema([(model, "serialization") for model in kinds], ref_template=REFERENCE + "{model}")
+    _, models = models_json_schema(
+        [(model, "serialization") for model in kinds], ref_template=REFERENCE + "{model}"
+    )
     referenced = jsonable_encoder(models["$defs"], exclude_none=True)
     named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), referenced)
-    components["schemas"] = dict(sorted(ChainMap(*named, _with_message_references(components["schemas"])).items()))
+    components["schemas"] = dict(
+        sorted(ChainMap(*named, _with_message_references(components["schemas"])).items())
+    )
     components["securitySchemes"] = {"apiKey": _SECURITY}
     openapi["security"] = [{}, {"apiKey": []}]
-    for operation in [operation for path in openapi["paths"].values() for operation in path.values()]:
+    for operation in [
+        operation for path in openapi["paths"].values() for operation in path.values()
+    ]:
         operation["summary"] = operation["summary"].capitalize()
         for name, written in _TAG_NAMES.items():
             operation["summary"] = operation["summary"].replace(name, written)
@@ -120,9 +149,15 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _with_message_references(schema: Any) -> Any:
-    """Return ``schema`` with each ``MESSAGE_PLACEHOLDER`` replaced by a reference to the schema `StoredMessage`."""
+    """Return ``schema`` with each ``MESSAGE_PLACEHOLDER`` replaced by a reference to the schema
+    `StoredMessage`.
+    """
     if schema == MESSAGE_PLACEHOLDER:
         return {"$ref": REFERENCE + StoredMessage.__name__}
     if isinstance(schema, dict):
         return {key: _with_message_references(value) for key, value in schema.items()}
-    return [_with_message_references(value) for value in schema] if isinstance(schema, list) else schema
+    return (
+        [_with_message_references(value) for value in schema]
+        if isinstance(schema, list)
+        else schema
+    )

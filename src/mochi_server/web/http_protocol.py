@@ -1,7 +1,9 @@
-"""Uvicorn's HTTP/1.1 protocol with size limits, a stall timeout and the error format of this server.
+"""Uvicorn's HTTP/1.1 protocol with size limits, a stall timeout and the error format of this
+server.
 
-The protocol handles errors before the application receives a request. It depends on undocumented attributes of
-uvicorn: `tests/unit/test_http_protocol.py` lists them, and `pyproject.toml` has the tested versions.
+The protocol handles errors before the application receives a request. It depends on undocumented
+attributes of uvicorn: `tests/unit/test_http_protocol.py` lists them, and `pyproject.toml` has the
+tested versions.
 """
 
 import asyncio
@@ -24,7 +26,8 @@ from mochi_server.web.requests import drop_tracebacks
 _MAX_OVERHEAD_BYTES = 4 * MAX_HEADER_BYTES
 _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
 _MAX_WAITING = 100
-"""Limit of pipelined requests that wait for the response to an earlier request of their connection."""
+"""Limit of pipelined requests that wait for the response to an earlier request of their connection.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -32,14 +35,18 @@ logger = logging.getLogger(__name__)
 class StrictHttpProtocol(HttpToolsProtocol):
     """Connection that limits request heads and closes when a request stalls.
 
-    `Upgrade` headers are ignored. Java's client sends one with every request, but the parser would skip the body of
-    such a request. The server therefore removes the header and parses the request again.
+    `Upgrade` headers are ignored. Java's client sends one with every request, but the parser would
+    skip the body of such a request. The server therefore removes the header and parses the request
+    again.
     """
 
     stall_seconds = 60.0
-    """Seconds without received data after which a new connection or an incomplete request times out."""
+    """Seconds without received data after which a new connection or an incomplete request times
+    out.
+    """
 
-    _overhead_bytes = 0  # of heads, chunk extensions and trailers since the last body data; heads are checked later
+    # of heads, chunk extensions and trailers since the last body data; heads are checked later
+    _overhead_bytes = 0
     _in_body = False
     _timer: asyncio.TimerHandle | None = None  # runs until the request is complete
     _running: RequestResponseCycle | None = None  # the request whose response is next
@@ -56,7 +63,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if running is not None and not running.response_complete:
             running.disconnected = True
             running.message_event.set()
-        super().connection_lost(exc)  # marks the latest request, which may wait behind the running one
+        super().connection_lost(
+            exc
+        )  # marks the latest request, which may wait behind the running one
         self.cycle = self._running = None  # type: ignore[assignment]  # each refers to this connection
 
     def data_received(self, data: bytes) -> None:
@@ -80,7 +89,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._in_body = True
         if len(self.pipeline) == _MAX_WAITING:
             client = self.client[0] if self.client else None
-            logger.warning("closed a connection with more than %s waiting requests client=%s", _MAX_WAITING, client)
+            logger.warning(
+                "closed a connection with more than %s waiting requests client=%s",
+                _MAX_WAITING,
+                client,
+            )
             self.pipeline.clear()
             self.transport.close()
             raise ConnectionAbortedError  # ends the parser, which has read many more requests
@@ -104,9 +117,17 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if self.scope["method"] == "CONNECT":
-                self._reject(MalformedRequest("This server does not support CONNECT. Send requests directly."))
+                self._reject(
+                    MalformedRequest(
+                        "This server does not support CONNECT. Send requests directly."
+                    )
+                )
                 return
-            first = b"%s %s HTTP/%s" % (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())
+            first = b"%s %s HTTP/%s" % (
+                self.scope["method"].encode(),
+                self.url,
+                self.scope["http_version"].encode(),
+            )
             lines = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
             self.parser = httptools.HttpRequestParser(self)
             self._parse(b"\r\n".join([first, *lines, b"", data[upgrade.args[0] :]]))
@@ -145,17 +166,28 @@ class StrictHttpProtocol(HttpToolsProtocol):
             return
         request_id = uuid4().hex
         cycle = self.cycle
-        if cycle is None or (not cycle.response_started if self._in_body else cycle.response_complete):
+        if cycle is None or (
+            not cycle.response_started if self._in_body else cycle.response_complete
+        ):
             body = error.body()
             head = (
-                f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: application/json\r\n"
-                f"Content-Length: {len(body)}\r\n{HEADER}: {request_id}\r\nConnection: close\r\n\r\n"
+                f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: "
+                f"application/json\r\nContent-Length: {len(body)}\r\n{HEADER}: "
+                f"{request_id}\r\nConnection: close\r\n\r\n"
             )
             self.transport.write(head.encode() + body)
         self.transport.close()
         token = REQUEST_ID.set(request_id)
         client = self.client[0] if self.client else None
-        report(method="-", path="-", status=error.status, duration_ms=0, client=client, ended=None, error=None)
+        report(
+            method="-",
+            path="-",
+            status=error.status,
+            duration_ms=0,
+            client=client,
+            ended=None,
+            error=None,
+        )
         REQUEST_ID.reset(token)
 
 
@@ -164,5 +196,7 @@ async def _call(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> Non
     try:
         await app(scope, receive, send)
     except Exception as error:
-        asyncio.get_running_loop().call_soon(drop_tracebacks, error)  # runs after the log call of this step
+        asyncio.get_running_loop().call_soon(
+            drop_tracebacks, error
+        )  # runs after the log call of this step
         raise

@@ -24,7 +24,8 @@ _FIELDS = {
     "turns_at_a_time": ("[1-9][0-9]{0,8}", "not a positive number"),
     "turns_per_minute": ("[1-9][0-9]{0,8}", "not a positive number"),
 }
-"""Fields of a key in the keys file: the pattern of the values, and the problem with other values."""
+"""Fields of a key in the keys file: the pattern of the values, and the problem with other values.
+"""
 Key = dict[str, str]
 """Fields of a key. Only `name` and `hash` are required. The limits apply to each server process."""
 
@@ -32,7 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class KeysFileInvalid(MochiError):
-    """The keys file cannot be used. The message has the path, the line and the problem, but no value."""
+    """The keys file cannot be used.
+
+    The message has the path, the line and the problem, but no value.
+    """
 
     code, status, cause = "KEYS_FILE_INVALID", 500, "The keys file cannot be used."
 
@@ -42,9 +46,19 @@ def hash_of(key: bytes) -> str:
 
 
 def caller_of(key: Key) -> Caller:
-    """Return the caller that sends a key. Its ID is as random as the key, so that no other key has the ID."""
-    limits = [int(key[name]) if name in key else None for name in ("turns_at_a_time", "turns_per_minute")]
-    return Caller(key["name"], sha256(key["hash"].encode()).hexdigest()[:16], key.get("scope") == "all", *limits)
+    """Return the caller that sends a key.
+
+    Its ID is as random as the key, so that no other key has the ID.
+    """
+    limits = [
+        int(key[name]) if name in key else None for name in ("turns_at_a_time", "turns_per_minute")
+    ]
+    return Caller(
+        key["name"],
+        sha256(key["hash"].encode()).hexdigest()[:16],
+        key.get("scope") == "all",
+        *limits,
+    )
 
 
 def read_keys(path: Path) -> list[Key]:
@@ -64,7 +78,9 @@ def read_keys(path: Path) -> list[Key]:
     except (OSError, ValueError, yaml.YAMLError) as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         problem = problem or getattr(error, "strerror", None) or error
-        raise KeysFileInvalid(f"{path}, line {mark.line + 1 if mark else line}: {problem}") from None
+        raise KeysFileInvalid(
+            f"{path}, line {mark.line + 1 if mark else line}: {problem}"
+        ) from None
     return keys
 
 
@@ -77,7 +93,9 @@ def _parts(node: yaml.Node, kind: type[yaml.CollectionNode]) -> Any:
 def _checked(name: Any, value: yaml.Node, others: Sequence[Key]) -> str:
     if name not in _FIELDS:
         similar = nearest(str(name), _FIELDS)
-        raise ValueError(f"unknown field {name!r}" + (f"; did you mean {similar!r}?" if similar else ""))
+        raise ValueError(
+            f"unknown field {name!r}" + (f"; did you mean {similar!r}?" if similar else "")
+        )
     pattern, problem = _FIELDS[name]
     if not isinstance(value, yaml.ScalarNode) or not re.fullmatch(pattern, value.value):
         raise ValueError(f"`{name}` is {problem}")
@@ -87,12 +105,17 @@ def _checked(name: Any, value: yaml.Node, others: Sequence[Key]) -> str:
 
 
 class KeyRing:
-    """Keys of a server: those of the settings, and those of a file, which is read again when it changes."""
+    """Keys of a server: those of the settings, and those of a file, which is read again when it
+    changes.
+    """
 
     def __init__(self, unnamed: Sequence[str] = (), path: Path | None = None) -> None:
         """``unnamed`` are the keys of the settings. Raises ``KeysFileInvalid``."""
         self.is_empty = not unnamed and path is None
-        self._unnamed = [(hash_of(key.encode()), Caller(f"key-{number}")) for number, key in enumerate(unnamed, 1)]
+        self._unnamed = [
+            (hash_of(key.encode()), Caller(f"key-{number}"))
+            for number, key in enumerate(unnamed, 1)
+        ]
         self._path, self._stamp = path, path and _stamp(path)
         self._named = self._read()
 
@@ -104,7 +127,8 @@ class KeyRing:
                 self._named = self._read()
             except KeysFileInvalid as error:
                 logger.error("Keys file invalid; the earlier keys stay valid: %s", error)
-        # All hashes are compared, so that the response time reveals neither a key's length nor which key matched.
+        # All hashes are compared, so that the response time reveals neither a key's length nor
+        # which key matched.
         matching = []
         for sent_hash in map(hash_of, sent):
             for known, caller in (*self._unnamed, *self._named):
@@ -113,7 +137,9 @@ class KeyRing:
         return matching[0] if matching else None
 
     def _read(self) -> list[tuple[str, Caller]]:
-        return [(key["hash"], caller_of(key)) for key in (read_keys(self._path) if self._path else ())]
+        return [
+            (key["hash"], caller_of(key)) for key in (read_keys(self._path) if self._path else ())
+        ]
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

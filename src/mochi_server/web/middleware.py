@@ -1,4 +1,6 @@
-"""ASGI middleware: checks of sizes, headers, origin and API key, and the handling of HEAD requests."""
+"""ASGI middleware: checks of sizes, headers, origin and API key, and the handling of HEAD
+requests.
+"""
 
 import logging
 import re
@@ -20,7 +22,10 @@ from mochi_server.web.keys import KeyRing
 from mochi_server.web.requests import ERROR, header, route_path, send_error
 
 MAX_HEADER_BYTES = 64 * 1024
-WRONG_ENCODING = "`Transfer-Encoding` must be `chunked`, in HTTP/1.1. Otherwise send the body with `Content-Length`."
+WRONG_ENCODING = (
+    "`Transfer-Encoding` must be `chunked`, in HTTP/1.1. Otherwise send the body with "
+    "`Content-Length`."
+)
 LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?"
 """Regular expression for origins on the local machine, such as ``http://localhost:3000``."""
 
@@ -30,10 +35,18 @@ _UNNAMED = "settings"  # in place of a key ID
 _USER_NEEDS_KEY = "X-Mochi-User is for backends. It requires an API key of the scope `all`."
 _USER = re.compile("[!-~]{1,128}")
 _SHARED = re.compile(
-    rf"(GET|HEAD) (|{API_PREFIX})/metrics/?|POST {API_PREFIX}/\w+/reload/?|(?!GET|HEAD).* {API_PREFIX}/system-prompts.*"
+    rf"(GET|HEAD) (|{API_PREFIX})/metrics/?|POST {API_PREFIX}/\w+/reload/?|"
+    rf"(?!GET|HEAD).* {API_PREFIX}/system-prompts.*"
 )
 """Methods and paths of the routes that show or change what all users share."""
-_SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
+_SINGLE_HEADERS = (
+    b"host",
+    b"origin",
+    b"authorization",
+    b"content-type",
+    b"content-length",
+    b"transfer-encoding",
+)
 
 _MAX_LOGGED_ORIGINS = 100
 
@@ -59,7 +72,9 @@ def check_requests(app: ASGIApp, checks: Sequence[Check]) -> ASGIApp:
 
 
 def limit_bodies(app: ASGIApp, max_bytes: int) -> ASGIApp:
-    """Return middleware that rejects bodies of more than ``max_bytes``, with or without `Content-Length`."""
+    """Return middleware that rejects bodies of more than ``max_bytes``, with or without
+    `Content-Length`.
+    """
 
     def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
@@ -87,9 +102,11 @@ def limit_bodies(app: ASGIApp, max_bytes: int) -> ASGIApp:
 
 
 def answer_head(app: ASGIApp) -> ASGIApp:
-    """Return middleware that handles HEAD requests as GET requests and drops the body of the response.
+    """Return middleware that handles HEAD requests as GET requests and drops the body of the
+    response.
 
-    The app receives an empty body, and a disconnect as soon as the response has started, so that streams end at once.
+    The app receives an empty body, and a disconnect as soon as the response has started, so that
+    streams end at once.
     """
 
     def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -120,7 +137,9 @@ def answer_head(app: ASGIApp) -> ASGIApp:
 
 
 def head_check(scope: Scope) -> MochiError | None:
-    """Return an error if the request head is too large, invalid, or ambiguous for a proxy in front of the server."""
+    """Return an error if the request head is too large, invalid, or ambiguous for a proxy in front
+    of the server.
+    """
     size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
     names = [name for name, _ in scope["headers"] if name in (*_SINGLE_HEADERS, USER_HEADER)]
     encoding = header(scope, b"transfer-encoding").strip().lower()
@@ -139,24 +158,37 @@ def head_check(scope: Scope) -> MochiError | None:
 
 
 def json_check(scope: Scope) -> MochiError | None:
-    """Return an error if the body has no JSON content type, so that HTML forms of other sites cannot send requests."""
+    """Return an error if the body has no JSON content type, so that HTML forms of other sites
+    cannot send requests.
+    """
     if scope["method"] not in ("POST", "PUT", "PATCH", "DELETE"):
         return None
     declared = header(scope, b"content-type")
-    is_empty = header(scope, b"content-length") in ("", "0") and not header(scope, b"transfer-encoding")
+    is_empty = header(scope, b"content-length") in ("", "0") and not header(
+        scope, b"transfer-encoding"
+    )
     media_type = declared.partition(";")[0].strip().lower()
     if re.fullmatch(r"application/([^,]*\+)?json", media_type) or (is_empty and not declared):
         return None
-    return errors.ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
+    return errors.ValidationFailed(
+        "The body must be JSON, sent as `Content-Type: application/json`.", errors=[]
+    )
 
 
 def host_check(allowed_origins: Sequence[str]) -> Check:
-    """Return a check against DNS rebinding: on loopback connections, reject foreign names in the Host header."""
+    """Return a check against DNS rebinding: on loopback connections, reject foreign names in the
+    Host header.
+    """
     allowed = {urlsplit(origin).hostname for origin in allowed_origins}
 
     def check(scope: Scope) -> MochiError | None:
         host = header(scope, b"host")
-        name = (host[1:].partition("]") if host.startswith("[") else host.partition(":"))[0].strip().lower().rstrip(".")
+        name = (
+            (host[1:].partition("]") if host.startswith("[") else host.partition(":"))[0]
+            .strip()
+            .lower()
+            .rstrip(".")
+        )
         if not name or is_loopback(name) or name in allowed:
             return None
         address = _local_address(scope)
@@ -166,7 +198,8 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
 
 
 def origin_check(allowed_origins: Sequence[str]) -> Check:
-    """Return a check that rejects requests from web pages whose origin is neither local nor allowed.
+    """Return a check that rejects requests from web pages whose origin is neither local nor
+    allowed.
 
     Each of the first ``_MAX_LOGGED_ORIGINS`` origins that it rejects is logged once.
     """
@@ -175,17 +208,24 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
     def is_admitted(origin: str, host: str) -> bool:
         try:
             parts = urlsplit(origin)
-            is_own = parts.scheme in ("http", "https") and (is_loopback(parts.hostname or "") or parts.netloc == host)
+            is_own = parts.scheme in ("http", "https") and (
+                is_loopback(parts.hostname or "") or parts.netloc == host
+            )
         except ValueError:
             is_own = False
         return is_own or origin in allowed_origins
 
     def check(scope: Scope) -> MochiError | None:
         origin = header(scope, b"origin")
-        if "*" in allowed_origins or (origin and is_admitted(origin.lower(), header(scope, b"host").lower())):
+        if "*" in allowed_origins or (
+            origin and is_admitted(origin.lower(), header(scope, b"host").lower())
+        ):
             return None
         # Browsers send no Origin with most resources that a page embeds, for example images.
-        fetched = header(scope, b"sec-fetch-site") == "cross-site" and header(scope, b"sec-fetch-mode") != "navigate"
+        fetched = (
+            header(scope, b"sec-fetch-site") == "cross-site"
+            and header(scope, b"sec-fetch-mode") != "navigate"
+        )
         if not origin and not fetched:
             return None
         error = errors.OriginForbidden(origin or "another site")
@@ -199,15 +239,23 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
 
 
 def user_check(scope: Scope) -> MochiError | None:
-    """Return an error for a CORS preflight request of the header X-Mochi-User, which web pages must not send."""
+    """Return an error for a CORS preflight request of the header X-Mochi-User, which web pages must
+    not send.
+    """
     names = header(scope, b"access-control-request-headers").lower()
-    return errors.Forbidden("Web pages must not send X-Mochi-User.") if USER_HEADER.decode() in names else None
+    return (
+        errors.Forbidden("Web pages must not send X-Mochi-User.")
+        if USER_HEADER.decode() in names
+        else None
+    )
 
 
 def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) -> Check:
-    """Return a check that sets the caller and requires an API key, except for GET and HEAD to the paths in ``exempt``.
+    """Return a check that sets the caller and requires an API key, except for GET and HEAD to the
+    paths in ``exempt``.
 
-    If ``keys`` is empty, the check admits requests to a loopback address, or all requests if ``insecure`` is true.
+    If ``keys`` is empty, the check admits requests to a loopback address, or all requests if
+    ``insecure`` is true.
     """
 
     def check(scope: Scope) -> MochiError | None:
@@ -230,16 +278,23 @@ def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) ->
 
 
 def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiError | None:
-    """Set the caller of a request to the owner of its key. Return an error if this caller may not send the request."""
+    """Set the caller of a request to the owner of its key.
+
+    Return an error if this caller may not send the request.
+    """
     if _names_user(scope):
         if not may_name_user:
             return errors.Forbidden(_USER_NEEDS_KEY)
         if not _USER.fullmatch(user := header(scope, USER_HEADER)):
-            return errors.MalformedRequest("X-Mochi-User must have 1 to 128 visible ASCII characters.")
+            return errors.MalformedRequest(
+                "X-Mochi-User must have 1 to 128 visible ASCII characters."
+            )
         # Keys without a name share their users.
         caller = replace(caller, owner=f"{caller.owner or _UNNAMED}/{user}", sees_all=False)
     if not caller.sees_all and _SHARED.fullmatch(f"{scope['method']} {route_path(scope)}"):
-        return errors.Forbidden("This route concerns all users. It requires an API key of the scope `all`.")
+        return errors.Forbidden(
+            "This route concerns all users. It requires an API key of the scope `all`."
+        )
     CALLER.set(caller)
     return None
 
@@ -251,7 +306,10 @@ def _names_user(scope: Scope) -> bool:
 def _sent_keys(scope: Scope) -> list[bytes]:
     """Return the API keys in the headers `Authorization` and `X-API-Key`."""
     scheme, _, token = header(scope, b"authorization").partition(" ")
-    keys = [token.strip() if scheme.lower() == "bearer" else "", header(scope, b"x-api-key").strip()]
+    keys = [
+        token.strip() if scheme.lower() == "bearer" else "",
+        header(scope, b"x-api-key").strip(),
+    ]
     return [key.encode("latin-1", "replace") for key in keys if key]
 
 

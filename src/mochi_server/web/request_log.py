@@ -24,10 +24,17 @@ logger = logging.getLogger(__name__)
 
 
 class RequestLogMiddleware:
-    """Outermost middleware. It adds a request ID to every response, including responses to unexpected errors."""
+    """Outermost middleware.
 
-    def __init__(self, app: ASGIApp, on_ended: Callable[[str, int | None, str | None], None]) -> None:
-        """``on_ended`` receives the method, status and error code of each request when the request ends."""
+    It adds a request ID to every response, including responses to unexpected errors.
+    """
+
+    def __init__(
+        self, app: ASGIApp, on_ended: Callable[[str, int | None, str | None], None]
+    ) -> None:
+        """``on_ended`` receives the method, status and error code of each request when the request
+        ends.
+        """
         self._app = app
         self._on_ended = on_ended
 
@@ -53,9 +60,17 @@ class RequestLogMiddleware:
                 ended = "client_left" if message.get("more_body", False) else None
             elif message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message.get("headers", ()), *((name, request_id.encode()) for name in names)]
-                if scope["app"].state.services.turns.shutdown.is_set():  # so that clients connect to another server
-                    headers = [*(each for each in headers if each[0] != b"connection"), (b"connection", b"close")]
+                headers = [
+                    *message.get("headers", ()),
+                    *((name, request_id.encode()) for name in names),
+                ]
+                if (
+                    scope["app"].state.services.turns.shutdown.is_set()
+                ):  # so that clients connect to another server
+                    headers = [
+                        *(each for each in headers if each[0] != b"connection"),
+                        (b"connection", b"close"),
+                    ]
                 message = {**message, "headers": headers}
             return send(message)
 
@@ -84,8 +99,14 @@ class RequestLogMiddleware:
 
 
 def report(**fields: Any) -> None:
-    """Log one line for an ended request: its method, path, status, duration_ms, client, ended, error and key."""
+    """Log one line for an ended request: its method, path, status, duration_ms, client, ended,
+    error and key.
+    """
     duration = f"{fields['duration_ms']} ms"
-    words = (*(fields[name] or "-" for name in ("method", "path", "status")), duration, fields["client"] or "-")
+    words = (
+        *(fields[name] or "-" for name in ("method", "path", "status")),
+        duration,
+        fields["client"] or "-",
+    )
     text = " ".join(str(word) for word in (*words, fields["error"], fields["ended"]) if word)
     logger.info(text, extra={FIELDS: fields})

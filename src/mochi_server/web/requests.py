@@ -38,7 +38,10 @@ NATIVE_ERRORS = ErrorFormat(ErrorEnvelope, lambda error: (error.status, error.bo
 
 @dataclass(frozen=True)
 class Protocol:
-    """Registration of a protocol. Its errors and headers apply to all paths of the prefixes of it and its router."""
+    """Registration of a protocol.
+
+    Its errors and headers apply to all paths of the prefixes of it and its router.
+    """
 
     prefix: str
     router: APIRouter
@@ -48,11 +51,16 @@ class Protocol:
     resumes: bool = True
     """Whether clients can resume a stream at another server."""
     turn_paths: Collection[str] = ()
-    """Paths after ``prefix`` of the routes that start a turn in the session of the header `X-Mochi-Session`."""
+    """Paths after ``prefix`` of the routes that start a turn in the session of the header
+    `X-Mochi-Session`.
+    """
     request_id_header: str | None = None
     """Header in lower case that contains the request ID, besides `X-Request-ID`."""
     description: str | None = None
-    """Description of the router's tag in the OpenAPI document. None if another protocol describes the tag."""
+    """Description of the router's tag in the OpenAPI document.
+
+    None if another protocol describes the tag.
+    """
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -62,7 +70,9 @@ class Protocol:
 
 
 def protocol_at(path: str, protocols: Iterable[Protocol]) -> Protocol | None:
-    """Return the protocol with the longest prefix of ``path``, or None if the path belongs to the native API."""
+    """Return the protocol with the longest prefix of ``path``, or None if the path belongs to the
+    native API.
+    """
     found = [protocol for protocol in protocols if protocol.pattern.match(path)]
     return max(found, key=lambda protocol: len(protocol.pattern.pattern), default=None)
 
@@ -78,12 +88,19 @@ def route_path(scope: Scope) -> str:
 
 
 def protocol_of(scope: Scope) -> Protocol | None:
-    """Return the protocol of a request, or None for the native API and for middleware outside an app."""
+    """Return the protocol of a request, or None for the native API and for middleware outside an
+    app.
+    """
     return protocol_at(route_path(scope), scope["app"].state.protocols) if "app" in scope else None
 
 
-def error_response(error: MochiError, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the response for an error, with additional ``headers``. Store the error code in ``scope``."""
+def error_response(
+    error: MochiError, scope: Scope, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the response for an error, with additional ``headers``.
+
+    Store the error code in ``scope``.
+    """
     scope[ERROR] = error.code
     protocol = protocol_of(scope)
     status, body = (protocol.errors if protocol else NATIVE_ERRORS).encode(error)
@@ -94,22 +111,31 @@ def error_response(error: MochiError, scope: Scope, headers: Mapping[str, str] |
 
 
 def body_message(data: bytes, *, more: bool = True) -> Message:
-    """Return the ASGI message that sends ``data``. If ``more`` is false, the message ends the response."""
+    """Return the ASGI message that sends ``data``.
+
+    If ``more`` is false, the message ends the response.
+    """
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
 async def send_error(error: MochiError, scope: Scope, send: Send) -> None:
     """Send an error as a complete response."""
     response = error_response(error, scope)
-    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": response.raw_headers,
+        }
+    )
     await send(body_message(bytes(response.body), more=False))
 
 
 def drop_tracebacks(error: BaseException) -> None:
     """Remove the tracebacks of an error and of the errors that caused it.
 
-    A traceback refers to all data of its request, and often to its own error. Python's garbage collection, which runs
-    rarely in this server, would then be needed to free the request.
+    A traceback refers to all data of its request, and often to its own error. Python's garbage
+    collection, which runs rarely in this server, would then be needed to free the request.
     """
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -127,9 +153,14 @@ class ClientDisconnected(Exception):
 
 
 async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
-    """Await ``work`` and return its result. On a disconnect, cancel ``work`` and raise ``ClientDisconnected``."""
+    """Await ``work`` and return its result.
+
+    On a disconnect, cancel ``work`` and raise ``ClientDisconnected``.
+    """
     task = asyncio.ensure_future(work)  # a task resumes fewer frames per event than an await
-    disconnected = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
+    disconnected = asyncio.ensure_future(
+        _disconnect(request.receive if isinstance(request, Request) else request)
+    )
     disconnected.add_done_callback(partial(_cancel_unless_cancelled, task))
     try:
         return await task
@@ -142,7 +173,9 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
         del task  # an error of the task refers to this frame
 
 
-def _cancel_unless_cancelled(task: "asyncio.Future[T]", disconnected: "asyncio.Future[None]") -> None:
+def _cancel_unless_cancelled(
+    task: "asyncio.Future[T]", disconnected: "asyncio.Future[None]"
+) -> None:
     if not disconnected.cancelled():
         disconnected.exception()  # prevents a warning: a connection error counts as a disconnect
         task.cancel()
@@ -154,7 +187,10 @@ async def _disconnect(receive: Receive) -> None:
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the request body. Raise ``ClientDisconnected`` if the client disconnects before the body is complete."""
+    """Return the request body.
+
+    Raise ``ClientDisconnected`` if the client disconnects before the body is complete.
+    """
     try:
         return await request.body()
     except ClientDisconnect as error:

@@ -1,4 +1,6 @@
-"""Classes of routes, their documented errors, and the handlers that convert exceptions to error responses."""
+"""Classes of routes, their documented errors, and the handlers that convert exceptions to error
+responses.
+"""
 
 import inspect
 import re
@@ -36,7 +38,12 @@ MODEL_ERRORS = (errors.ModelNotFound, *OLLAMA_ERRORS)
 STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy, errors.SessionTooNew)
 
 _ANY_ERROR = "Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500."
-_SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, OSError: OSError(28, "Disk full")}
+_SAMPLES: dict[Any, Any] = {
+    int: 1000,
+    int | str: 3,
+    int | None: 8192,
+    OSError: OSError(28, "Disk full"),
+}
 _SAMPLES |= {"limit": 1000, "seconds": 60}
 _REPLACED_PATHS: dict[str, list[str]] = {
     "/chat": [f"{API_PREFIX}/chat/{{session_id}}", "/v1/chat/completions"],
@@ -50,14 +57,18 @@ _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 class BodyReleasingRoute(APIRoute):
-    """Route that frees the request body when the handler returns, not only after the response has been streamed."""
+    """Route that frees the request body when the handler returns, not only after the response has
+    been streamed.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
             self.check(request)
-            return await handler(Request(request.scope, request.receive))  # only this copy stores the body
+            return await handler(
+                Request(request.scope, request.receive)
+            )  # only this copy stores the body
 
         return handle
 
@@ -74,12 +85,17 @@ class StrictRoute(BodyReleasingRoute):
             try:
                 reject_unknown(request.query_params, known, kind="query parameter")
             except ValidationError as error:
-                problems = [{**problem, "loc": ("query", *problem["loc"])} for problem in error.errors()]
+                problems = [
+                    {**problem, "loc": ("query", *problem["loc"])} for problem in error.errors()
+                ]
                 raise RequestValidationError(problems) from error
 
 
 class PrefixRouter(APIRouter):
-    """Router that ignores paths without its prefix. The routes are built when a path with the prefix is requested."""
+    """Router that ignores paths without its prefix.
+
+    The routes are built when a path with the prefix is requested.
+    """
 
     def __init__(self, *, prefix: str, tags: list[str]) -> None:
         super().__init__(prefix=prefix, tags=[*tags], route_class=StrictRoute)
@@ -101,13 +117,18 @@ def responses(*kinds: type[MochiError], form: ErrorFormat = NATIVE_ERRORS) -> Re
 
 
 def any_error(form: ErrorFormat = NATIVE_ERRORS) -> Responses:
-    """Return FastAPI's ``responses`` argument for the errors that all routes of a protocol can return."""
+    """Return FastAPI's ``responses`` argument for the errors that all routes of a protocol can
+    return.
+    """
     _, error = _example(errors.InternalError(), form)
     return {"default": _response({"": error}, form) | {"description": _ANY_ERROR}}
 
 
 def _example(error: MochiError, form: ErrorFormat) -> tuple[int, Any]:
-    """Return the status and the body of an error. The body has no request ID, although a request may be running."""
+    """Return the status and the body of an error.
+
+    The body has no request ID, although a request may be running.
+    """
     status, body = Context().run(form.encode, error)
     return status, orjson.loads(body)
 
@@ -116,14 +137,25 @@ def sample(error: type[MochiError]) -> MochiError:
     """Return an instance of an error class, with placeholders as arguments."""
     required = [p for p in inspect.signature(error).parameters.values() if p.default is p.empty]
     if required[:1] and required[0].kind == inspect.Parameter.VAR_POSITIONAL:
-        return error(*(_SAMPLES.get(name, f"<{name}>") for name in (error.fields if error.template else ("message",))))
+        return error(
+            *(
+                _SAMPLES.get(name, f"<{name}>")
+                for name in (error.fields if error.template else ("message",))
+            )
+        )
     return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required})
 
 
 def _response(examples: dict[str, Any], form: ErrorFormat) -> dict[str, Any]:
     # A reference instead of a model class, because FastAPI would build about a hundred validators.
-    content = {"example": next(iter(examples.values())), "schema": {"$ref": REFERENCE + form.envelope.__name__}}
-    return {"description": ", ".join(f"`{code}`" for code in examples), "content": {"application/json": content}}
+    content = {
+        "example": next(iter(examples.values())),
+        "schema": {"$ref": REFERENCE + form.envelope.__name__},
+    }
+    return {
+        "description": ", ".join(f"`{code}`" for code in examples),
+        "content": {"application/json": content},
+    }
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -142,14 +174,22 @@ async def _on_error(request: Request, exception: Exception) -> Response:
     if isinstance(exception, ClientDisconnected):
         return Response(status_code=499)
     error = _to_mochi_error(request, exception)
-    headers = {"Allow": ", ".join(sorted(_methods(request)))} if isinstance(error, errors.MethodNotAllowed) else None
+    headers = (
+        {"Allow": ", ".join(sorted(_methods(request)))}
+        if isinstance(error, errors.MethodNotAllowed)
+        else None
+    )
     return error_response(error, request.scope, headers)
 
 
 def _methods(request: Request) -> set[str]:
     """Return the HTTP methods of all routes that match the path of the request."""
     routes, scope = request.app.routes, request.scope
-    names = {n for n in _METHODS if any(r.matches({**scope, "method": n})[0] is Match.FULL for r in routes)}
+    names = {
+        n
+        for n in _METHODS
+        if any(r.matches({**scope, "method": n})[0] is Match.FULL for r in routes)
+    }
     return names | ({"HEAD"} if "GET" in names else set())  # see `answer_head`
 
 
@@ -159,11 +199,17 @@ def _similar_routes(request: Request) -> list[str]:
     rest = re.sub("^(/api|/v1)+(?=/)", "", route_path(scope)).rstrip("/")
     paths = _REPLACED_PATHS.get(rest) or [API_PREFIX + rest, "/v1" + rest]
     routes, full = request.app.routes, [root + path for path in paths]
-    return [path for path in full if any(r.matches({**scope, "path": path})[0] is not Match.NONE for r in routes)]
+    return [
+        path
+        for path in full
+        if any(r.matches({**scope, "path": path})[0] is not Match.NONE for r in routes)
+    ]
 
 
 def _to_mochi_error(request: Request, error: Exception) -> MochiError:
-    cause = error.__cause__ if isinstance(error, HTTPException) else error  # FastAPI wraps errors of the body
+    cause = (
+        error.__cause__ if isinstance(error, HTTPException) else error
+    )  # FastAPI wraps errors of the body
     if isinstance(cause, MochiError):
         return cause
     if isinstance(error, RequestValidationError):
@@ -173,9 +219,13 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
     if error.status_code == 405:
         return errors.MethodNotAllowed(request.method, request.url.path)
     if error.status_code == 404:
-        return errors.RouteNotFound(request.url.path, _similar_routes(request), request.scope.get("root_path", ""))
+        return errors.RouteNotFound(
+            request.url.path, _similar_routes(request), request.scope.get("root_path", "")
+        )
     # FastAPI raises this error for a body that the JSON parser cannot even decode.
-    return ValidationFailed("The body is not valid JSON: it is not UTF-8, or it nests values too deeply.", errors=[])
+    return ValidationFailed(
+        "The body is not valid JSON: it is not UTF-8, or it nests values too deeply.", errors=[]
+    )
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:
@@ -183,7 +233,11 @@ def _validation_error(error: RequestValidationError) -> ValidationFailed:
     for problem in error.errors()[:MAX_REPORTED]:
         part, *steps = problem["loc"]
         in_body = part == "body" and problem["type"] != "json_invalid"
-        entries.append(to_entry(problem, [part, *(field_path(problem, steps, error.body) if in_body else steps)]))
+        entries.append(
+            to_entry(
+                problem, [part, *(field_path(problem, steps, error.body) if in_body else steps)]
+            )
+        )
     message = describe(entries)
     if entries[0]["type"] == "json_invalid":
         message = "The body is not valid JSON."

@@ -23,34 +23,54 @@ from mochi_server.web.requests import ClientDisconnected, body_message, until_di
 
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 PING = b": ping\n\n"
-_HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}  # prevent buffering
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Connection": "keep-alive",
+    "X-Accel-Buffering": "no",
+}  # prevent buffering
 
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's ``responses`` argument for a route that streams. Its description names the schema of an event.
+    """Return FastAPI's ``responses`` argument for a route that streams.
 
-    The schema of the body is a string. With any other schema, generated clients would parse the body as JSON.
+    Its description names the schema of an event.
+
+    The schema of the body is a string. With any other schema, generated clients would parse the
+    body as JSON.
     """
     content = {"text/event-stream": {"schema": {"type": "string"}, "example": example}}
-    text = f"A stream of server-sent events. Each event is a `{events.name}`, and the last event is `{events.last}`."
+    text = (
+        f"A stream of server-sent events. Each event is a `{events.name}`, and the last event is "
+        f"`{events.last}`."
+    )
     return {200: {"description": text, "content": content}}
 
 
 class EventsResponse(EventSourceResponse):
-    """Response that streams the events of a generator. A disconnect of the client closes the generator."""
+    """Response that streams the events of a generator.
 
-    def __init__(self, events: AsyncGenerator[CompareEvent, None], ping_seconds: float = PING_SECONDS) -> None:
+    A disconnect of the client closes the generator.
+    """
+
+    def __init__(
+        self, events: AsyncGenerator[CompareEvent, None], ping_seconds: float = PING_SECONDS
+    ) -> None:
         # The base class declares whole seconds, but accepts any.
         super().__init__(self._frames(events), ping=cast("int", ping_seconds), sep="\n")
 
-    async def _frames(self, events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
+    async def _frames(
+        self, events: AsyncGenerator[CompareEvent, None]
+    ) -> AsyncGenerator[bytes, None]:
         async with aclosing(events):
             async for event in events:
                 yield _frame(event)
 
 
 class EventStream(Response):
-    """Base class of event streams that end on a disconnect. It sends ASGI messages directly, which saves time."""
+    """Base class of event streams that end on a disconnect.
+
+    It sends ASGI messages directly, which saves time.
+    """
 
     media_type = "text/event-stream"
 
@@ -64,7 +84,9 @@ class EventStream(Response):
             await until_disconnect(receive, self.send_events(send))
 
     async def send_start(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
 
     async def send_events(self, send: Send) -> None:
         """Send the events, after the start of the response."""
@@ -91,7 +113,9 @@ class RunResponse(EventStream):
             run_id, frames = run.run_id.encode(), []
             for number, line in enumerate(batch.lines, batch.first):
                 kind, payload = line.split(b" ", 1)
-                frames.append(b"id: %s:%d\nevent: %s\ndata: %s\n\n" % (run_id, number, kind, payload))
+                frames.append(
+                    b"id: %s:%d\nevent: %s\ndata: %s\n\n" % (run_id, number, kind, payload)
+                )
             return await send(body_message(b"".join(frames)))
 
         await self._run.forward(receive, self._after, idle=self._ping_seconds)
@@ -101,10 +125,17 @@ class RunResponse(EventStream):
 class WaitingResponse(EventStream):
     """Stream of a run that may have to wait for its start. On a disconnect, the start is cancelled.
 
-    An error within ``ping_seconds`` has its HTTP status. Later, the stream sends SSE comments until the run starts.
+    An error within ``ping_seconds`` has its HTTP status. Later, the stream sends SSE comments until
+    the run starts.
     """
 
-    def __init__(self, session_id: str, start: Coroutine[Any, Any, Run], *, ping_seconds: float = PING_SECONDS) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        start: Coroutine[Any, Any, Run],
+        *,
+        ping_seconds: float = PING_SECONDS,
+    ) -> None:
         super().__init__()
         self._session_id = session_id
         self._ping_seconds = ping_seconds
@@ -112,7 +143,9 @@ class WaitingResponse(EventStream):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await until_disconnect(receive, asyncio.wait([self._starting], timeout=self._ping_seconds))
+            await until_disconnect(
+                receive, asyncio.wait([self._starting], timeout=self._ping_seconds)
+            )
             if self._starting.done():
                 await self._response(self._starting.result())(scope, receive, send)
             else:
@@ -120,7 +153,9 @@ class WaitingResponse(EventStream):
         finally:
             self._starting.cancel()
             (run,) = await asyncio.gather(self._starting, return_exceptions=True)
-            if isinstance(run, Run):  # without a subscriber, a run that has just started would not be cancelled
+            if isinstance(
+                run, Run
+            ):  # without a subscriber, a run that has just started would not be cancelled
                 with run.subscribed():
                     pass
 
@@ -142,7 +177,10 @@ class WaitingResponse(EventStream):
 
 
 def parse_position(position: str) -> tuple[str | None, int]:
-    """Return the run ID and the event number of an event ID. For an event number, the run ID is None."""
+    """Return the run ID and the event number of an event ID.
+
+    For an event number, the run ID is None.
+    """
     run_id, _, number = position.rpartition(":")
     return run_id or None, int(number)
 
@@ -150,7 +188,8 @@ def parse_position(position: str) -> tuple[str | None, int]:
 def attach_response(
     run: Run | None, run_id: str | None, number: int, *, ping_seconds: float = PING_SECONDS
 ) -> Response:
-    """Return a stream of a run's events after a position, or after its start if the position is in another run.
+    """Return a stream of a run's events after a position, or after its start if the position is in
+    another run.
 
     If no events remain, return 204, which stops an ``EventSource``.
     """
@@ -170,9 +209,15 @@ def last_event_id(data: bytes) -> bytes:
 
 
 def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
-    """Return encoded ``error`` and ``done`` events. They end a broken stream whose last event has the ID ``after``."""
+    """Return encoded ``error`` and ``done`` events.
+
+    They end a broken stream whose last event has the ID ``after``.
+    """
     run_id, _, number = after.rpartition(b":")
     frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]
     if not run_id:
         return b"".join(frames)
-    return b"".join(b"id: %s:%d\n%s" % (run_id, place, frame) for place, frame in enumerate(frames, int(number) + 1))
+    return b"".join(
+        b"id: %s:%d\n%s" % (run_id, place, frame)
+        for place, frame in enumerate(frames, int(number) + 1)
+    )

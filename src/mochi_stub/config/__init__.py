@@ -23,16 +23,27 @@ logger = logging.getLogger("mochi_stub")
 
 PACKAGED = Path(__file__).parent / "default.yaml"
 FAULT_MODELS = (
-    *("paused-stream", "cut-stream", "rate-limited", "rate-limited-midway", "failing", "finish-length"),
+    *(
+        "paused-stream",
+        "cut-stream",
+        "rate-limited",
+        "rate-limited-midway",
+        "failing",
+        "finish-length",
+    ),
     *("finish-content-filter", "weirdo", "embed-zero"),
 )
 LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
-_UNDECLARED = Model("", get_args(entries.Capability)[:6], context_length=131072, embedding_length=768)
+_UNDECLARED = Model(
+    "", get_args(entries.Capability)[:6], context_length=131072, embedding_length=768
+)
 
 
 @dataclass
 class Script:
-    """Configuration entries of one model: responses by trigger, a default response, and the fields of `_model`."""
+    """Configuration entries of one model: responses by trigger, a default response, and the fields
+    of `_model`.
+    """
 
     name: str
     document: Document
@@ -46,7 +57,10 @@ class Script:
 
 @dataclass(frozen=True)
 class ConfiguredModel:
-    """Model with its default stream settings. `scripts` has the model's own script first, then those of its parents."""
+    """Model with its default stream settings.
+
+    `scripts` has the model's own script first, then those of its parents.
+    """
 
     model: Model
     settings: ReplySettings
@@ -55,7 +69,10 @@ class ConfiguredModel:
 
 @dataclass(frozen=True)
 class Config:
-    """Loaded configuration. `by_name` maps normalised names to models. `recordings` is a folder of recorded replies."""
+    """Loaded configuration.
+
+    `by_name` maps normalised names to models. `recordings` is a folder of recorded replies.
+    """
 
     path: Path
     by_name: Mapping[str, ConfiguredModel]
@@ -77,7 +94,8 @@ def load(path: Path) -> Config:
 def reloading_config(path: Path) -> Callable[[], Config]:
     """Return a function that reloads a changed file and returns the last valid configuration.
 
-    Raises ConfigError if the configuration is invalid now. The returned function logs errors instead.
+    Raises ConfigError if the configuration is invalid now. The returned function logs errors
+    instead.
     """
     watched = WatchedFile(path, partial(_read, path))
     config, problem = _without_problems(watched), ""
@@ -88,7 +106,11 @@ def reloading_config(path: Path) -> Callable[[], Config]:
             config, problem = _without_problems(watched), ""
         except ConfigError as error:
             if str(error) != problem:
-                logger.error("configuration not reloaded, the last valid configuration remains in use: error=%s", error)
+                logger.error(
+                    "configuration not reloaded, the last valid configuration remains in use: "
+                    "error=%s",
+                    error,
+                )
             problem = str(error)
         return config
 
@@ -96,7 +118,10 @@ def reloading_config(path: Path) -> Callable[[], Config]:
 
 
 def validate_config(path: Path) -> list[str]:
-    """Return the error messages for a configuration and its recorded files. Each message is one line."""
+    """Return the error messages for a configuration and its recorded files.
+
+    Each message is one line.
+    """
     try:
         config, problems = WatchedFile(path, partial(_read, path)).current()
     except ConfigError as error:
@@ -111,7 +136,9 @@ def packaged_config() -> Config:
 
 
 def test_mode_config(*, all_models: bool) -> Config:
-    """Return the packaged models with four characters per token, without `FAULT_MODELS` unless `all_models` is true."""
+    """Return the packaged models with four characters per token, without `FAULT_MODELS` unless
+    `all_models` is true.
+    """
     by_name = {
         name: replace(entry, model=replace(entry.model, chars_per_token=4))
         for name, entry in packaged_config().by_name.items()
@@ -122,7 +149,12 @@ def test_mode_config(*, all_models: bool) -> Config:
 
 def normalized_name(model: str) -> str:
     """Return a model name in lower case, without the default registry, namespace and tag."""
-    return model.lower().removeprefix("registry.ollama.ai/").removeprefix("library/").removesuffix(":latest")
+    return (
+        model.lower()
+        .removeprefix("registry.ollama.ai/")
+        .removeprefix("library/")
+        .removesuffix(":latest")
+    )
 
 
 def _without_problems(watched: WatchedFile[tuple[Config, list[ConfigError]]]) -> Config:
@@ -140,7 +172,10 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
     for key, value in keys.items():
         with _collected(problems):
             top[key] = getattr(document.validate(entries.ConfigFile, {key: value}), key)
-    own = {name: _script(name, value, document, problems) for name, value in top.get("models", {}).items()}
+    own = {
+        name: _script(name, value, document, problems)
+        for name, value in top.get("models", {}).items()
+    }
     packaged = packaged_config().by_name if "include" in keys else {}
     names = set(map(normalized_name, own))
     included = [entry.scripts[0] for name, entry in packaged.items() if name not in names]
@@ -150,18 +185,26 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
         with _collected(problems):
             chain = _with_parents(script, scripts)
             properties = dict(ChainMap(*(ancestor.properties for ancestor in chain)))
-            settings = ReplySettings(**{key: properties.pop(key) for key in STREAM if key in properties})
+            settings = ReplySettings(
+                **{key: properties.pop(key) for key in STREAM if key in properties}
+            )
             model = model_from_properties(name, properties, position)
             by_name[normalized_name(name)] = ConfiguredModel(model, settings, chain)
     return Config(path, by_name, top.get("recordings")), problems
 
 
 def model_from_properties(name: str, properties: Mapping[str, Any], position: int) -> Model:
-    """Return a model. The first model of the file (`position` 0) has the latest default modification time."""
+    """Return a model.
+
+    The first model of the file (`position` 0) has the latest default modification time.
+    """
     modified_at = (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    least_context = None if "capabilities" in properties else MIN_CONTEXT  # default vision does not raise the minimum
+    least_context = (
+        None if "capabilities" in properties else MIN_CONTEXT
+    )  # default vision does not raise the minimum
     return replace(
-        _UNDECLARED, **{"name": name, "modified_at": modified_at, "least_context": least_context, **properties}
+        _UNDECLARED,
+        **{"name": name, "modified_at": modified_at, "least_context": least_context, **properties},
     )
 
 
@@ -180,7 +223,9 @@ def _script(name: str, value: Any, document: Document, problems: list[ConfigErro
     with _collected(problems):
         for index, entry in enumerate(document.validate(list[Any], value or [], *path)):
             with _collected(problems):
-                for trigger, reply in document.validate(dict[str, Any], entry, *path, index).items():
+                for trigger, reply in document.validate(
+                    dict[str, Any], entry, *path, index
+                ).items():
                     _add_entry(script, trigger, reply, (*path, index, trigger))
     return script
 
@@ -195,7 +240,10 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
     elif trigger == "_turns":
         for index, turn in enumerate(document.validate(list[entries.TurnEntry], value, *path)):
             place = (*path, index, "replies")
-            replies = [_response(reply, document, (*place, number)) for number, reply in enumerate(turn.replies)]
+            replies = [
+                _response(reply, document, (*place, number))
+                for number, reply in enumerate(turn.replies)
+            ]
             script.turns.append((turn.user, replies))
     elif trigger == "_default":
         script.default = _response(value, document, path)
@@ -205,7 +253,9 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
             try:
                 re.compile(trigger)
             except (re.error, OverflowError) as error:
-                raise document.key_error(f"a regular expression, found {trigger!r} ({error})", *path) from None
+                raise document.key_error(
+                    f"a regular expression, found {trigger!r} ({error})", *path
+                ) from None
 
 
 def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:

@@ -17,14 +17,29 @@ from mochi_stub.recording import path_ending, recorded
 from mochi_stub.replies import stable_hash
 from mochi_stub.replies.built_in import BUILT_IN
 from mochi_stub.replies.chunks import chunked
-from mochi_stub.reply import Cut, Durations, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
+from mochi_stub.reply import (
+    Cut,
+    Durations,
+    Failure,
+    Finish,
+    Pace,
+    Part,
+    Pause,
+    Reasoning,
+    Reply,
+    Text,
+    Usage,
+    joined,
+)
 from mochi_stub.yaml_file import ConfigError, Entry, Headers, plain, wrong_key
 
 MAX_SECONDS = 24 * 3600
 CHUNK_SIZES: dict[str, int | None] = {"words": None, "token": 4, "chunky": 40}
 SERVER_HEADERS = ("connection", "content-length", "content-type", "transfer-encoding")
 Match: TypeAlias = Literal["exact", "substring", "regex"]
-Capability: TypeAlias = Literal["completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image"]
+Capability: TypeAlias = Literal[
+    "completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image"
+]
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 Texts: TypeAlias = Annotated["str | tuple[str, ...]", Field(union_mode="left_to_right")]
@@ -41,7 +56,9 @@ def _recorded_path(text: Any, info: ValidationInfo) -> Path:
     path = Path(info.context or "", str(text))
     recording = recorded(path)
     if recording.response.status < 400 and not path_ending(recording.path):
-        raise ValueError(f"a recorded reply of a model, found a response from {recording.request.url}")
+        raise ValueError(
+            f"a recorded reply of a model, found a response from {recording.request.url}"
+        )
     return path
 
 
@@ -60,7 +77,9 @@ class PauseEntry(Entry):
 class FailureEntry(Entry):
     status: Annotated[int, Field(ge=400, le=599)] = 500
     message: str | None = None
-    headers: Annotated[Headers, AfterValidator(_without_server_headers)] = Field(default_factory=dict)
+    headers: Annotated[Headers, AfterValidator(_without_server_headers)] = Field(
+        default_factory=dict
+    )
 
     @cached_property
     def failure(self) -> Failure:
@@ -84,7 +103,9 @@ class ReplySettings(Entry):
     cut_after: Count | None = None
 
     def applied_to(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
-        """Return the reply with all settings applied: chunk size, speed, pause, premature end and error."""
+        """Return the reply with all settings applied: chunk size, speed, pause, premature end and
+        error.
+        """
         if all(getattr(self, name) is None for name in STREAM):
             return reply
         reply = replace(self.paced(reply, model, prompt), frames=None)
@@ -95,18 +116,24 @@ class ReplySettings(Entry):
         return _insert(reply, self.fail.after, self.fail.failure) if self.fail else reply
 
     def paced(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
-        """Return the reply with the chunk size and the speed of these settings, if they set them."""
+        """Return the reply with the chunk size and the speed of these settings, if they set
+        them.
+        """
         if not any((self.profile, self.tokens_per_second, self.jitter, self.delay)):
             return reply
         size, seed = CHUNK_SIZES[self.profile or "words"], stable_hash(prompt.user_text)
         pace = Pace(size, jitter=self.jitter or 0.0, seed=seed, delay=self.delay or 0.0)
         if self.tokens_per_second:
-            pace = replace(pace, characters_per_second=self.tokens_per_second * model.chars_per_token)
+            pace = replace(
+                pace, characters_per_second=self.tokens_per_second * model.chars_per_token
+            )
         return replace(reply, pace=pace)
 
     def merged_over(self, other: ReplySettings) -> ReplySettings:
         """Return the settings of `other`, replaced by those that are set here."""
-        return other.model_copy(update={name: value for name in STREAM if (value := getattr(self, name)) is not None})
+        return other.model_copy(
+            update={name: value for name in STREAM if (value := getattr(self, name)) is not None}
+        )
 
 
 STREAM = tuple(ReplySettings.model_fields)
@@ -120,8 +147,12 @@ def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
             continue
         chunks = chunked(part.content, reply.pace)
         if len(chunks) >= count:
-            before, after = (replace(part, content=content) for content in (chunks[:count], chunks[count:]))
-            return replace(reply, parts=[*parts, before, inserted, after, *reply.parts[index + 1 :]])
+            before, after = (
+                replace(part, content=content) for content in (chunks[:count], chunks[count:])
+            )
+            return replace(
+                reply, parts=[*parts, before, inserted, after, *reply.parts[index + 1 :]]
+            )
         count -= len(chunks)
         parts.append(replace(part, content=chunks))
     return replace(reply, parts=[*parts, inserted])
@@ -172,7 +203,9 @@ class Response(Entry):
 
 
 class EmbeddingResponse(Response):
-    vector: Annotated[tuple[float, ...], BeforeValidator(lambda value: [] if value == "zero" else value)] = ()
+    vector: Annotated[
+        tuple[float, ...], BeforeValidator(lambda value: [] if value == "zero" else value)
+    ] = ()
 
     def reply(self, _prompt: Prompt, model: Model) -> Reply:
         return Reply(embedding=self.vector or (0.0,) * model.embedding_length)
@@ -196,10 +229,12 @@ class FileResponse(Response, ReplySettings):
 class GeneratedResponse(Response, ReplySettings):
     reasoning: Texts = ""
     tool_calls: tuple[ToolCallEntry, ...] = ()
-    usage: dict[Literal["input", "output", "reasoning", "cache_read", "cache_creation"], Count | None] = Field(
+    usage: dict[
+        Literal["input", "output", "reasoning", "cache_read", "cache_creation"], Count | None
+    ] = Field(default_factory=dict)
+    durations: dict[Literal["total", "load", "prompt_eval", "eval"], Seconds] = Field(
         default_factory=dict
     )
-    durations: dict[Literal["total", "load", "prompt_eval", "eval"], Seconds] = Field(default_factory=dict)
     finish: Finish = "stop"
     think_tags: bool = False
 
@@ -211,15 +246,24 @@ class GeneratedResponse(Response, ReplySettings):
             tagged = Text(f"<think>{joined(self.reasoning)}</think>\n\n{reply.text}")
             parts = [tagged, *(part for part in parts if not isinstance(part, (Reasoning, Text)))]
         elif self.reasoning:
-            parts = [Reasoning(self.reasoning), *(part for part in parts if not isinstance(part, Reasoning))]
+            parts = [
+                Reasoning(self.reasoning),
+                *(part for part in parts if not isinstance(part, Reasoning)),
+            ]
         reply = Reply(parts, self.finish, Usage(**self.usage))
         return self._timed(reply) if self.durations else reply
 
     def _timed(self, reply: Reply) -> Reply:
-        """Return a reply that reports the durations and takes as long: first a pause, then the time of its texts."""
+        """Return a reply that reports the durations and takes as long: first a pause, then the time
+        of its texts.
+        """
         seconds, length = self.durations, len(reply.text) + len(reply.reasoning)
         pause = Pause(seconds.get("load", 0) + seconds.get("prompt_eval", 0))
-        pace = Pace(characters_per_second=length / seconds["eval"]) if length and seconds.get("eval") else None
+        pace = (
+            Pace(characters_per_second=length / seconds["eval"])
+            if length and seconds.get("eval")
+            else None
+        )
         durations = Durations(**{name: round(value * 1e9) for name, value in seconds.items()})
         return replace(reply, parts=[pause, *reply.parts], durations=durations, pace=pace)
 
@@ -250,7 +294,10 @@ class ConfigFile(Entry):
 
 
 class TurnEntry(Entry):
-    """Turn of a recorded conversation. The replies follow each other when the client sends results of tool calls."""
+    """Turn of a recorded conversation.
+
+    The replies follow each other when the client sends results of tool calls.
+    """
 
     user: str
     replies: tuple[Any, ...]

@@ -11,9 +11,14 @@ TemplateStyle = Literal["native", "template", "builtin"]
 
 DEFAULT_CONTEXT = 4096
 MIN_CONTEXT = 4
-LOWERED_CONTEXTS = (32768, 4096)  # contexts in tokens to try if a larger default does not fit into memory
+LOWERED_CONTEXTS = (
+    32768,
+    4096,
+)  # contexts in tokens to try if a larger default does not fit into memory
 
-LOAD_OPTIONS: Mapping[str, Any] = {  # default values; a request with another value reloads the model
+LOAD_OPTIONS: Mapping[
+    str, Any
+] = {  # default values; a request with another value reloads the model
     "num_batch": 512,
     "num_gpu": -1,
     "main_gpu": 0,
@@ -31,12 +36,15 @@ _TEMPLATES = {  # clients such as LiteLLM search the template for these names
 
 @dataclass(frozen=True)
 class Remote:
-    """Remote model behind a cloud model. The stub answers for it, and never loads the cloud model into memory.
+    """Remote model behind a cloud model.
+
+    The stub answers for it, and never loads the cloud model into memory.
 
     Attributes:
         model: Name of the remote model.
         host: URL of the host that has the remote model.
-        max_num_predict: Largest `num_predict` that the host accepts. Requests with a larger one are refused.
+        max_num_predict: Largest `num_predict` that the host accepts. Requests with a larger one are
+            refused.
     """
 
     model: str
@@ -48,11 +56,12 @@ class Remote:
 class Model:
     """Model of the stub.
 
-    If `info`, `listed_quantization`, `weights` or `manifest` is set, it replaces a value that is otherwise generated.
+    If `info`, `listed_quantization`, `weights` or `manifest` is set, it replaces a value that is
+    otherwise generated.
 
     Attributes:
-        capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`, `vision`, `insert`,
-            `embedding`, `audio`, `image`.
+        capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`,
+            `vision`, `insert`, `embedding`, `audio`, `image`.
         context_length: Context length of the model in tokens; 0 if it is unknown.
         embedding_length: Number of values in an embedding.
         family: Family in `/api/show`.
@@ -60,8 +69,9 @@ class Model:
         quantization: Quantization level in `/api/show`.
         size: Size in bytes.
         modified_at: Time of the last change, for example `2026-01-15T09:00:00Z`.
-        template_style: How Ollama handles the tool calls of the model. With `template` and `builtin`, a stream has a
-            separate line for each tool call. With `native`, the last line contains all tool calls.
+        template_style: How Ollama handles the tool calls of the model. With `template` and
+            `builtin`, a stream has a separate line for each tool call. With `native`, the last line
+            contains all tool calls.
         chars_per_token: Number of characters per token.
         parameters: Parameters of the Modelfile.
         system: System prompt of the Modelfile.
@@ -70,9 +80,11 @@ class Model:
         license: Text of the license.
         parent: Name of the model from which a client created this model.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
-        load_time: Seconds to load the model. If 0, there is no delay, but responses report 100 ms for a reload.
+        load_time: Seconds to load the model. If 0, there is no delay, but responses report 100 ms
+            for a reload.
         remote: Remote model, if this is a cloud model.
-        out_of_memory_above: Largest context in tokens that fits into memory. A load with a larger context fails.
+        out_of_memory_above: Largest context in tokens that fits into memory. A load with a larger
+            context fails.
     """
 
     name: str
@@ -108,7 +120,9 @@ class Model:
 
     @property
     def shifts_context(self) -> bool:
-        """Default of the request field `shift`: whether Ollama removes old tokens when the context is full."""
+        """Default of the request field `shift`: whether Ollama removes old tokens when the context
+        is full.
+        """
         return self.family != "deepseek2"
 
     @cached_property
@@ -124,7 +138,9 @@ class Model:
     @cached_property
     def modelfile_template(self) -> str:
         """Template of the Modelfile."""
-        return self.template or (PLAIN_TEMPLATE if self.template_style == "native" else self._generated_template)
+        return self.template or (
+            PLAIN_TEMPLATE if self.template_style == "native" else self._generated_template
+        )
 
     @cached_property
     def rendered_template(self) -> str:
@@ -133,7 +149,10 @@ class Model:
 
     @property
     def _generated_template(self) -> str:
-        return "".join([text for name, text in _TEMPLATES.items() if name in self.capabilities]) + PLAIN_TEMPLATE
+        return (
+            "".join([text for name, text in _TEMPLATES.items() if name in self.capabilities])
+            + PLAIN_TEMPLATE
+        )
 
     @cached_property
     def model_info(self) -> Mapping[str, Any]:
@@ -163,8 +182,15 @@ def _count(parameter_size: str) -> int:
     return round(float(number) * units[unit]) if unit in units else int(parameter_size or 0)
 
 
-def effective_context(model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT) -> int:
-    """Return the context length in tokens: `num_ctx` or `default`, adjusted to the limits of the model."""
+def effective_context(
+    model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT
+) -> int:
+    """Return the context length in tokens: `num_ctx` or `default`, adjusted to the limits of the
+    model.
+    """
     minimum = model.least_context or (2048 if model.has_capability("vision") else MIN_CONTEXT)
     requested = options.get("num_ctx")
-    return min(max(default if requested is None else int(requested), minimum), model.context_length or sys.maxsize)
+    return min(
+        max(default if requested is None else int(requested), minimum),
+        model.context_length or sys.maxsize,
+    )

@@ -1,7 +1,8 @@
-"""Simulated Ollama scheduler, which loads no real models, and the prompt cache of each loaded model.
+"""Simulated Ollama scheduler, which loads no real models, and the prompt cache of each loaded
+model.
 
-Requests whose model must be loaded wait in one queue of limited length. Other requests wait for a slot of their model.
-The scheduler is not thread-safe: use it in the event loop only.
+Requests whose model must be loaded wait in one queue of limited length. Other requests wait for a
+slot of their model. The scheduler is not thread-safe: use it in the event loop only.
 """
 
 from __future__ import annotations
@@ -15,24 +16,38 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from mochi_stub.models import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
+from mochi_stub.models import (
+    DEFAULT_CONTEXT,
+    LOAD_OPTIONS,
+    LOWERED_CONTEXTS,
+    Model,
+    effective_context,
+)
 from mochi_stub.replies import LOAD_DURATION, RELOAD_DURATION
 from mochi_stub.reply import HttpError
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
 OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
-_LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
+_LEAST_SIMILARITY = (
+    0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
+)
 
 
 @dataclass
 class PromptSlots:
-    """Prompt cache slots of a model. `count` is the number of parallel requests, or 1 if that number is unlimited."""
+    """Prompt cache slots of a model.
+
+    `count` is the number of parallel requests, or 1 if that number is unlimited.
+    """
 
     count: int = 1
     _texts: list[str] = field(default_factory=list)  # the least recently used first
 
     def evaluate(self, prompt: str, reply: str, tokens: int) -> int:
-        """Put a prompt and its reply into a slot. Return the number of uncached prompt tokens, at least 1."""
+        """Put a prompt and its reply into a slot.
+
+        Return the number of uncached prompt tokens, at least 1.
+        """
         best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
         prefix = _common_prefix(best, prompt)
         if best and prefix >= len(prompt) * _LEAST_SIMILARITY:
@@ -58,9 +73,11 @@ class Machine:
         parallel: Largest number of parallel requests per model. None means no limit.
         max_loaded_models: Largest number of models in memory. None means no limit.
         max_queue: Largest number of requests that wait for a model to load.
-        context_length: Default context in tokens. If it is None, the default is 4096 and prompts are not truncated.
+        context_length: Default context in tokens. If it is None, the default is 4096 and prompts
+            are not truncated.
         keep_alive: Seconds that an idle model stays in memory.
-        prompt_speed: Number of prompt tokens that a model evaluates per second. None means no evaluation time.
+        prompt_speed: Number of prompt tokens that a model evaluates per second. None means no
+            evaluation time.
     """
 
     parallel: int | None = None
@@ -72,7 +89,10 @@ class Machine:
 
 
 class LoadRequest(NamedTuple):
-    """Model and load settings of a request. `keep_alive` is in seconds, or None if the request does not set it."""
+    """Model and load settings of a request.
+
+    `keep_alive` is in seconds, or None if the request does not set it.
+    """
 
     model: Model
     options: Mapping[str, Any] = {}
@@ -81,14 +101,19 @@ class LoadRequest(NamedTuple):
 
 
 class LoadSettings(NamedTuple):
-    """Settings with which a model is loaded. `automatic` is false if the request or the machine sets the context."""
+    """Settings with which a model is loaded.
+
+    `automatic` is false if the request or the machine sets the context.
+    """
 
     context: int
     automatic: bool
     options: Mapping[str, Any]
 
     def satisfies(self, requested: LoadSettings) -> bool:
-        """Return whether a model loaded with these settings can serve the `requested` settings without a reload."""
+        """Return whether a model loaded with these settings can serve the `requested` settings
+        without a reload.
+        """
         if self.context != requested.context and not (self.automatic and requested.automatic):
             return False
         changed = {name for name, value in requested.options.items() if self.options[name] != value}
@@ -97,7 +122,10 @@ class LoadSettings(NamedTuple):
 
 @dataclass
 class LoadedModel:
-    """Model in memory, with `slots` for running requests. `users` counts the running and waiting requests."""
+    """Model in memory, with `slots` for running requests.
+
+    `users` counts the running and waiting requests.
+    """
 
     model: Model
     settings: LoadSettings
@@ -126,7 +154,8 @@ class LoadedModel:
 class Lease(NamedTuple):
     """Slot of the model in `request`, which a request occupies until `release` is called.
 
-    `limit` is the maximum length of the prompt in tokens, or None for no limit. `load_duration` is in nanoseconds.
+    `limit` is the maximum length of the prompt in tokens, or None for no limit. `load_duration` is
+    in nanoseconds.
     """
 
     request: LoadRequest
@@ -145,7 +174,10 @@ def _remote_lease(request: LoadRequest) -> Lease:
 
 
 class Scheduler:
-    """Simulated scheduler. `now` returns seconds since 1970. `wait` waits for the duration of a load, in seconds."""
+    """Simulated scheduler.
+
+    `now` returns seconds since 1970. `wait` waits for the duration of a load, in seconds.
+    """
 
     def __init__(
         self,
@@ -156,7 +188,9 @@ class Scheduler:
     ) -> None:
         self.machine = machine or Machine()
         self.now = now
-        self.loads = self.reloads = self.truncations = self.queued = 0  # queued: requests that wait for a load
+        self.loads = self.reloads = self.truncations = self.queued = (
+            0  # queued: requests that wait for a load
+        )
         self._wait = wait
         self._loaded: dict[str, LoadedModel] = {}
         self._loading = asyncio.Lock()
@@ -168,7 +202,10 @@ class Scheduler:
         return sum(max(loaded.users - loaded.slots, 0) for loaded in self._loaded.values())
 
     async def acquire(self, request: LoadRequest) -> Lease:
-        """Wait for the model and a free slot, then return a lease. Raises HttpError if the load fails."""
+        """Wait for the model and a free slot, then return a lease.
+
+        Raises HttpError if the load fails.
+        """
         if request.model.remote:
             return _remote_lease(request)
         settings = self._settings(request)
@@ -187,7 +224,15 @@ class Scheduler:
             loaded.keep_alive = request.keep_alive
         context = loaded.settings.context
         limit = None if settings.automatic else context
-        return Lease(request, context, limit, reload, duration, loaded.prompt_cache, partial(self._release, loaded))
+        return Lease(
+            request,
+            context,
+            limit,
+            reload,
+            duration,
+            loaded.prompt_cache,
+            partial(self._release, loaded),
+        )
 
     def unload(self, model: Model) -> None:
         """Unload the model as soon as its running requests have ended."""
@@ -225,7 +270,9 @@ class Scheduler:
         return loaded if loaded and loaded.settings.satisfies(settings) else None
 
     async def _load(self, model: Model, settings: LoadSettings) -> tuple[LoadedModel, bool, int]:
-        """Return the loaded model, whether it was reloaded, and the duration of the load in nanoseconds."""
+        """Return the loaded model, whether it was reloaded, and the duration of the load in
+        nanoseconds.
+        """
         if (self._loading.locked() or self.queued) and self.queued >= self.machine.max_queue:
             raise HttpError(503, BUSY)
         self.queued += 1
@@ -234,7 +281,9 @@ class Scheduler:
         finally:
             self.queued -= 1
         try:
-            if usable := self._find_usable(model, settings):  # an earlier request in the queue has loaded the model
+            if usable := self._find_usable(
+                model, settings
+            ):  # an earlier request in the queue has loaded the model
                 return usable, False, LOAD_DURATION
             reload = self._find_alive(model) is not None
             while (loaded := self._put(model, settings)) is None:
@@ -250,8 +299,13 @@ class Scheduler:
                 raise
             finally:
                 loaded.ready.set()
-            # without load_time, a first load has the usual duration, so that the order of requests does not matter
-            return loaded, reload, LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
+            # without load_time, a first load has the usual duration, so that the order of requests
+            # does not matter
+            return (
+                loaded,
+                reload,
+                LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION),
+            )
         finally:
             self._loading.release()
 
@@ -260,14 +314,24 @@ class Scheduler:
         if not self._make_room(model):
             return None
         largest = model.out_of_memory_above or sys.maxsize
-        lower = [context for context in LOWERED_CONTEXTS if context < settings.context and settings.automatic]
-        context = next((context for context in (settings.context, *lower) if context <= largest), None)
+        lower = [
+            context
+            for context in LOWERED_CONTEXTS
+            if context < settings.context and settings.automatic
+        ]
+        context = next(
+            (context for context in (settings.context, *lower) if context <= largest), None
+        )
         if context is None:
             raise HttpError(500, OUT_OF_MEMORY)
         parallel = self.machine.parallel
-        slots = 1 if parallel and not model.has_capability("completion") else parallel or sys.maxsize
+        slots = (
+            1 if parallel and not model.has_capability("completion") else parallel or sys.maxsize
+        )
         cache = PromptSlots(slots if parallel else 1)
-        loaded = LoadedModel(model, settings._replace(context=context), self.machine.keep_alive, slots, cache)
+        loaded = LoadedModel(
+            model, settings._replace(context=context), self.machine.keep_alive, slots, cache
+        )
         self._loaded[model.blob_digest] = loaded
         return loaded
 
@@ -277,10 +341,15 @@ class Scheduler:
         loaded = self.loaded()
         if len(loaded) < (self.machine.max_loaded_models or len(loaded) + 1):
             return True
-        return self._evict(min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since)))
+        return self._evict(
+            min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since))
+        )
 
     def _evict(self, loaded: LoadedModel) -> bool:
-        """Unload the model and return True. If it has requests, mark it to expire when they end, and return False."""
+        """Unload the model and return True.
+
+        If it has requests, mark it to expire when they end, and return False.
+        """
         loaded.keep_alive = 0.0
         if loaded.users:
             return False

@@ -1,7 +1,8 @@
 """APIs of the providers: the route table of all APIs and of the stub.
 
-To add a provider, write a module that defines its `API`, and add this API to `APIS`. The module converts requests to a
-`Prompt`, and has an encoder of replies and a reader of recordings."""
+To add a provider, write a module that defines its `API`, and add this API to `APIS`. The module
+converts requests to a `Prompt`, and has an encoder of replies and a reader of recordings.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
 
 def requests(stub: Stub, _request: Request) -> Result:
     """Handle `GET /stub/requests`: return the journal, newest request last."""
-    rows = [{**vars(each), "duration_ms": round(each.duration * 1000, 3)} for each in stub.journal.exchanges()]
+    rows = [
+        {**vars(each), "duration_ms": round(each.duration * 1000, 3)}
+        for each in stub.journal.exchanges()
+    ]
     for row in rows:
         del row["duration"]
     return json_response({"requests": rows})
@@ -37,7 +41,8 @@ def clear(stub: Stub, _request: Request) -> Result:
 
 
 def state(stub: Stub, _request: Request) -> Result:
-    """Handle `GET /stub/state`: return the loaded models, latest expiry first, and counters of the scheduler.
+    """Handle `GET /stub/state`: return the loaded models, latest expiry first, and counters of the
+    scheduler.
 
     `keep_alive` is in seconds; null means forever. `in_flight` counts all unfinished requests.
     """
@@ -56,7 +61,9 @@ def state(stub: Stub, _request: Request) -> Result:
 
 
 def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
-    """Return the error response in the format of the provider to which the requested path belongs."""
+    """Return the error response in the format of the provider to which the requested path
+    belongs.
+    """
     ids = stub.seeded_ids(request.body)
     return _match(request)[0].error_response(error.failure, ids, request, **error.details)
 
@@ -71,11 +78,16 @@ def route(stub: Stub, request: Request) -> Result:
     api, handlers = _match(request)
     if handler := handlers.get(request.method) or handlers.get(ANY) or api.wrong_method:
         return handler(stub, request)
-    return HttpResponse(405, b"405 method not allowed", b"text/plain", ((b"allow", ", ".join(handlers).encode()),))
+    return HttpResponse(
+        405, b"405 method not allowed", b"text/plain", ((b"allow", ", ".join(handlers).encode()),)
+    )
 
 
 def _match(request: Request) -> Match:
-    """Return the API of a request and its handlers for the path. If several APIs match, the client selects the API."""
+    """Return the API of a request and its handlers for the path.
+
+    If several APIs match, the client selects the API.
+    """
     path = request.path
     matches = ROUTES.get(path)
     while matches is None:
@@ -83,7 +95,9 @@ def _match(request: Request) -> Match:
         matches = ROUTES.get(f"{path}/*")
     if len(matches) == 1:
         return matches[0]
-    matches = [match for match in matches if request.method in match[1] or ANY in match[1]] or matches
+    matches = [
+        match for match in matches if request.method in match[1] or ANY in match[1]
+    ] or matches
     sent = {*request.headers, *request.query}
     return next((match for match in matches if match[0].client_marks & sent), matches[0])
 
@@ -104,4 +118,6 @@ RECORDED_FORMATS = {ending: recorded for api in APIS for ending, recorded in api
 ROUTES: dict[str, list[Match]] = {}
 for _api in APIS:
     for _prefix, _path in product(_api.prefixes, _api.routes):
-        ROUTES.setdefault(f"{_prefix}{_path}".rstrip("/") or "/", []).append((_api, _api.routes[_path]))
+        ROUTES.setdefault(f"{_prefix}{_path}".rstrip("/") or "/", []).append(
+            (_api, _api.routes[_path])
+        )

@@ -30,9 +30,17 @@ _BLOCKS = {
     "tool_use": {"id!": str, "name!": str, "input!": dict},
     "tool_result": {"tool_use_id!": str, "content": _RESULT, "is_error": bool},
 }
-_MESSAGE = {"role!": ("user", "assistant", "system"), "content!": string_or([tagged("type", _BLOCKS)])}
+_MESSAGE = {
+    "role!": ("user", "assistant", "system"),
+    "content!": string_or([tagged("type", _BLOCKS)]),
+}
 _TOOL = {"type": str, "name!": str, "description": str, "input_schema": dict}
-_THINKING = {"enabled": {"budget_tokens!": integer(1024)}, "adaptive": {}, "between_tools": {}, "disabled": {}}
+_THINKING = {
+    "enabled": {"budget_tokens!": integer(1024)},
+    "adaptive": {},
+    "between_tools": {},
+    "disabled": {},
+}
 _OUTPUT = {
     "effort": ("low", "medium", "high", "xhigh", "max"),
     "format": tagged("type", {"json_schema": {"schema!": dict}}),
@@ -60,7 +68,10 @@ MESSAGES = schema(
 
 
 def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
-    """Convert a request body to a prompt. Raises HttpError if the model does not support the request."""
+    """Convert a request body to a prompt.
+
+    Raises HttpError if the model does not support the request.
+    """
     if not model.has_capability("completion"):
         raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
     if body.get("tools") and not model.has_capability("tools"):
@@ -73,7 +84,9 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
     system = _joined_text(body.get("system", ""))
     functions = [
-        pipeline.function_tool(tool["name"], tool.get("description") or None, tool.get("input_schema"))
+        pipeline.function_tool(
+            tool["name"], tool.get("description") or None, tool.get("input_schema")
+        )
         for tool in body.get("tools", ())
     ]
     names = [choice["name"]] if choice["type"] == "tool" else None
@@ -82,7 +95,11 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         model=body["model"],
         messages=(
             *([Message("system", system)] if system else ()),
-            *(message for item in body["messages"] for message in _messages(item["role"], item["content"])),
+            *(
+                message
+                for item in body["messages"]
+                for message in _messages(item["role"], item["content"])
+            ),
         ),
         tools=tools,
         required_tools=required_tools,
@@ -108,7 +125,9 @@ def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message
         content=_joined_text(content),
         thinking="".join(block["thinking"] for block in blocks["thinking"]),
         images=len(blocks["image"]),
-        tool_calls=tuple(ToolCall(block["name"], block["input"], block["id"]) for block in blocks["tool_use"]),
+        tool_calls=tuple(
+            ToolCall(block["name"], block["input"], block["id"]) for block in blocks["tool_use"]
+        ),
     )
     return [*results, message]
 
@@ -141,13 +160,19 @@ def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
     prompt = pipeline.with_defaults(to_prompt(body, model), model)
-    return json_response({"input_tokens": prompt_tokens(prompt, model.chars_per_token)}, stub.seeded_ids(request.body))
+    return json_response(
+        {"input_tokens": prompt_tokens(prompt, model.chars_per_token)},
+        stub.seeded_ids(request.body),
+    )
 
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models` for Anthropic's clients: return all models in one page."""
     listed = list(map(_model_object, pipeline.list_models(stub)))
-    ends = {"first_id": listed[0]["id"] if listed else None, "last_id": listed[-1]["id"] if listed else None}
+    ends = {
+        "first_id": listed[0]["id"] if listed else None,
+        "last_id": listed[-1]["id"] if listed else None,
+    }
     return json_response({"data": listed, "has_more": False, **ends}, stub.seeded_ids(request.body))
 
 
@@ -162,17 +187,31 @@ def _model_object(model: Model) -> dict[str, Any]:
     return {"type": "model", "id": model.name, "display_name": model.name, "created_at": created_at}
 
 
-def json_response(value: Any, ids: SeededIds, status: int = 200, headers: Headers = ()) -> HttpResponse:
-    return pipeline.json_response(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
+def json_response(
+    value: Any, ids: SeededIds, status: int = 200, headers: Headers = ()
+) -> HttpResponse:
+    return pipeline.json_response(
+        value, status, ((b"request-id", _request_id(ids).encode()), *headers)
+    )
 
 
-def error_response(failure: Failure, ids: SeededIds, *_: object, **_details: object) -> HttpResponse:
-    return json_response(error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure))
+def error_response(
+    failure: Failure, ids: SeededIds, *_: object, **_details: object
+) -> HttpResponse:
+    return json_response(
+        error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure)
+    )
 
 
 def error_body(failure: Failure, ids: SeededIds) -> dict[str, Any]:
-    kind = _TYPES.get(failure.status, "api_error" if failure.status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": _request_id(ids)}
+    kind = _TYPES.get(
+        failure.status, "api_error" if failure.status >= 500 else "invalid_request_error"
+    )
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": failure.message},
+        "request_id": _request_id(ids),
+    }
 
 
 def _request_id(ids: SeededIds) -> str:
@@ -185,7 +224,10 @@ def find_model(stub: Stub, name: str) -> Model:
 
 
 class MessageEvents(pipeline.EventEncoder):
-    """Encoder of a reply. `open` is the kind of the current content block, and `index` is the block's position."""
+    """Encoder of a reply.
+
+    `open` is the kind of the current content block, and `index` is the block's position.
+    """
 
     def __init__(self, evaluated: pipeline.EvaluatedPrompt) -> None:
         self.reply, self.ids = evaluated.reply, evaluated.ids
@@ -224,7 +266,9 @@ class MessageEvents(pipeline.EventEncoder):
     def complete_response(self) -> HttpResponse:
         blocks = enumerate(pipeline.blocks(self.reply))
         content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]
-        return json_response({**self.message, "content": content, **self.stop_fields, "usage": self.usage}, self.ids)
+        return json_response(
+            {**self.message, "content": content, **self.stop_fields, "usage": self.usage}, self.ids
+        )
 
     def start(self) -> str:
         if self.started:
@@ -239,14 +283,18 @@ class MessageEvents(pipeline.EventEncoder):
             return self._close() + self._call(piece.value)
         opening = ""
         if self.open is not piece.kind:
-            opening = self._close() + self._begin(piece.kind, self._block(piece.kind, "", self.index))
+            opening = self._close() + self._begin(
+                piece.kind, self._block(piece.kind, "", self.index)
+            )
         kind = "thinking" if piece.kind is Reasoning else "text"
         return opening + self._delta({"type": f"{kind}_delta", kind: piece.value})
 
     def _call(self, call: ToolCall) -> str:
         start = self._begin(ToolCall, {**self._block(ToolCall, call, self.index), "input": {}})
         pieces = ["", *pipeline.argument_pieces(call)]
-        deltas = [self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
+        deltas = [
+            self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces
+        ]
         return start + "".join(deltas) + self._close()
 
     def _begin(self, kind: type, block: Mapping[str, Any]) -> str:
@@ -269,9 +317,18 @@ class MessageEvents(pipeline.EventEncoder):
     def _block(self, kind: type, value: Any, index: int) -> dict[str, Any]:
         if kind is ToolCall:
             generated_id = f"toolu_{self.ids.id(10 + index, 24)}"
-            return {"type": "tool_use", "id": value.id or generated_id, "name": value.name, "input": value.arguments}
+            return {
+                "type": "tool_use",
+                "id": value.id or generated_id,
+                "name": value.name,
+                "input": value.arguments,
+            }
         if kind is Reasoning:
-            return {"type": "thinking", "thinking": value, "signature": self._signature(index) if value else ""}
+            return {
+                "type": "thinking",
+                "thinking": value,
+                "signature": self._signature(index) if value else "",
+            }
         return {"type": "text", "text": value}
 
     def _signature(self, index: int) -> str:
@@ -284,13 +341,19 @@ def _event(name: str, **fields: Any) -> str:
 
 def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
     delta, streamed = get(body, "delta"), get(body, "index")
-    blocks = [(streamed, get(body, "content_block")), *enumerate(listed(body, "content")), (streamed, delta)]
+    blocks = [
+        (streamed, get(body, "content_block")),
+        *enumerate(listed(body, "content")),
+        (streamed, delta),
+    ]
     for index, block in blocks:
         builder.add(Text, get(block, "text"))
         builder.add(Reasoning, get(block, "thinking"))
         if get(block, "type") in ("tool_use", "input_json_delta"):
             builder.call(index, block, get(block, "id"))
-    builder.stop_sequence = get(delta, "stop_sequence") or get(body, "stop_sequence") or builder.stop_sequence
+    builder.stop_sequence = (
+        get(delta, "stop_sequence") or get(body, "stop_sequence") or builder.stop_sequence
+    )
     usage = get(body, "usage") or get(body, "message", "usage")
     builder.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
 

@@ -1,11 +1,13 @@
 """Validation of JSON request bodies.
 
-A schema consists of literals, for example `{"name!": str, "mode": ("auto", "none"), "tags": [str]}`. A dictionary
-describes an object, a tuple lists the permitted strings, a list describes an array, which is not empty if the list ends
-in `...`, and `str`, `bool`, `float` (any number), `dict` or `object` (any value) is a type. A field whose name ends in
-`!` is required. Field names in camel case are also accepted in snake case. A field whose value is null is treated as
-missing, and unknown fields are ignored. Any other value in a schema is a `Check`: a function that validates and returns
-a JSON value. Its arguments are the value and the location of the value in the body. Checks raise ValidationError.
+A schema consists of literals, for example `{"name!": str, "mode": ("auto", "none"), "tags":
+[str]}`. A dictionary describes an object, a tuple lists the permitted strings, a list describes an
+array, which is not empty if the list ends in `...`, and `str`, `bool`, `float` (any number), `dict`
+or `object` (any value) is a type. A field whose name ends in `!` is required. Field names in camel
+case are also accepted in snake case. A field whose value is null is treated as missing, and unknown
+fields are ignored. Any other value in a schema is a `Check`: a function that validates and returns
+a JSON value. Its arguments are the value and the location of the value in the body. Checks raise
+ValidationError.
 """
 
 from __future__ import annotations
@@ -26,17 +28,27 @@ from mochi_stub.reply import HttpError
 Location: TypeAlias = "tuple[str | int, ...]"
 Check: TypeAlias = "Callable[[Any, Location], Any]"
 Schema: TypeAlias = Any
-"""Nested literals and checks, as the module docstring describes. Type checkers cannot infer a narrower type."""
+"""Nested literals and checks, as the module docstring describes.
+
+Type checkers cannot infer a narrower type.
+"""
 
 
 class ValidationError(HttpError):
-    """First error in a request body. `location` is the path of keys and indices to the invalid value, `found`.
+    """First error in a request body.
 
-    `expected` describes the valid values. `type_name` is the name of the expected type, or "" if the type is correct.
+    `location` is the path of keys and indices to the invalid value, `found`.
+
+    `expected` describes the valid values. `type_name` is the name of the expected type, or "" if
+    the type is correct.
     """
 
-    def __init__(self, location: Location, expected: str, found: Any = None, type_name: str = "") -> None:
-        path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
+    def __init__(
+        self, location: Location, expected: str, found: Any = None, type_name: str = ""
+    ) -> None:
+        path = "".join(
+            f"[{step}]" if isinstance(step, int) else f".{step}" for step in location
+        ).removeprefix(".")
         shown = "nothing" if found is None else dumps(found)
         message = f"Invalid value for {path or 'the body'}: expected {expected}, found {shown:.100}"
         super().__init__(400, message, param=path or None)
@@ -44,7 +56,10 @@ class ValidationError(HttpError):
 
 
 def read(data: bytes, check: Check) -> Any:
-    """Parse a JSON body and return the result of `check`. Raises HttpError (400) for an invalid body."""
+    """Parse a JSON body and return the result of `check`.
+
+    Raises HttpError (400) for an invalid body.
+    """
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -57,7 +72,14 @@ def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Res
     return lambda stub, request: handler(stub, request, read(request.body, check))
 
 
-_KINDS = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "decimal", "str": "string", "list": "array"}
+_KINDS = {
+    "NoneType": "null",
+    "bool": "boolean",
+    "int": "integer",
+    "float": "decimal",
+    "str": "string",
+    "list": "array",
+}
 
 
 def kind_of(value: Any) -> str:
@@ -142,7 +164,9 @@ def _array_of(item: Schema, least: int) -> Check:
 def string_or(items: Schema) -> Check:
     """Build a check for a string, or for an array that matches the schema `items`."""
     check_items = schema(items)
-    return lambda value, location: (check_items if isinstance(value, list) else _string)(value, location)
+    return lambda value, location: (check_items if isinstance(value, list) else _string)(
+        value, location
+    )
 
 
 def _object(fields: Mapping[str, Schema]) -> Check:
@@ -151,20 +175,31 @@ def _object(fields: Mapping[str, Schema]) -> Check:
     names = {snake_case(name): name for name in checks}
 
     def check(value: Any, location: Location) -> Any:
-        present = {names.get(name, name): item for name, item in _mapping(value, location).items() if item is not None}
+        present = {
+            names.get(name, name): item
+            for name, item in _mapping(value, location).items()
+            if item is not None
+        }
         for name in required:
             if name not in present:
                 raise ValidationError((*location, name), "a value")
-        return {name: field(present[name], (*location, name)) for name, field in checks.items() if name in present}
+        return {
+            name: field(present[name], (*location, name))
+            for name, field in checks.items()
+            if name in present
+        }
 
     return check
 
 
-def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None, *, others: bool = False) -> Check:
+def tagged(
+    tag: str, variants: Mapping[str, Schema], default: str | None = None, *, others: bool = False
+) -> Check:
     """Build a check for an object that has one of several schemas.
 
-    The value of the field with the name `tag` is the key of the schema in `variants`. If an object has no such field,
-    `default` is the key. If `others` is true, objects with another tag are accepted unchanged.
+    The value of the field with the name `tag` is the key of the schema in `variants`. If an object
+    has no such field, `default` is the key. If `others` is true, objects with another tag are
+    accepted unchanged.
     """
     checks = {name: schema(variant) for name, variant in variants.items()}
 

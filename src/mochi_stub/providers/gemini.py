@@ -1,4 +1,6 @@
-"""Gemini's API: routes below the API version, schemas of requests, error responses and the encoder of replies."""
+"""Gemini's API: routes below the API version, schemas of requests, error responses and the encoder
+of replies.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,19 @@ _PART = {
 _CONTENT = {"role": str, "parts": [_PART]}
 _DECLARATION = {"name!": str, "description": str, "parameters": dict, "parametersJsonSchema": dict}
 _CONFIG = {
-    **dict.fromkeys(("temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"), float),
+    **dict.fromkeys(
+        ("temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"), float
+    ),
     "maxOutputTokens": integer(1),
     "stopSequences": [str],
     "responseMimeType": str,
     "responseSchema": dict,
     "responseJsonSchema": object,
-    "thinkingConfig": {"includeThoughts": bool, "thinkingBudget": integer(-1), "thinkingLevel": str},
+    "thinkingConfig": {
+        "includeThoughts": bool,
+        "thinkingBudget": integer(-1),
+        "thinkingLevel": str,
+    },
 }
 _GENERATE = {
     "systemInstruction": _CONTENT,
@@ -54,21 +62,32 @@ BATCH = schema({"requests!": [_EMBED, ...]})
 
 
 def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:
-    """Convert a request body to a prompt. Raises HttpError if the request has tools that the model does not support."""
-    declarations = [item for tool in body.get("tools", ()) for item in tool.get("functionDeclarations", ())]
+    """Convert a request body to a prompt.
+
+    Raises HttpError if the request has tools that the model does not support.
+    """
+    declarations = [
+        item for tool in body.get("tools", ()) for item in tool.get("functionDeclarations", ())
+    ]
     if declarations and not model.has_capability("tools"):
         raise HttpError(400, f"Function calling is not enabled for models/{name}")
     config = body.get("generationConfig", {})
     functions = []
     for item in declarations:
         parameters = item.get("parametersJsonSchema") or json_schema(item.get("parameters")) or None
-        functions.append(pipeline.function_tool(item["name"], item.get("description") or None, parameters))
+        functions.append(
+            pipeline.function_tool(item["name"], item.get("description") or None, parameters)
+        )
     calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
     names = calling.get("allowedFunctionNames") or None
     tools, required_tools = pipeline.choose_tools(functions, calling.get("mode", "").lower(), names)
     thinking, mime_type = config.get("thinkingConfig", {}), config.get("responseMimeType")
-    configures_thinking = thinking.keys() & {"thinkingBudget", "thinkingLevel"} or thinking.get("includeThoughts")
-    reply_format = config.get("responseJsonSchema", "json" if mime_type == "application/json" else None)
+    configures_thinking = thinking.keys() & {"thinkingBudget", "thinkingLevel"} or thinking.get(
+        "includeThoughts"
+    )
+    reply_format = config.get(
+        "responseJsonSchema", "json" if mime_type == "application/json" else None
+    )
     system = content_text(body.get("systemInstruction", {}))
     return Prompt(
         model=name,
@@ -79,7 +98,9 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         tools=tools,
         required_tools=required_tools,
         think=thinking.get("thinkingBudget") != 0 if configures_thinking else None,
-        format=json_schema(config["responseSchema"]) if "responseSchema" in config else reply_format,
+        format=json_schema(config["responseSchema"])
+        if "responseSchema" in config
+        else reply_format,
         plain_text=mime_type == "text/x.enum",
         options=pipeline.options(config),
         stream=stream,
@@ -108,9 +129,17 @@ def _messages(content: Mapping[str, Any]) -> list[Message]:
     results, rest = [], []
     for part in content.get("parts", ()):
         if result := part.get("functionResponse"):
-            values = list(result["response"].values())  # a single text becomes the content without quotes
-            text = values[0] if len(values) == 1 and isinstance(values[0], str) else dumps(result["response"])
-            results.append(Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", "")))
+            values = list(
+                result["response"].values()
+            )  # a single text becomes the content without quotes
+            text = (
+                values[0]
+                if len(values) == 1 and isinstance(values[0], str)
+                else dumps(result["response"])
+            )
+            results.append(
+                Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", ""))
+            )
         else:
             rest.append(part)
     if results and not rest:
@@ -122,14 +151,23 @@ def _messages(content: Mapping[str, Any]) -> list[Message]:
         content=content_text(content),
         thinking="".join(part.get("text", "") for part in rest if part.get("thought")),
         images=sum("inlineData" in part or "fileData" in part for part in rest),
-        tool_calls=tuple(ToolCall(call["name"], call.get("args", {}), call.get("id")) for call in calls),
+        tool_calls=tuple(
+            ToolCall(call["name"], call.get("args", {}), call.get("id")) for call in calls
+        ),
     )
     return [*results, message]
 
 
 def content_text(content: Mapping[str, Any]) -> str:
-    """Return the text of a `Content` object, with a line for each part. Parts with thoughts are omitted."""
-    return "\n".join(part["text"] for part in content.get("parts", ()) if "text" in part and not part.get("thought"))
+    """Return the text of a `Content` object, with a line for each part.
+
+    Parts with thoughts are omitted.
+    """
+    return "\n".join(
+        part["text"]
+        for part in content.get("parts", ())
+        if "text" in part and not part.get("thought")
+    )
 
 
 Body: TypeAlias = "dict[str, Any]"
@@ -172,7 +210,9 @@ def _verb(stub: Stub, request: Request) -> Result:
     if action not in _VERBS:
         return _UNKNOWN_PATH(stub, request)
     _, check, handler = _VERBS[action]
-    problem = f"models/{name} is not found for API version {version}, or is not supported for {action}."
+    problem = (
+        f"models/{name} is not found for API version {version}, or is not supported for {action}."
+    )
     missing = HttpError(404, f"{problem} {_LIST_MODELS}")
     model = pipeline.find_declared(stub.models, name.removeprefix("models/"), missing)
     if handler is generate and not model.has_capability("completion"):
@@ -194,15 +234,21 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
     return json_response({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
-async def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> HttpResponse:
+async def _embed(
+    stub: Stub, _request: Request, model: Model, _name: str, body: Body
+) -> HttpResponse:
     await pipeline.load_model(stub, model)
     if "requests" in body:
-        return json_response({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+        return json_response(
+            {"embeddings": [_vector(stub, model, item) for item in body["requests"]]}
+        )
     return json_response({"embedding": _vector(stub, model, body)})
 
 
 def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
-    dimensions = item.get("embedContentConfig", {}).get("outputDimensionality", item.get("outputDimensionality"))
+    dimensions = item.get("embedContentConfig", {}).get(
+        "outputDimensionality", item.get("outputDimensionality")
+    )
     vector, _ = pipeline.embed_text(stub, model, content_text(item["content"]))
     return {"values": normalised(vector[:dimensions])}
 
@@ -214,7 +260,9 @@ _VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, Body], 
     "embedContent": ("embedding", EMBED, _embed),
     "batchEmbedContents": ("embedding", BATCH, _embed),
 }
-"""For each action on a model: the capability that its list entry requires, the schema of the body, and the handler."""
+"""For each action on a model: the capability that its list entry requires, the schema of the body,
+and the handler.
+"""
 
 
 def _version_and_name(request: Request) -> tuple[str, str]:
@@ -223,7 +271,9 @@ def _version_and_name(request: Request) -> tuple[str, str]:
 
 
 def _model_object(model: Model) -> dict[str, Any]:
-    verbs = [verb for verb, (capability, _, _) in _VERBS.items() if model.has_capability(capability)]
+    verbs = [
+        verb for verb, (capability, _, _) in _VERBS.items() if model.has_capability(capability)
+    ]
     return {
         "name": f"models/{model.name}",
         "version": "001",
@@ -236,37 +286,60 @@ def _model_object(model: Model) -> dict[str, Any]:
     }
 
 
-def error_response(failure: Failure, _ids: SeededIds, request: Request, **_details: object) -> HttpResponse:
+def error_response(
+    failure: Failure, _ids: SeededIds, request: Request, **_details: object
+) -> HttpResponse:
     body = error_body(failure)
-    is_list = request.method == "POST" and request.path.endswith(_STREAM) and request.query.get("alt") != "sse"
+    is_list = (
+        request.method == "POST"
+        and request.path.endswith(_STREAM)
+        and request.query.get("alt") != "sse"
+    )
     return json_response([body] if is_list else body, failure.status, pipeline.headers_of(failure))
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
-    """Return the error object for a response body or a stream. For status 429, it contains the delay before a retry."""
-    status = _STATUSES.get(failure.status, "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION")
+    """Return the error object for a response body or a stream.
+
+    For status 429, it contains the delay before a retry.
+    """
+    status = _STATUSES.get(
+        failure.status, "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION"
+    )
     error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
     if failure.status == 429:
         delay = dict(pipeline.headers_of(failure))[b"retry-after"].decode("latin-1")
-        error["details"] = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{delay}s"}]
+        error["details"] = [
+            {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{delay}s"}
+        ]
     return {"error": error}
 
 
 class Candidates(pipeline.EventEncoder):
-    """Encoder of a reply. A stream consists of server-sent events if the request asks for them, or is a JSON array."""
+    """Encoder of a reply.
+
+    A stream consists of server-sent events if the request asks for them, or is a JSON array.
+    """
 
     def __init__(self, request: Request, body: Body, evaluated: pipeline.EvaluatedPrompt) -> None:
         self.evaluated, self.ids = evaluated, evaluated.ids
-        shows_thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
+        shows_thoughts = (
+            body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
+        )
         self.hidden = None if shows_thoughts else Reasoning
         self.events = request.query.get("alt") == "sse"
         self.content_type = b"text/event-stream" if self.events else JSON
         self.calls = 0
         self.has_sent = False
-        self.common_fields = {"modelVersion": evaluated.prompt.model, "responseId": self.ids.id(0, 22)}
+        self.common_fields = {
+            "modelVersion": evaluated.prompt.model,
+            "responseId": self.ids.id(0, 22),
+        }
 
     def piece(self, piece: Piece) -> str:
-        return "" if piece.kind is self.hidden else self._framed(self._response([self._part(piece)]))
+        return (
+            "" if piece.kind is self.hidden else self._framed(self._response([self._part(piece)]))
+        )
 
     def end(self) -> bytes:
         last = self._framed(self._response([{"text": ""}], is_last=True))
@@ -306,7 +379,13 @@ class Candidates(pipeline.EventEncoder):
         if piece.kind is ToolCall:
             self.calls += 1
             generated_id = self.ids.id(self.calls, 8)
-            return {"functionCall": {"id": value.id or generated_id, "name": value.name, "args": value.arguments}}
+            return {
+                "functionCall": {
+                    "id": value.id or generated_id,
+                    "name": value.name,
+                    "args": value.arguments,
+                }
+            }
         return {"text": value, "thought": True} if piece.kind is Reasoning else {"text": value}
 
 
@@ -324,9 +403,17 @@ def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
         builder.usage["output"] = sum(counts)
 
 
-_ROUTES: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: _UNKNOWN_PATH}}
-_WRONG_METHOD = pipeline.refuse(405, "The request method {method} is inappropriate for the URL {path}.")
+_ROUTES: Routes = {
+    "/models": {"GET": models},
+    "/models/*": {"GET": model, "POST": _verb},
+    "/*": {ANY: _UNKNOWN_PATH},
+}
+_WRONG_METHOD = pipeline.refuse(
+    405, "The request method {method} is inappropriate for the URL {path}."
+)
 _EVENTS = RecordedFormat(_read_recorded, partial(event_frame, named=False, end="\r\n\r\n"))
 _RECORDED = {":generateContent": _EVENTS, _STREAM: _EVENTS}
 _MARKS = frozenset({"x-goog-api-key", "x-goog-api-client", "key"})
-API = pipeline.Api(("/v1", "/v1beta", "/v1alpha"), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _MARKS)
+API = pipeline.Api(
+    ("/v1", "/v1beta", "/v1alpha"), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _MARKS
+)

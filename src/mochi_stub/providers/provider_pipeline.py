@@ -1,7 +1,8 @@
-"""Shared steps from a request to its reply: find and load the model, truncate the prompt, get the reply, count tokens.
+"""Shared steps from a request to its reply: find and load the model, truncate the prompt, get the
+reply, count tokens.
 
-As in Ollama, the oldest messages of a prompt that is too long are removed first, except system messages. If the last
-message alone is too long, its text is shortened.
+As in Ollama, the oldest messages of a prompt that is too long are removed first, except system
+messages. If the last message alone is too long, its text is shortened.
 """
 
 from __future__ import annotations
@@ -24,7 +25,19 @@ from mochi_stub.providers.body_validation import snake_case
 from mochi_stub.recorded_reply import RecordedFormat
 from mochi_stub.replies import SeededIds, embed
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Choice, Content, Cut, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
+from mochi_stub.reply import (
+    Choice,
+    Content,
+    Cut,
+    Failure,
+    HttpError,
+    Part,
+    Reasoning,
+    Reply,
+    Text,
+    ToolCalls,
+    joined,
+)
 
 ARGUMENT_PIECE = 16
 NUM_KEEP = 4
@@ -37,12 +50,13 @@ class Api(NamedTuple):
     """API of one provider. Its paths begin with one of the prefixes.
 
     Attributes:
-        error_response: Function that builds the response to a failure. Its arguments are the failure, IDs for the
-            response, the request, and the details of an HttpError as keywords.
-        wrong_method: Handler of the HTTP methods for which a route has no handler. None means a 405 in plain text.
+        error_response: Function that builds the response to a failure. Its arguments are the
+            failure, IDs for the response, the request, and the details of an HttpError as keywords.
+        wrong_method: Handler of the HTTP methods for which a route has no handler. None means a 405
+            in plain text.
         recorded: Formats of recorded responses by the ending of their path.
-        client_marks: Names of headers or query parameters that only clients of this API send. They select the API if
-            several APIs have the same path.
+        client_marks: Names of headers or query parameters that only clients of this API send. They
+            select the API if several APIs have the same path.
         headers: Function that returns the headers of all responses.
     """
 
@@ -71,7 +85,10 @@ class EventEncoder:
 
 
 def refuse(status: int, message: str, **details: Any) -> Handler:
-    """Return a handler that raises HttpError. The message can contain the placeholders `{method}` and `{path}`."""
+    """Return a handler that raises HttpError.
+
+    The message can contain the placeholders `{method}` and `{path}`.
+    """
 
     def handler(_stub: Stub, request: Request) -> Result:
         raise HttpError(status, message.format(method=request.method, path=request.path), **details)
@@ -80,8 +97,8 @@ def refuse(status: int, message: str, **details: Any) -> Handler:
 
 
 _TOO_LONG = (
-    "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
-    "context length in settings, or use a model with a longer context length"
+    "the prompt is longer than the context length currently available to the model; shorten the "
+    "prompt, adjust the context length in settings, or use a model with a longer context length"
 )
 
 
@@ -90,19 +107,31 @@ class RefusedPrompt(HttpError):
 
 
 def _refused_length(tokens: int, context: int) -> RefusedPrompt:
-    message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
+    message = (
+        f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try "
+        "increasing it"
+    )
     error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
-    return RefusedPrompt(400, dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}))
+    return RefusedPrompt(
+        400, dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}})
+    )
 
 
 def fit_prompt(
-    prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
+    prompt: Prompt,
+    model: Model,
+    context: int | None,
+    *,
+    truncate: bool,
+    shift: bool,
+    before: int = 0,
 ) -> tuple[Prompt, int, int, bool]:
-    """Truncate a prompt so that its tokens and `before` earlier tokens fit into a context of `context` tokens.
+    """Truncate a prompt so that its tokens and `before` earlier tokens fit into a context of
+    `context` tokens.
 
-    A prompt that fills the context loses its middle. If `context` is None, there is no limit. Return the prompt, its
-    tokens, the number of removed messages, and whether the prompt was truncated. Raises HttpError if the prompt is too
-    long and cannot be truncated.
+    A prompt that fills the context loses its middle. If `context` is None, there is no limit.
+    Return the prompt, its tokens, the number of removed messages, and whether the prompt was
+    truncated. Raises HttpError if the prompt is too long and cannot be truncated.
     """
     per_token, is_chat = model.chars_per_token, prompt.operation == "chat"
     tokens = prompt_tokens(prompt, per_token) + before
@@ -120,7 +149,9 @@ def fit_prompt(
     if not shift:
         raise HttpError(400, _TOO_LONG)
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
-    removed = tokens - (context - (context - keep) // 2)  # half of the context after the first `keep` tokens is free
+    removed = tokens - (
+        context - (context - keep) // 2
+    )  # half of the context after the first `keep` tokens is free
     messages = _without_middle(shorter.messages, int(keep * per_token), int(removed * per_token))
     return replace(shorter, messages=messages), tokens - removed, dropped, True
 
@@ -148,8 +179,12 @@ def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Messa
     return (*latest, prompt.messages[-1])
 
 
-def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
-    """Return the reply, cut at a sequence in `stop`, which can span adjacent texts, or after `num_predict` tokens."""
+def apply_stop_conditions(
+    reply: Reply, options: Mapping[str, Any], chars_per_token: float
+) -> Reply:
+    """Return the reply, cut at a sequence in `stop`, which can span adjacent texts, or after
+    `num_predict` tokens.
+    """
     stop, tokens = options.get("stop") or (), options.get("num_predict")
     stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
     left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
@@ -164,11 +199,20 @@ def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_to
         if type(part) is not kind:
             before, text, kind = before + len(text), "", type(part)
         text += joined(part.content)
-        at, found = min(((at, stop) for stop in stops if (at := text.find(stop)) >= 0), default=(len(text), None))
+        at, found = min(
+            ((at, stop) for stop in stops if (at := text.find(stop)) >= 0),
+            default=(len(text), None),
+        )
         end = before + at
         if found is not None or end > left:
-            ended = replace(reply, parts=_first_characters(reply.parts, int(min(end, left))), frames=None)
-            return replace(ended, finish="length") if end > left else replace(ended, finish="stop", stop_sequence=found)
+            ended = replace(
+                reply, parts=_first_characters(reply.parts, int(min(end, left))), frames=None
+            )
+            return (
+                replace(ended, finish="length")
+                if end > left
+                else replace(ended, finish="stop", stop_sequence=found)
+            )
     return reply
 
 
@@ -188,7 +232,11 @@ def _shortened(content: Content, length: int) -> Content:
     if isinstance(content, str):
         return content[:length]
     starts = accumulate(map(len, content), initial=0)
-    return [piece[: length - start] for piece, start in zip(content, starts, strict=False) if start < length]
+    return [
+        piece[: length - start]
+        for piece, start in zip(content, starts, strict=False)
+        if start < length
+    ]
 
 
 class Counts(NamedTuple):
@@ -203,9 +251,12 @@ class Counts(NamedTuple):
 
 @dataclass  # not frozen: frozen instances take three times as long to create
 class EvaluatedPrompt:
-    """Prompt of `tokens` tokens that fits the context, with its reply. `dropped` is the number of removed messages.
+    """Prompt of `tokens` tokens that fits the context, with its reply.
 
-    `seconds` is the simulated time of the evaluation, or None if the simulated machine has no `prompt_speed`.
+    `dropped` is the number of removed messages.
+
+    `seconds` is the simulated time of the evaluation, or None if the simulated machine has no
+    `prompt_speed`.
     """
 
     stub: Stub
@@ -221,11 +272,16 @@ class EvaluatedPrompt:
     @property
     def ids(self) -> SeededIds:
         """IDs and times of the reply, derived from the model name and the request body."""
-        return self.stub.seeded_ids(self.prompt.model.encode(errors="replace") + self.prompt.request)
+        return self.stub.seeded_ids(
+            self.prompt.model.encode(errors="replace") + self.prompt.request
+        )
 
     @property
     def cached_tokens(self) -> int | None:
-        """Number of prompt tokens that a slot already had. None if the machine sets no number of slots."""
+        """Number of prompt tokens that a slot already had.
+
+        None if the machine sets no number of slots.
+        """
         if self.reply.usage.cache_read is not None or self.stub.scheduler.machine.parallel is None:
             return self.reply.usage.cache_read
         return self.tokens - self.evaluated_tokens
@@ -235,13 +291,24 @@ class EvaluatedPrompt:
         """Token counts. Counts that the reply sets replace the calculated counts."""
         reply, per_token = self.reply, self.model.chars_per_token
         output, reasoning = generated_characters(reply), len(reply.reasoning)
-        counts = Counts(self.tokens, count_tokens(output, per_token), count_tokens(reasoning, per_token))
-        return counts._replace(**{name: count for name, count in vars(reply.usage).items() if count is not None})
+        counts = Counts(
+            self.tokens, count_tokens(output, per_token), count_tokens(reasoning, per_token)
+        )
+        return counts._replace(
+            **{name: count for name, count in vars(reply.usage).items() if count is not None}
+        )
 
     def generation(self, encoder: Encoder, **journal_fields: Any) -> Generation:
-        """Return the response that sends the reply. `journal_fields` are additional fields of the journal entry."""
+        """Return the response that sends the reply.
+
+        `journal_fields` are additional fields of the journal entry.
+        """
         fields = {
-            **{"model": self.prompt.model, "truncated": self.truncated, "dropped_messages": self.dropped},
+            **{
+                "model": self.prompt.model,
+                "truncated": self.truncated,
+                "dropped_messages": self.dropped,
+            },
             **{"prompt_tokens": self.tokens, "evaluated_tokens": self.evaluated_tokens},
             **journal_fields,
         }
@@ -249,7 +316,9 @@ class EvaluatedPrompt:
 
 
 def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
-    """Count the characters of a reply: reasoning, text, and the names and JSON arguments of tool calls."""
+    """Count the characters of a reply: reasoning, text, and the names and JSON arguments of tool
+    calls.
+    """
     calls = sum(len(call.name) + len(encode(call.arguments)) for call in reply.tool_calls)
     return len(reply.reasoning) + len(reply.text) + calls
 
@@ -259,8 +328,8 @@ def evaluate_prompt(
 ) -> EvaluatedPrompt:
     """Truncate a prompt to the context of the loaded model, and return the prompt with its reply.
 
-    `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt. Raises HttpError if
-    the prompt is too long and cannot be truncated.
+    `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt.
+    Raises HttpError if the prompt is too long and cannot be truncated.
     """
     model, limit, shift = lease.request.model, lease.limit, lease.request.shift
     fit = fit_prompt(prompt, model, limit, truncate=truncate, shift=shift, before=context_tokens)
@@ -274,7 +343,9 @@ def evaluate_prompt(
     answer = prompts.render_message("assistant", reply.text, reply.tool_calls)
     evaluated = lease.prompt_cache.evaluate(prompts.render(fitting), f"\n{answer}", tokens)
     speed = stub.scheduler.machine.prompt_speed
-    return EvaluatedPrompt(stub, model, *fit, reply, evaluated, evaluated / speed if speed else None)
+    return EvaluatedPrompt(
+        stub, model, *fit, reply, evaluated, evaluated / speed if speed else None
+    )
 
 
 def always(response: HttpResponse) -> Handler:
@@ -287,7 +358,10 @@ async def load_model(stub: Stub, model: Model) -> Lease:
 
 
 def find_declared(models: Iterable[Model], name: str, missing: HttpError) -> Model:
-    """Return the model with this name, with or without the tag `:latest`. Raises `missing` for an unknown name."""
+    """Return the model with this name, with or without the tag `:latest`.
+
+    Raises `missing` for an unknown name.
+    """
     by_name = {model.name: model for model in models}
     for candidate in (name, name.removesuffix(":latest"), f"{name}:latest"):
         if candidate in by_name:
@@ -296,22 +370,37 @@ def find_declared(models: Iterable[Model], name: str, missing: HttpError) -> Mod
 
 
 def list_models(stub: Stub) -> list[Model]:
-    """Return the models that clients can list. Models whose names begin with `_` exist only for inheritance."""
+    """Return the models that clients can list.
+
+    Models whose names begin with `_` exist only for inheritance.
+    """
     return [model for model in stub.models if not model.name.startswith("_")]
 
 
 async def generate(
-    stub: Stub, model: Model, prompt: Prompt, request: Request, encoder: Callable[[EvaluatedPrompt], Encoder]
+    stub: Stub,
+    model: Model,
+    prompt: Prompt,
+    request: Request,
+    encoder: Callable[[EvaluatedPrompt], Encoder],
 ) -> Generation:
-    """Load the model and return the response that sends its reply. `encoder` creates the encoder of the reply."""
+    """Load the model and return the response that sends its reply.
+
+    `encoder` creates the encoder of the reply.
+    """
     lease = await load_model(stub, model)
     evaluated = evaluate_prompt(stub, lease, with_defaults(prompt, model, request.body))
     return evaluated.generation(encoder(evaluated), prompt_tokens=evaluated.usage.input)
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
-    """Add the model's system message, parameters and thinking to a prompt, unless the request overrides them."""
-    messages, thinks = prompt.messages, model.has_capability("thinking") and prompt.think is not False
+    """Add the model's system message, parameters and thinking to a prompt, unless the request
+    overrides them.
+    """
+    messages, thinks = (
+        prompt.messages,
+        model.has_capability("thinking") and prompt.think is not False,
+    )
     if model.system and not any(message.role == "system" for message in messages):
         messages = (Message("system", model.system), *messages)
     options = {**model.parameters, **prompt.options}
@@ -319,14 +408,27 @@ def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
 
 
 _OPTIONS = {
-    **{name: name for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")},
+    **{
+        name: name
+        for name in (
+            "temperature",
+            "top_p",
+            "top_k",
+            "seed",
+            "frequency_penalty",
+            "presence_penalty",
+        )
+    },
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "num_predict"),
     "stop_sequences": "stop",
 }
 
 
 def options(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling options of a request under Ollama's names. The last field that limits the tokens applies."""
+    """Return the sampling options of a request under Ollama's names.
+
+    The last field that limits the tokens applies.
+    """
     found = {_OPTIONS.get(snake_case(name), ""): value for name, value in fields.items()}
     if stop := fields.get("stop"):
         found["stop"] = [stop] if isinstance(stop, str) else stop
@@ -334,13 +436,23 @@ def options(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def blocks(reply: Reply) -> list[Piece]:
-    """Return the contents of a reply in order. Adjacent texts of one kind are joined, and empty texts are omitted."""
+    """Return the contents of a reply in order.
+
+    Adjacent texts of one kind are joined, and empty texts are omitted.
+    """
     found: list[Piece] = []
     contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text, ToolCalls))]
     for kind, group in groupby(contents, type):
         parts = list(group)
-        found += [Piece(ToolCall, call, 0) for part in parts if isinstance(part, ToolCalls) for call in part.calls]
-        text = "".join(joined(part.content) for part in parts if isinstance(part, (Reasoning, Text)))
+        found += [
+            Piece(ToolCall, call, 0)
+            for part in parts
+            if isinstance(part, ToolCalls)
+            for call in part.calls
+        ]
+        text = "".join(
+            joined(part.content) for part in parts if isinstance(part, (Reasoning, Text))
+        )
         found += [Piece(kind, text, 0)] if text else []
     return found
 
@@ -348,26 +460,40 @@ def blocks(reply: Reply) -> list[Piece]:
 def argument_pieces(call: ToolCall) -> list[str]:
     """Return the arguments of a tool call as JSON, split into pieces for streaming."""
     encoded = dumps(call.arguments)
-    return [encoded[start : start + ARGUMENT_PIECE] for start in range(0, len(encoded), ARGUMENT_PIECE)]
+    return [
+        encoded[start : start + ARGUMENT_PIECE] for start in range(0, len(encoded), ARGUMENT_PIECE)
+    ]
 
 
 def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[list[float], int]:
-    """Return the embedding of a text and its token count. Raises HttpError if the configured reply is a failure."""
+    """Return the embedding of a text and its token count.
+
+    Raises HttpError if the configured reply is a failure.
+    """
     reply = stub.resolve(Prompt(name or model.name, "embed", (Message("user", text),)))
     for part in reply.parts:
         if isinstance(part, Failure):
             raise HttpError(part.status, part.message, part.headers)
-    vector = embed(text, model.embedding_length) if reply.embedding is None else list(reply.embedding)
-    tokens = count_tokens(len(text), model.chars_per_token) if reply.usage.input is None else reply.usage.input
+    vector = (
+        embed(text, model.embedding_length) if reply.embedding is None else list(reply.embedding)
+    )
+    tokens = (
+        count_tokens(len(text), model.chars_per_token)
+        if reply.usage.input is None
+        else reply.usage.input
+    )
     return vector, tokens
 
 
 def choose_tools(
     tools: Iterable[Mapping[str, Any]], mode: str, names: Iterable[str] | None = None
 ) -> tuple[Tools, Tools]:
-    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty.
+    """Return the tools that the model may call, and the tools of which it must call one.
 
-    `names` limits the required tools. Raises HttpError if the request does not offer a tool that it requires.
+    Both can be empty.
+
+    `names` limits the required tools. Raises HttpError if the request does not offer a tool that it
+    requires.
     """
     tools = () if mode == "none" else tuple(tools)
     if mode not in ("any", "tool", "required", "function"):
@@ -377,25 +503,38 @@ def choose_tools(
     missing = [name for name in names if name not in by_name]
     if missing or not names:
         unknown = f"it offers no function {missing[0]}" if missing else "it offers no functions"
-        raise HttpError(400, f"the request requires a tool call, but {unknown}", param="tool_choice")
+        raise HttpError(
+            400, f"the request requires a tool call, but {unknown}", param="tool_choice"
+        )
     return tools, tuple(by_name[name] for name in names)
 
 
-def function_tool(name: str, description: str | None, parameters: Any, strict: bool | None = None) -> dict[str, Any]:
+def function_tool(
+    name: str, description: str | None, parameters: Any, strict: bool | None = None
+) -> dict[str, Any]:
     """Return a tool in the format of chat completions. Fields that are None are omitted."""
     fields = {"name": name, "description": description, "parameters": parameters, "strict": strict}
-    return {"type": "function", "function": {name: value for name, value in fields.items() if value is not None}}
+    return {
+        "type": "function",
+        "function": {name: value for name, value in fields.items() if value is not None},
+    }
 
 
 def headers_of(failure: Failure) -> Headers:
-    """Return the response headers for a failure. Status 429 always includes the header `retry-after`."""
+    """Return the response headers for a failure.
+
+    Status 429 always includes the header `retry-after`.
+    """
     headers = {name.lower(): text for name, text in failure.headers}
     if failure.status == 429:
         headers.setdefault("retry-after", "1")
     return tuple(
-        (name.encode("latin-1", "replace"), text.encode("latin-1", "replace")) for name, text in headers.items()
+        (name.encode("latin-1", "replace"), text.encode("latin-1", "replace"))
+        for name, text in headers.items()
     )
 
 
-def json_response(value: Any, status: int = 200, headers: Headers = (), content_type: bytes = JSON) -> HttpResponse:
+def json_response(
+    value: Any, status: int = 200, headers: Headers = (), content_type: bytes = JSON
+) -> HttpResponse:
     return HttpResponse(status, dumps(value).encode(), content_type, headers)

@@ -1,4 +1,6 @@
-"""Values for replies, which depend on seeds only: filler text, hashes, embeddings, times and IDs."""
+"""Values for replies, which depend on seeds only: filler text, hashes, embeddings, times
+and IDs.
+"""
 
 import hashlib
 import string
@@ -10,10 +12,11 @@ from math import sqrt
 from random import Random
 
 _PASSAGE = (
-    "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt ut labore et dolore magna "
-    "aliqua ut enim ad minim veniam quis nostrud exercitation ullamco laboris nisi ut aliquip ex ea commodo consequat "
-    "duis aute irure dolor in reprehenderit in voluptate velit esse cillum dolore eu fugiat nulla pariatur excepteur "
-    "sint occaecat cupidatat non proident sunt in culpa qui officia deserunt mollit anim id est laborum"
+    "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt ut "
+    "labore et dolore magna aliqua ut enim ad minim veniam quis nostrud exercitation ullamco "
+    "laboris nisi ut aliquip ex ea commodo consequat duis aute irure dolor in reprehenderit in "
+    "voluptate velit esse cillum dolore eu fugiat nulla pariatur excepteur sint occaecat "
+    "cupidatat non proident sunt in culpa qui officia deserunt mollit anim id est laborum"
 )
 WORDS = _PASSAGE.split()
 
@@ -30,8 +33,13 @@ def shortened(text: str, length: int) -> str:
 
 
 def stable_hash(text: str) -> int:
-    """Return a 64-bit hash of the text. Unlike with Python's `hash`, the value is equal in all processes."""
-    return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big")
+    """Return a 64-bit hash of the text.
+
+    Unlike with Python's `hash`, the value is equal in all processes.
+    """
+    return int.from_bytes(
+        hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big"
+    )
 
 
 def hash_sized(text: str) -> str:
@@ -43,7 +51,9 @@ NOISE = 1e-4  # a word or trigram adds 1
 
 
 def embed(text: str, length: int) -> list[float]:
-    """Return an embedding of the text: `length` numbers with norm 1, none of them 0, from its words and trigrams."""
+    """Return an embedding of the text: `length` numbers with norm 1, none of them 0, from its words
+    and trigrams.
+    """
     length = max(length, 1)
     noise = Random(zlib.crc32(text.encode(errors="replace"))).randbytes(length)  # noqa: S311 - not for secrets
     vector = [(byte - 127.5) * NOISE for byte in noise]
@@ -64,14 +74,19 @@ def normalised(vector: list[float]) -> list[float]:
 FIRST_START = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
 SPAN = 30 * 24 * 3600 * 10**9
 LOAD_DURATION = 1_500_000
-RELOAD_DURATION = 100_000_000  # nanoseconds that only reloads add: first loads must not depend on the order of requests
+# nanoseconds that only reloads add: first loads must not depend on the order of requests
+RELOAD_DURATION = 100_000_000
 NANOSECONDS_PER_PROMPT_TOKEN = 1_000
-ALPHABET = ((string.ascii_lowercase + string.digits) * 8)[:256].encode()  # the character for each value of a byte
+ALPHABET = ((string.ascii_lowercase + string.digits) * 8)[
+    :256
+].encode()  # the character for each value of a byte
 
 
 @dataclass(frozen=True)
 class SeededIds:
-    """Generated start time and IDs for the reply to one request, of which `fingerprint` is a hash."""
+    """Generated start time and IDs for the reply to one request, of which `fingerprint` is
+    a hash.
+    """
 
     fingerprint: int
 
@@ -82,5 +97,7 @@ class SeededIds:
 
     def id(self, index: int, length: int) -> str:
         """Return a pseudorandom ID of `length` characters. Each `index` gives a different ID."""
-        digest = hashlib.blake2b(f"{self.fingerprint}/{index}".encode(), digest_size=length).digest()
+        digest = hashlib.blake2b(
+            f"{self.fingerprint}/{index}".encode(), digest_size=length
+        ).digest()
         return digest.translate(ALPHABET).decode()

@@ -1,4 +1,6 @@
-"""Built-in replies, replies to the background tasks of Open WebUI, and replies of the demo model."""
+"""Built-in replies, replies to the background tasks of Open WebUI, and replies of the demo
+model.
+"""
 
 import json
 import re
@@ -31,18 +33,35 @@ AUTOCOMPLETE = {"9+10=": "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM.
 EMOJI = ("😀", "😂", "😊", "🤔", "😢", "😡", "😱", "👍")
 TITLE_WORDS = 5
 _USERS = {"user", "human"}
-_GREETINGS = {"hello", "good", "morning", "evening", "afternoon", "greetings", "there", "thanks", "thank"}
+_GREETINGS = {
+    "hello",
+    "good",
+    "morning",
+    "evening",
+    "afternoon",
+    "greetings",
+    "there",
+    "thanks",
+    "thank",
+}
 
-_JSON_FORMAT = re.compile(r"JSON format:\s*`?\s*(?=\{)", re.IGNORECASE)  # followed by an example of the reply
+_JSON_FORMAT = re.compile(
+    r"JSON format:\s*`?\s*(?=\{)", re.IGNORECASE
+)  # followed by an example of the reply
 _HISTORY = re.compile(r"<chat_history>(.*?)</chat_history>", re.DOTALL)
-_USER_LINE = re.compile(r"^[ \t]*USER:\s*(.+?)\s*(?=^\s*[A-Z]+:|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_USER_LINE = re.compile(
+    r"^[ \t]*USER:\s*(.+?)\s*(?=^\s*[A-Z]+:|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE
+)
 _TEXT = re.compile(r"<text>(?!\{)(.*?)</text>", re.DOTALL)
 _MESSAGE = re.compile(r"(?:Message|Query):\s*(.+)", re.DOTALL)
 _TOOLS = re.compile(r"Available Tools:\s*(?=\[)")
 
 
 def default_reply(prompt: Prompt) -> Reply:
-    """Return the built-in reply to a prompt. For an embedding request, the reply is empty and the API adds a vector."""
+    """Return the built-in reply to a prompt.
+
+    For an embedding request, the reply is empty and the API adds a vector.
+    """
     if prompt.operation == "embed":
         return Reply(rule="built-in: embedding of the text")
     reasons = prompt.thinks and "\nReason:" in prompt.user_text
@@ -51,7 +70,10 @@ def default_reply(prompt: Prompt) -> Reply:
     rule = "lorem and echo"
     if prompt.format is not None:
         sample = _format_sample(prompt, summary)
-        rule, parts = "format", [Text(sample if prompt.plain_text and isinstance(sample, str) else _json(sample))]
+        rule, parts = (
+            "format",
+            [Text(sample if prompt.plain_text and isinstance(sample, str) else _json(sample))],
+        )
     elif summary is not None:
         rule, parts = "summary", [Text(f"{summary[0]}\n\nTopics: {', '.join(summary[1])}")]
     elif prompt.after_tools:
@@ -62,15 +84,22 @@ def default_reply(prompt: Prompt) -> Reply:
 def requests_summary(prompt: Prompt, *, by_user: bool = True) -> bool:
     """Return whether the prompt contains a conversation and requests a summary of it.
 
-    The format of the reply, a system message or, if `by_user` is true, the latest user message can request a summary.
+    The format of the reply, a system message or, if `by_user` is true, the latest user message can
+    request a summary.
     """
     instructions = _system(prompt) + ([prompt.user_text] if by_user else [])
-    candidates = [text for text in instructions if "ummar" in text.lower()]  # because the regular expression is slow
-    return bool((_has_summary(prompt.format) or any(map(_SUMMARIZE.search, candidates))) and _turns(prompt))
+    candidates = [
+        text for text in instructions if "ummar" in text.lower()
+    ]  # because the regular expression is slow
+    return bool(
+        (_has_summary(prompt.format) or any(map(_SUMMARIZE.search, candidates))) and _turns(prompt)
+    )
 
 
 def _lorem_and_echo(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
-    return [kind(hash_sized(message)), kind(f" {message}")] if message else [kind(hash_sized(message))]
+    return (
+        [kind(hash_sized(message)), kind(f" {message}")] if message else [kind(hash_sized(message))]
+    )
 
 
 def _format_sample(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any:
@@ -80,18 +109,33 @@ def _format_sample(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any
     if summary is None or not _has_summary(prompt.format) or not isinstance(sample, dict):
         return sample
     text, topics = (prompt.format["properties"][name] for name in ("summary", "topics"))
-    return {**sample, "summary": summary[0][: text.get("maxLength")], "topics": summary[1][: topics.get("maxItems")]}
+    return {
+        **sample,
+        "summary": summary[0][: text.get("maxLength")],
+        "topics": summary[1][: topics.get("maxItems")],
+    }
 
 
 def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
     if not requests_summary(prompt):
         return None
     turns = _turns(prompt)
-    first = next((i for i, (speaker, text) in enumerate(turns) if speaker.lower() in _USERS and _topics(text)), 0)
+    first = next(
+        (
+            i
+            for i, (speaker, text) in enumerate(turns)
+            if speaker.lower() in _USERS and _topics(text)
+        ),
+        0,
+    )
     turns = turns[first:]  # without a greeting
-    words = [word for _, text in turns for word in _WORD.findall(text.lower()) if word not in COMMON]
+    words = [
+        word for _, text in turns for word in _WORD.findall(text.lower()) if word not in COMMON
+    ]
     topics = [word for word, _ in Counter(words).most_common(MAX_TOPICS)]
-    return " ".join(f"{speaker.capitalize()}: {_first_sentence(text)}" for speaker, text in turns), topics
+    return " ".join(
+        f"{speaker.capitalize()}: {_first_sentence(text)}" for speaker, text in turns
+    ), topics
 
 
 def _topics(text: str) -> set[str]:
@@ -100,7 +144,11 @@ def _topics(text: str) -> set[str]:
 
 def _has_summary(schema: Any) -> bool:
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    found = [properties.get(name) for name in ("summary", "topics")] if isinstance(properties, dict) else []
+    found = (
+        [properties.get(name) for name in ("summary", "topics")]
+        if isinstance(properties, dict)
+        else []
+    )
     return [value.get("type") for value in found if isinstance(value, dict)] == ["string", "array"]
 
 
@@ -110,11 +158,17 @@ def _system(prompt: Prompt) -> list[str]:
 
 def _turns(prompt: Prompt) -> list[tuple[str, str]]:
     for instruction in reversed([*_system(prompt), prompt.user_text]):
-        quoted = [(speaker, text.strip()) for speaker, text in _TURN.findall(instruction) if text.strip()]
+        quoted = [
+            (speaker, text.strip()) for speaker, text in _TURN.findall(instruction) if text.strip()
+        ]
         if quoted:
             return quoted
     before = prompt.messages[: max(prompt.last_user, 0)]
-    spoken = [message for message in before if message.role in ("user", "assistant") and message.content.strip()]
+    spoken = [
+        message
+        for message in before
+        if message.role in ("user", "assistant") and message.content.strip()
+    ]
     return [(message.role, message.content) for message in spoken]
 
 
@@ -125,21 +179,30 @@ def _first_sentence(text: str) -> str:
 
 
 def ui_task_reply(prompt: Prompt) -> str | None:
-    """Return the reply to a background task of Open WebUI, such as a chat title. Return None for other prompts."""
+    """Return the reply to a background task of Open WebUI, such as a chat title.
+
+    Return None for other prompts.
+    """
     text = prompt.user_text
     full_text = "\n".join(message.content for message in prompt.messages)
     if text in AUTOCOMPLETE:
         return AUTOCOMPLETE[text]
     if '"tool_calls"' in full_text and (tools := _TOOLS.search(full_text)):
         query = text.rpartition("Query:")[2].strip()  # the user message that Open WebUI quotes
-        chosen = functions_to_call(functions(_decoded(full_text, tools.end())), query, by_description=True)
+        chosen = functions_to_call(
+            functions(_decoded(full_text, tools.end())), query, by_description=True
+        )
         calls = [call_of(function, query) for function in chosen]
-        return _json({"tool_calls": [{"name": call.name, "parameters": call.arguments} for call in calls]})
+        return _json(
+            {"tool_calls": [{"name": call.name, "parameters": call.arguments} for call in calls]}
+        )
     if "### Task:" in full_text:
         for match in _JSON_FORMAT.finditer(full_text):
             example = _decoded(full_text, match.end())
             if isinstance(example, dict):
-                return _json({key: _task_value(key, value, full_text) for key, value in example.items()})
+                return _json(
+                    {key: _task_value(key, value, full_text) for key, value in example.items()}
+                )
     if "emoji" in full_text and "facial expression" in full_text:
         return EMOJI[stable_hash(_topic(text)) % len(EMOJI)]
     return None
@@ -161,7 +224,10 @@ def _task_value(key: str, example: Any, text: str) -> Any:
     if key == "text":
         texts = _TEXT.findall(text)
         typed = texts[-1].strip() if texts else ""
-        return next((phrase for start, phrase in AUTOCOMPLETE.items() if typed.endswith(start)), lorem(TITLE_WORDS))
+        return next(
+            (phrase for start, phrase in AUTOCOMPLETE.items() if typed.endswith(start)),
+            lorem(TITLE_WORDS),
+        )
     if isinstance(example, list):
         words = re.findall(r"[^\W\d_]{3,}", topic) or ["Chat"]
         return [_list_item(key, index, topic, words) for index in range(len(example) or 1)]
@@ -183,17 +249,25 @@ def _list_item(key: str, index: int, topic: str, words: list[str]) -> str:
 
 def _topic(text: str) -> str:
     histories = _HISTORY.findall(text)
-    found = _USER_LINE.findall(histories[-1] if histories else text) or histories or _MESSAGE.findall(text) or [text]
+    found = (
+        _USER_LINE.findall(histories[-1] if histories else text)
+        or histories
+        or _MESSAGE.findall(text)
+        or [text]
+    )
     return " ".join(found[-1].replace("`", " ").split())[:200]
 
 
 MAX_RESULT = 400
 PLAN = "Plan: "
-_JSON_REQUEST = re.compile(r"\b(respond|return|reply|answer|outputs?|provide|format)\b.{0,200}\bjson", re.I | re.S)
+_JSON_REQUEST = re.compile(
+    r"\b(respond|return|reply|answer|outputs?|provide|format)\b.{0,200}\bjson", re.I | re.S
+)
 _DSPY_NOTES = {"int value": "integer", "float value": "number", "True or False": "boolean"}
 _PLANNING = re.compile(r"\bplan\b", re.IGNORECASE)
 _UNKNOWN_TOOL = re.compile(
-    r"\b(?:use|call|run|with|ask)\s+(?:the\s+)?(?:tool\s+|agent\s+)?`?(\w+_\w+|agent)\b", re.IGNORECASE
+    r"\b(?:use|call|run|with|ask)\s+(?:the\s+)?(?:tool\s+|agent\s+)?`?(\w+_\w+|agent)\b",
+    re.IGNORECASE,
 )
 _REPLIES = (  # patterns of messages, with the reply to each
     (r"\b(?:thanks|thank you)\b", "You are welcome!"),
@@ -206,7 +280,10 @@ _REPLIES = (  # patterns of messages, with the reply to each
         r"^\W*(?:hi|hello|hey|good (?:morning|afternoon|evening))\b",
         "Hello! I am mochi-demo, a simulated model. {abilities}",
     ),
-    (r"\?\W*$", "You asked: “{message}” A real model can answer that. I am only a demo. {abilities}"),
+    (
+        r"\?\W*$",
+        "You asked: “{message}” A real model can answer that. I am only a demo. {abilities}",
+    ),
     (r"", "You wrote: “{message}” I am only a demo and cannot say more about it. {abilities}"),
 )
 
@@ -214,24 +291,36 @@ _REPLIES = (  # patterns of messages, with the reply to each
 def demo_reply(prompt: Prompt) -> Reply:
     """Return the reply of the demo model to a prompt."""
     schema = _prompted_schema(prompt)
-    if prompt.operation == "embed" or (prompt.format is not None and not schema) or requests_summary(prompt):
+    if (
+        prompt.operation == "embed"
+        or (prompt.format is not None and not schema)
+        or requests_summary(prompt)
+    ):
         return default_reply(prompt)
     task, plans = _task(prompt)
     offered = functions(prompt.tools)
     named = functions_to_call(functions(prompt.required_tools) or offered, task)
     reasoning = f"The user wrote: {_quoted(task)}" if prompt.think else ""
     if named and not plans and not prompt.results:
-        return Reply.of(reasoning=reasoning, tool_calls=[call_of(function, task) for function in named])
+        return Reply.of(
+            reasoning=reasoning, tool_calls=[call_of(function, task) for function in named]
+        )
     if schema:
         return default_reply(replace(prompt, format=schema))
-    text = _plan(task, named) if plans else _answer_from_results(prompt) or _small_talk(task, offered)
+    text = (
+        _plan(task, named) if plans else _answer_from_results(prompt) or _small_talk(task, offered)
+    )
     return Reply.of(text, reasoning=reasoning)
 
 
 def _prompted_schema(prompt: Prompt) -> Any:
     """Return the last JSON schema in the instructions if the request asks for JSON, or None."""
-    text = "\n".join(message.content for message in prompt.messages if message.role in ("system", "user"))
-    requests_json = prompt.format == "json" or (prompt.format is None and _JSON_REQUEST.search(text))
+    text = "\n".join(
+        message.content for message in prompt.messages if message.role in ("system", "user")
+    )
+    requests_json = prompt.format == "json" or (
+        prompt.format is None and _JSON_REQUEST.search(text)
+    )
     return next(filter(None, map(_schema, reversed(_objects(text) if requests_json else []))), None)
 
 
@@ -246,24 +335,37 @@ def _objects(text: str) -> list[dict[str, Any]]:
 
 
 def _schema(found: dict[str, Any]) -> Any:
-    """Return a JSON schema, the schema of an object of placeholders such as `{"name": "{name}"}`, or None."""
-    if found and all(isinstance(text, str) and text.startswith(f"{{{name}}}") for name, text in found.items()):
-        return {"type": "object", "properties": {name: _field_schema(text) for name, text in found.items()}}
+    """Return a JSON schema, the schema of an object of placeholders such as `{"name": "{name}"}`,
+    or None.
+    """
+    if found and all(
+        isinstance(text, str) and text.startswith(f"{{{name}}}") for name, text in found.items()
+    ):
+        return {
+            "type": "object",
+            "properties": {name: _field_schema(text) for name, text in found.items()},
+        }
     properties = found.get("properties")
-    declares = isinstance(properties, dict) and all(isinstance(each, dict) for each in properties.values())
-    return found if declares or found.keys() & {"$ref", "allOf", "anyOf", "items", "oneOf"} else None
+    declares = isinstance(properties, dict) and all(
+        isinstance(each, dict) for each in properties.values()
+    )
+    return (
+        found if declares or found.keys() & {"$ref", "allOf", "anyOf", "items", "oneOf"} else None
+    )
 
 
 def _field_schema(placeholder: str) -> Any:
     kinds = [kind for note, kind in _DSPY_NOTES.items() if note in placeholder]
-    return next(iter(_objects(placeholder.partition("JSON schema:")[2])), {"type": [*kinds, "string"][0]})
+    return next(
+        iter(_objects(placeholder.partition("JSON schema:")[2])), {"type": [*kinds, "string"][0]}
+    )
 
 
 def _task(prompt: Prompt) -> tuple[str, bool]:
     """Return the message to reply to, and whether the reply is a plan.
 
-    A program that runs an agent sends an instruction, then a request for a plan, and later a request to carry it out.
-    For both requests, the message to reply to is the instruction.
+    A program that runs an agent sends an instruction, then a request for a plan, and later a
+    request to carry it out. For both requests, the message to reply to is the instruction.
     """
     users = [index for index, message in enumerate(prompt.messages) if message.role == "user"]
     if len(users) > 1 and _PLANNING.search(prompt.user_text):
@@ -285,7 +387,9 @@ def _plan(task: str, named: list[Function]) -> str:
 
 
 def _answer_from_results(prompt: Prompt) -> str:
-    called = [call for message in prompt.messages for call in message.tool_calls][-len(prompt.results) :]
+    called = [call for message in prompt.messages for call in message.tool_calls][
+        -len(prompt.results) :
+    ]
     names = [call.name for call in called]
     sentences = []
     for index, result in enumerate(prompt.results):
@@ -298,7 +402,10 @@ def _answer_from_results(prompt: Prompt) -> str:
 def _small_talk(message: str, offered: list[Function]) -> str:
     unknown = _UNKNOWN_TOOL.search(message)
     if unknown:
-        return f"I cannot call {unknown[1]}, because this chat does not offer it. {_abilities(offered)}"
+        return (
+            f"I cannot call {unknown[1]}, because this chat does not offer it. "
+            f"{_abilities(offered)}"
+        )
     text = next(reply for pattern, reply in _REPLIES if re.search(pattern, message, re.IGNORECASE))
     return text.format(message=_quoted(message), abilities=_abilities(offered))
 

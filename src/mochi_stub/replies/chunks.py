@@ -1,6 +1,9 @@
-"""Division of a reply into pieces with send times. Times count from the start, so a late piece does not delay the next.
+"""Division of a reply into pieces with send times.
 
-By default, a chunk has five words and 50 words are sent per second. A `Pace` sets chunk size and speed in characters.
+Times count from the start, so a late piece does not delay the next.
+
+By default, a chunk has five words and 50 words are sent per second. A `Pace` sets chunk size and
+speed in characters.
 """
 
 import asyncio
@@ -14,7 +17,19 @@ from typing import Any, NamedTuple
 from mochi_stub.json_encoding import dumps
 from mochi_stub.prompt import ToolCall, count_tokens
 from mochi_stub.replies import WORDS, stable_hash
-from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Pause, Reasoning, Reply, Text, ToolCalls
+from mochi_stub.reply import (
+    Content,
+    Cut,
+    Failure,
+    Gate,
+    Logprob,
+    Pace,
+    Pause,
+    Reasoning,
+    Reply,
+    Text,
+    ToolCalls,
+)
 
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50
 WORDS_PER_CALL = 5
@@ -24,7 +39,10 @@ _CHUNK = re.compile(r"(?:\s*\S+){1,5}(?:\s+\Z)?|\s+")
 
 
 class Piece(NamedTuple):
-    """Piece of a reply. `kind` is a class such as `Text` or `ToolCall`. `due` is in nanoseconds after the start."""
+    """Piece of a reply.
+
+    `kind` is a class such as `Text` or `ToolCall`. `due` is in nanoseconds after the start.
+    """
 
     kind: type
     value: Any
@@ -33,23 +51,35 @@ class Piece(NamedTuple):
 
 
 def pieces(reply: Reply) -> Iterator[Piece]:
-    """Divide a reply into pieces with send times. Parts after a `Failure` or a `Cut` are ignored."""
+    """Divide a reply into pieces with send times.
+
+    Parts after a `Failure` or a `Cut` are ignored.
+    """
     timed = _timed(reply)
     return _jittered(timed, reply.pace) if reply.pace and reply.pace.jitter else timed
 
 
 def token_logprobs(piece: Piece, start: int, chars_per_token: float) -> list[Logprob]:
-    """Return the configured log probability of a piece at the character `start`, or generate one for each token."""
+    """Return the configured log probability of a piece at the character `start`, or generate one
+    for each token.
+    """
     if piece.logprob is not None:
         return [piece.logprob]
     first, last = (count_tokens(at, chars_per_token) for at in (start, start + len(piece.value)))
-    ends = [*(int(index * chars_per_token) - start for index in range(first + 1, last)), len(piece.value)]
-    return [_logprob(piece.value[at:end]) for at, end in pairwise([0, *ends])] if last > first else []
+    ends = [
+        *(int(index * chars_per_token) - start for index in range(first + 1, last)),
+        len(piece.value),
+    ]
+    return (
+        [_logprob(piece.value[at:end]) for at, end in pairwise([0, *ends])] if last > first else []
+    )
 
 
 def _logprob(token: str) -> Logprob:
     first = -(1 + stable_hash(token) % 999) / 1000
-    return Logprob(token, first, ((token, first), *((WORDS[index], first - index - 1) for index in range(19))))
+    return Logprob(
+        token, first, ((token, first), *((WORDS[index], first - index - 1) for index in range(19)))
+    )
 
 
 def planned_end(reply: Reply) -> int:
@@ -76,10 +106,13 @@ async def paced(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncGenerator[list[Piece], None]:
-    """Yield lists of pieces at their planned times, divided by `speed`. If `speed` is 0, there are no delays.
+    """Yield lists of pieces at their planned times, divided by `speed`.
 
-    Pieces that are due together form one list: first of one piece, later of up to `MAX_BATCH`. The generator ends no
-    earlier than `end` nanoseconds after the start. A closed gate delays all pieces after it, at every speed.
+    If `speed` is 0, there are no delays.
+
+    Pieces that are due together form one list: first of one piece, later of up to `MAX_BATCH`. The
+    generator ends no earlier than `end` nanoseconds after the start. A closed gate delays all
+    pieces after it, at every speed.
     """
     start = now()
     batch: list[Piece] = []
@@ -105,8 +138,14 @@ async def paced(
 
 
 def _speed(pace: Pace | None) -> tuple[float, int]:
-    """Return two times in nanoseconds: per word, or per character if there is a pace, and before each chunk."""
-    return (1e9 / pace.characters_per_second, round(pace.delay * 1e9)) if pace else (NANOSECONDS_PER_WORD, 0)
+    """Return two times in nanoseconds: per word, or per character if there is a pace, and before
+    each chunk.
+    """
+    return (
+        (1e9 / pace.characters_per_second, round(pace.delay * 1e9))
+        if pace
+        else (NANOSECONDS_PER_WORD, 0)
+    )
 
 
 def _jittered(timed: Iterator[Piece], pace: Pace) -> Iterator[Piece]:
@@ -125,7 +164,10 @@ def _timed(reply: Reply) -> Iterator[Piece]:
     rate, delay = _speed(reply.pace)
     for part in reply.parts:
         if isinstance(part, (Reasoning, Text)):
-            kind, logprobs = type(part), chain(part.logprobs if isinstance(part, Text) else (), repeat(None))
+            kind, logprobs = (
+                type(part),
+                chain(part.logprobs if isinstance(part, Text) else (), repeat(None)),
+            )
             for chunk, logprob in zip(chunked(part.content, reply.pace), logprobs, strict=False):
                 units += len(chunk.split()) if by_words else len(chunk)
                 paused += delay

@@ -1,6 +1,9 @@
-"""Generation of values that are valid for a JSON schema, and of texts that match a regular expression.
+"""Generation of values that are valid for a JSON schema, and of texts that match a regular
+expression.
 
-Equal schemas and seeds give equal values. Back-references and lookarounds are not supported, as in Ollama."""
+Equal schemas and seeds give equal values. Back-references and lookarounds are not supported, as in
+Ollama.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,22 @@ from mochi_stub.replies import WORDS, stable_hash
 
 Pick = Callable[[int], int]  # pick(n) returns a whole number from 0 to n - 1
 
-_READABLE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_ .,:;/@+*#=%&!?()[]{}<>|\\\"'`~^$"
+_READABLE = (
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_ "
+    ".,:;/@+*#=%&!?()[]{}<>|\\\"'`~^$"
+)
 _MAX_REPEATS = 10_000
 # the parser of the module re has no public name
-_PARSER, _COMPILER = ("re._parser", "re._compiler") if sys.version_info >= (3, 11) else ("sre_parse", "sre_compile")
+_PARSER, _COMPILER = (
+    ("re._parser", "re._compiler") if sys.version_info >= (3, 11) else ("sre_parse", "sre_compile")
+)
 _parse, _compile = import_module(_PARSER).parse, import_module(_COMPILER).compile
 
 
 def sample(pattern: str, pick: Pick) -> str | None:
-    """Return a text that contains a match of the pattern. Return None if the pattern is invalid or not supported.
+    """Return a text that contains a match of the pattern.
+
+    Return None if the pattern is invalid or not supported.
 
     `pick(n)` selects one of n alternatives.
     """
@@ -39,7 +49,10 @@ def sample(pattern: str, pick: Pick) -> str | None:
 
 
 def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
-    """Return a text for a parsed pattern. `known` caches the characters that match an expression."""
+    """Return a text for a parsed pattern.
+
+    `known` caches the characters that match an expression.
+    """
     text = ""
     for index, (kind, value) in enumerate(parsed):
         match kind.name:
@@ -53,11 +66,15 @@ def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, most, repeated = value
                 times = least + (pick(3) if most >= least + 2 else 0)
-                text += "".join([_sample(repeated, pick, known) for _ in range(min(times, most, _MAX_REPEATS))])
+                text += "".join(
+                    [_sample(repeated, pick, known) for _ in range(min(times, most, _MAX_REPEATS))]
+                )
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":  # one character
                 expression = repr((kind, value))
                 if expression not in known:
-                    known[expression] = _characters(_compile(parsed[index : index + 1], re.DOTALL).fullmatch)
+                    known[expression] = _characters(
+                        _compile(parsed[index : index + 1], re.DOTALL).fullmatch
+                    )
                 characters = known[expression]
                 text += characters[pick(len(characters))]
             case unsupported:
@@ -66,8 +83,12 @@ def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
 
 
 def _characters(matches: Callable[[str], object]) -> str:
-    """Return all readable ASCII characters that match, or the first other Unicode character that matches."""
-    return "".join(filter(matches, _READABLE)) or next(filter(matches, map(chr, range(0x10000))), "")
+    """Return all readable ASCII characters that match, or the first other Unicode character that
+    matches.
+    """
+    return "".join(filter(matches, _READABLE)) or next(
+        filter(matches, map(chr, range(0x10000))), ""
+    )
 
 
 MAX_VALUES = 10_000
@@ -90,7 +111,13 @@ FORMATS = {  # sample text for each string format of OpenAI, Ollama and Pydantic
     **{f"uuid{version}": _UUID.format(version) for version in range(1, 9)},
 }
 _TYPE_KEYWORDS = {
-    "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
+    "object": (
+        "properties",
+        "required",
+        "additionalProperties",
+        "patternProperties",
+        "minProperties",
+    ),
     "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems"),
     "string": ("pattern", "minLength", "maxLength", "format"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
@@ -102,7 +129,9 @@ class _Impossible(Exception):
 
 
 def schema_sample(schema: Any, seed: int = 0) -> Any:
-    """Return a value that is valid for the schema, or `{}` if the schema is empty or no valid value is found."""
+    """Return a value that is valid for the schema, or `{}` if the schema is empty or no valid value
+    is found.
+    """
     try:
         return _Sampler(schema, seed).make(schema, "", ()) if schema not in ({}, True) else {}
     except (_Impossible, RecursionError, OverflowError, ValueError):
@@ -136,7 +165,9 @@ class _Sampler:
         values = {"boolean": self._pick(path, 2) == 0, "null": None}
         return values[kind] if kind in values else self._string(schema, path)
 
-    def _resolved(self, schema: Mapping[str, Any], refs: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _resolved(
+        self, schema: Mapping[str, Any], refs: tuple[str, ...]
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
         merged = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
         ref = schema.get("$ref")
         parts = [*_list(schema.get("allOf"))]
@@ -156,21 +187,31 @@ class _Sampler:
             found = _mapping(found).get(unquote(step).replace("~1", "/").replace("~0", "~"), {})
         return found
 
-    def _alternative(self, schema: Mapping[str, Any], key: str, path: str, refs: tuple[str, ...]) -> Any:
+    def _alternative(
+        self, schema: Mapping[str, Any], key: str, path: str, refs: tuple[str, ...]
+    ) -> Any:
         common = {name: value for name, value in schema.items() if name != key}
         for option in schema[key]:
             with suppress(_Impossible):
-                return self.make(option is not False and _merged(common, _mapping(option)), path, refs)
+                return self.make(
+                    option is not False and _merged(common, _mapping(option)), path, refs
+                )
         raise _Impossible
 
-    def _object(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> dict[str, Any]:
+    def _object(
+        self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]
+    ) -> dict[str, Any]:
         properties = _mapping(schema.get("properties"))
         required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
         extra = schema.get("additionalProperties", {})
         room = _count(schema.get("maxProperties"), MAX_VALUES) - len(set(required))
         optional = [name for name in properties if name not in required][: max(room, 0)]
         sample: dict[str, Any] = {}
-        for name in [name for name in dict.fromkeys([*properties, *required]) if name in required or name in optional]:
+        for name in [
+            name
+            for name in dict.fromkeys([*properties, *required])
+            if name in required or name in optional
+        ]:
             try:
                 sample[name] = self.make(properties.get(name, extra), f"{path}/{name}", refs)
             except _Impossible:
@@ -182,13 +223,19 @@ class _Sampler:
 
     def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> list[Any]:
         least = _count(schema.get("minItems"), 0)
-        first = _list(schema.get("prefixItems", schema.get("items")))  # a list of `items` has the same meaning
+        first = _list(
+            schema.get("prefixItems", schema.get("items"))
+        )  # a list of `items` has the same meaning
         length = max(least, len(first) or 1 + self._pick(path, 2))
         items: list[Any] = []
         try:
             for index in range(min(length, _count(schema.get("maxItems"), length))):
                 item = first[index] if index < len(first) else schema.get("items", {})
-                items.append(self._item(item, f"{path}/{index}", refs, items if schema.get("uniqueItems") else []))
+                items.append(
+                    self._item(
+                        item, f"{path}/{index}", refs, items if schema.get("uniqueItems") else []
+                    )
+                )
         except _Impossible:
             if len(items) < least:
                 raise
@@ -207,7 +254,9 @@ class _Sampler:
         pattern, form = schema.get("pattern"), schema.get("format")
         if isinstance(pattern, str):  # as in Ollama, without the limits of the length
             calls = count()
-            if (text := sample(pattern, lambda below: self._pick(f"{path}~{next(calls)}", below))) is not None:
+            if (
+                text := sample(pattern, lambda below: self._pick(f"{path}~{next(calls)}", below))
+            ) is not None:
                 return text
         if isinstance(form, str) and form in FORMATS:
             return FORMATS[form]
@@ -222,21 +271,28 @@ def _type(schema: Mapping[str, Any]) -> str:
     declared = schema.get("type")
     if isinstance(declared, str):
         return declared
-    implied = (kind for kind, hints in _TYPE_KEYWORDS.items() if not schema.keys().isdisjoint(hints))
+    implied = (
+        kind for kind, hints in _TYPE_KEYWORDS.items() if not schema.keys().isdisjoint(hints)
+    )
     return next(
-        (str(kind) for kind in _list(declared) if kind != "null"), "null" if declared else next(implied, "string")
+        (str(kind) for kind in _list(declared) if kind != "null"),
+        "null" if declared else next(implied, "string"),
     )
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     properties = {**_mapping(first.get("properties")), **_mapping(second.get("properties"))}
     required = [*_list(first.get("required")), *_list(second.get("required"))]
-    own = {name: value for name, value in (("properties", properties), ("required", required)) if value}
+    own = {
+        name: value for name, value in (("properties", properties), ("required", required)) if value
+    }
     return {**first, **second, **own}
 
 
 def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
-    """Return a valid number: the minimum plus `offset`, a percentage of the range if there is a maximum."""
+    """Return a valid number: the minimum plus `offset`, a percentage of the range if there is a
+    maximum.
+    """
     low = _least(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, whole)
     high = -_least(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, whole)
     start = min(0, high) if low == -math.inf else low
@@ -274,4 +330,6 @@ def _list(value: Any) -> list[Any]:
 
 
 def _count(value: Any, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+    )

@@ -1,4 +1,6 @@
-"""Selection of tools by the words of a message, and arguments for a tool from a message and the tool's schema."""
+"""Selection of tools by the words of a message, and arguments for a tool from a message and the
+tool's schema.
+"""
 
 import json
 import math
@@ -17,16 +19,18 @@ _MISSING = object()
 _WORD = re.compile(r"[^\W_]{3,}")
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _COMMON_WORDS = (
-    "about add all also and any are been call can could does find for from get give has have here how into its just "
-    "like list make more need new not now one only optional out please return returns run search set should show some "
-    "tell text than that the their them then there they this tool use user uses were what when where which will with "
-    "would you your"
+    "about add all also and any are been call can could does find for from get give has have "
+    "here how into its just like list make more need new not now one only optional out please "
+    "return returns run search set should show some tell text than that the their them then "
+    "there they this tool use user uses were what when where which will with would you your"
 )
 COMMON = frozenset(_COMMON_WORDS.split())
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w|\.\d)")
 _PROPER_NAME = r"[A-Z][\w'/-]*(?: [A-Z][\w'/-]*)*"
-_NAME = re.compile(rf"(?<![.!?:] )(?<!^)\b{_PROPER_NAME}", re.MULTILINE)  # capitalized words inside a sentence
+_NAME = re.compile(
+    rf"(?<![.!?:] )(?<!^)\b{_PROPER_NAME}", re.MULTILINE
+)  # capitalized words inside a sentence
 _PREPOSITION = r"\b(?:in|of|for|at|from|about|named|called)\s+"
 _NAME_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}({_PROPER_NAME})")
 _WORD_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}(?!the\b|an?\b)([\w-]+)", re.IGNORECASE)
@@ -37,9 +41,25 @@ _CHECKED = {
     *("type", "title", "description", "default", "enum", "minLength", "maxLength"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
 }
-_TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+}
 _PATHS = ("path", "file", "folder", "dir", "directory")
-_TASKS = ("instruction", "instructions", "task", "prompt", "query", "question", "message", "text", "content", "input")
+_TASKS = (
+    "instruction",
+    "instructions",
+    "task",
+    "prompt",
+    "query",
+    "question",
+    "message",
+    "text",
+    "content",
+    "input",
+)
 
 
 @dataclass(frozen=True)
@@ -52,33 +72,51 @@ class Function:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Regular expression that finds the name in a text. Spaces or hyphens may replace the underscores."""
+        """Regular expression that finds the name in a text.
+
+        Spaces or hyphens may replace the underscores.
+        """
         words = [re.escape(word) for word in re.split(r"[_\W]+", self.name) if word]
         return re.compile(r"(?<!\w)" + r"[\s_.:/-]+".join(words) + r"(?!\w)", re.IGNORECASE)
 
     def relevance(self, text: str) -> tuple[int, int]:
-        """Return how many words of the name, and how many of the description and the parameters, are in a text."""
+        """Return how many words of the name, and how many of the description and the parameters,
+        are in a text.
+        """
         words = _words(text)
         described = " ".join([self.description, *self.parameters.get("properties", {})])
         return len(words & _words(_CAMEL_CASE.sub(" ", self.name))), len(words & _words(described))
 
 
 def functions(tools: Any) -> list[Function]:
-    """Return the functions in a list of tools. Tools that are not functions with a name are skipped."""
+    """Return the functions in a list of tools.
+
+    Tools that are not functions with a name are skipped.
+    """
     found = []
     for tool in tools if isinstance(tools, (list, tuple)) else ():
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
             schema, description = function.get("parameters"), function.get("description")
-            schema = schema if isinstance(schema, Mapping) and isinstance(schema.get("properties", {}), Mapping) else {}
-            found.append(Function(name, description if isinstance(description, str) else "", schema))
+            schema = (
+                schema
+                if isinstance(schema, Mapping) and isinstance(schema.get("properties", {}), Mapping)
+                else {}
+            )
+            found.append(
+                Function(name, description if isinstance(description, str) else "", schema)
+            )
     return found
 
 
-def functions_to_call(offered: list[Function], text: str, *, by_description: bool = False) -> list[Function]:
-    """Return the functions whose names are in a text, or else the function with the most words of its name in the text.
+def functions_to_call(
+    offered: list[Function], text: str, *, by_description: bool = False
+) -> list[Function]:
+    """Return the functions whose names are in a text, or else the function with the most words of
+    its name in the text.
 
-    If names are equally similar, the words of descriptions and parameters count. With `by_description` they suffice.
+    If names are equally similar, the words of descriptions and parameters count. With
+    `by_description` they suffice.
     """
     named = [function for function in offered if function.name and function.pattern.search(text)]
     if named or not offered:
@@ -89,7 +127,8 @@ def functions_to_call(offered: list[Function], text: str, *, by_description: boo
 
 
 def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
-    """Return a call whose arguments come from a text, or from the schema if the text does not contain them.
+    """Return a call whose arguments come from a text, or from the schema if the text does not
+    contain them.
 
     If `complete` is false, optional arguments that the text does not contain are omitted.
     """
@@ -102,7 +141,10 @@ def _words(text: str) -> set[str]:
 
 @dataclass
 class _Arguments:
-    """Reader of arguments from a text. It uses each number, quoted text, name and path of the text only once."""
+    """Reader of arguments from a text.
+
+    It uses each number, quoted text, name and path of the text only once.
+    """
 
     function: Function
     text: str
@@ -123,9 +165,13 @@ class _Arguments:
         properties = schema.get("properties", {})
         for name, value in sample.items() if isinstance(sample, Mapping) else ():
             declared = _alternative(properties.get(name))
-            is_optional = not self.complete and "minProperties" not in schema and name not in (required or ())
+            is_optional = (
+                not self.complete and "minProperties" not in schema and name not in (required or ())
+            )
             found = self._assigned(name, declared)
-            if found is _MISSING and not (is_optional and (required is not None or "default" in declared)):
+            if found is _MISSING and not (
+                is_optional and (required is not None or "default" in declared)
+            ):
                 found = self._guessed(name, declared, value)
             if found is _MISSING and is_optional:
                 continue
@@ -138,7 +184,14 @@ class _Arguments:
             self._use(value)
             return _converted(value, declared)
         options = declared.get("enum") if isinstance(declared.get("enum"), list) else ()
-        return next((item for item in options or () if isinstance(item, str) and _contains(self.text, item)), _MISSING)
+        return next(
+            (
+                item
+                for item in options or ()
+                if isinstance(item, str) and _contains(self.text, item)
+            ),
+            _MISSING,
+        )
 
     def _guessed(self, name: str, declared: Mapping[str, Any], sample: Any) -> Any:
         if "enum" in declared or "const" in declared or isinstance(sample, bool):
@@ -155,7 +208,9 @@ class _Arguments:
             if _contains(self.rest, option):
                 return str(option)
         if any(name.endswith(ending) for ending in _PATHS) and self.paths:
-            path = next((quoted for quoted in self.quoted if self.paths[0] in quoted), self.paths[0])
+            path = next(
+                (quoted for quoted in self.quoted if self.paths[0] in quoted), self.paths[0]
+            )
             self.paths.pop(0)
             self._use(path)
             return path
@@ -177,15 +232,28 @@ def _alternative(schema: Any) -> Mapping[str, Any]:
     """Return the schema of one type: the first in `anyOf` and `type` that is not null."""
     schema = schema if isinstance(schema, Mapping) else {}
     options = schema.get("anyOf")
-    options = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
-    found: Mapping[str, Any] = next((option for option in options if option.get("type") != "null"), schema)
+    options = (
+        [option for option in options if isinstance(option, Mapping)]
+        if isinstance(options, list)
+        else []
+    )
+    found: Mapping[str, Any] = next(
+        (option for option in options if option.get("type") != "null"), schema
+    )
     kinds = found.get("type")
-    kind = next((kind for kind in kinds if kind != "null"), "null") if isinstance(kinds, list) else kinds
+    kind = (
+        next((kind for kind in kinds if kind != "null"), "null")
+        if isinstance(kinds, list)
+        else kinds
+    )
     return {**found, "type": kind} if kind else found
 
 
 def _permits(schema: Mapping[str, Any], value: Any) -> bool:
-    """Return whether a schema permits a value. If the schema has keywords that are not checked here, return False."""
+    """Return whether a schema permits a value.
+
+    If the schema has keywords that are not checked here, return False.
+    """
     kind, options = schema.get("type"), schema.get("enum")
     if not schema.keys() <= _CHECKED or not isinstance(value, _TYPES.get(str(kind), object)):
         return False
@@ -196,7 +264,10 @@ def _permits(schema: Mapping[str, Any], value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return kind == "boolean"
     lowest, highest = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
-    below, above = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
+    below, above = (
+        schema.get("exclusiveMinimum", -math.inf),
+        schema.get("exclusiveMaximum", math.inf),
+    )
     return bool(lowest <= value <= highest and below < value < above)
 
 

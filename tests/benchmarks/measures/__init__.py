@@ -1,7 +1,8 @@
 """Measurements, one module each.
 
-`TITLE` is the name, the module docstring describes the procedure and how to read the figures, `Workload` has the
-options, and `measure` runs it. Targets are shown beside the results. If `SHOWS_ROWS` is true, the page has all figures.
+`TITLE` is the name, the module docstring describes the procedure and how to read the figures,
+`Workload` has the options, and `measure` runs it. Targets are shown beside the results. If
+`SHOWS_ROWS` is true, the page has all figures.
 """
 
 from collections.abc import Sequence
@@ -47,7 +48,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class Setting:
-    """Options of all measurements. Figures are medians of `rounds`; the peer is included if there is one."""
+    """Options of all measurements.
+
+    Figures are medians of `rounds`; the peer is included if there is one.
+    """
 
     rounds: int
     peer: Relay | None = None

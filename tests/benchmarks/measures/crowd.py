@@ -1,9 +1,12 @@
-"""The design target: 300 streams at the same time on one server, far more than one Ollama host serves.
+"""The design target: 300 streams at the same time on one server, far more than one Ollama host
+serves.
 
-The server has one CPU core for itself. The upstream sends the tokens of each stream at the speed of a model.
+The server has one CPU core for itself. The upstream sends the tokens of each stream at the speed of
+a model.
 
-*First token* is the time that a client waits for the first token of its answer. *Longest wait* is the longest time
-between two successive tokens of an answer. It includes the time for which the upstream waits between two tokens.
+*First token* is the time that a client waits for the first token of its answer. *Longest wait* is
+the longest time between two successive tokens of an answer. It includes the time for which the
+upstream waits between two tokens.
 """
 
 import os
@@ -40,7 +43,10 @@ def measure(work: Workload, setting: Setting) -> Findings:
     results = compare(relays, {"crowd": crowd}, setting.rounds, Load("burst:100", 20), _apart())
     rows = {relay: _row(relay, results[relay]) for relay in relays}
     first, gap = (float(rows[MOCHI][name]) for name in (_FIRST, _GAP))
-    aims = [Aim("first token, p99", first, 250, "ms"), Aim("longest wait in any stream", gap, 250, "ms")]
+    aims = [
+        Aim("first token, p99", first, 250, "ms"),
+        Aim("longest wait in any stream", gap, 250, "ms"),
+    ]
     return Findings(list(rows.values()), aims)
 
 
@@ -60,7 +66,11 @@ def _row(relay: Relay, results: Results) -> Row:
         "first token p50, ms": median(crowd, lambda r: percentile(r.first_ms, 50)),
         _FIRST: median(crowd, lambda r: percentile(r.first_ms, 99)),
         _GAP: median(crowd, lambda r: max(stream.gap for stream in r.streams)),
-        "longest wait of a stream p99, ms": median(crowd, lambda r: percentile([s.gap for s in r.streams], 99)),
+        "longest wait of a stream p99, ms": median(
+            crowd, lambda r: percentile([s.gap for s in r.streams], 99)
+        ),
         "events/s": median(crowd, lambda r: r.steady_events / r.steady_seconds),
-        "CPU use of the core, %": median(crowd, lambda r: 100 * r.steady_cpu_seconds / r.steady_seconds),
+        "CPU use of the core, %": median(
+            crowd, lambda r: 100 * r.steady_cpu_seconds / r.steady_seconds
+        ),
     }

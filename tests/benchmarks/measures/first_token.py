@@ -1,14 +1,17 @@
 """Time that a server adds before the first token.
 
-It is the time to the first token through the server, minus that of a request sent directly to the upstream. Streams run
-one at a time, start one after another, or all start at once.
+It is the time to the first token through the server, minus that of a request sent directly to the
+upstream. Streams run one at a time, start one after another, or all start at once.
 
-The upstream sends its first token after a fixed delay, and its other tokens at the speed of a model:
+The upstream sends its first token after a fixed delay, and its other tokens at the speed of a
+model:
 
 - *One at a time*: each stream starts when the previous stream has ended.
-- *Concurrent*: streams start one after another, until the number of streams in the table is reached.
-- *Started at once*: the same number of streams, all requested at the same moment. The last stream to start waits until
-  all others have started. One such burst takes a fraction of a second, so each round has several.
+- *Concurrent*: streams start one after another, until the number of streams in the table is
+  reached.
+- *Started at once*: the same number of streams, all requested at the same moment. The last stream
+  to start waits until all others have started. One such burst takes a fraction of a second, so each
+  round has several.
 
 Each stream has its own session, which the benchmark creates before the measurement.
 """
@@ -31,7 +34,9 @@ _SHORT_RATE, _SHORT_TOKENS = 200, 2
 _LIMITS = {50: 2.0, 99: 20.0}
 _PEER, _LEAST_MS = 3, 0.1
 _MOST_OF_RELAY = 4
-"""Limit of the time to the first token of streams that start at once, as a multiple of the aiohttp relay's time."""
+"""Limit of the time to the first token of streams that start at once, as a multiple of the aiohttp
+relay's time.
+"""
 _CUT = 10
 """Seconds after which the streams of a relay that cannot keep up are closed."""
 
@@ -55,7 +60,9 @@ class Workload:
         return {
             "one at a time": Load(short, self.alone),
             f"{self.streams} concurrent": Load(long, begun, self.seconds, cut_after=_CUT),
-            f"{self.streams} started at once": Load(short, self.streams, 0, cut_after=_CUT, repeats=self.bursts),
+            f"{self.streams} started at once": Load(
+                short, self.streams, 0, cut_after=_CUT, repeats=self.bursts
+            ),
         }
 
 
@@ -68,7 +75,9 @@ def measure(work: Workload, setting: Setting) -> Findings:
     rows = [_row(relay, results[relay], added[relay]) for relay in relays]
     burst = f"{work.streams} started at once"
     own, relayed = (median(results[relay][burst], _first(99)) for relay in (MOCHI, AIOHTTP))
-    compared = Aim(f"{burst}, total p99, relative to the aiohttp relay", own / relayed, _MOST_OF_RELAY, "x")
+    compared = Aim(
+        f"{burst}, total p99, relative to the aiohttp relay", own / relayed, _MOST_OF_RELAY, "x"
+    )
     return Findings(rows, [*_aims(loads, added), compared])
 
 
@@ -79,7 +88,8 @@ def _first(percent: int) -> Callable[[Result], float]:
 def _added(results: Results, direct: Results) -> dict[tuple[str, int], float]:
     """Return the milliseconds added to a direct request, by load and percentile."""
     return {
-        (name, percent): median(results[name], _first(percent)) - median(direct[name], _first(percent))
+        (name, percent): median(results[name], _first(percent))
+        - median(direct[name], _first(percent))
         for name in results
         for percent in _LIMITS
     }
@@ -101,6 +111,9 @@ def _aims(loads: dict[str, Load], added: dict[Relay, dict[tuple[str, int], float
     keys = [(name, percent) for name in loads for percent in _LIMITS]
     ahead = {key: ratio(peers.get(key), max(own[key], _LEAST_MS)) for key in keys}
     return [
-        *(Aim(f"{name}, p{percent}", own[name, percent], _LIMITS[percent], "ms") for name, percent in keys),
+        *(
+            Aim(f"{name}, p{percent}", own[name, percent], _LIMITS[percent], "ms")
+            for name, percent in keys
+        ),
         *(Aim(f"{n}, p{p}, of the peer", ahead[n, p], _PEER, "x", at_least=True) for n, p in keys),
     ]

@@ -1,6 +1,7 @@
 """Response time of health checks while many answers stream.
 
-The upstream sends tokens as fast as it can. A separate process sends the health checks one after another.
+The upstream sends tokens as fast as it can. A separate process sends the health checks one after
+another.
 """
 
 from contextlib import ExitStack
@@ -45,7 +46,9 @@ def measure(work: Workload, setting: Setting) -> Findings:
 
 @dataclass(frozen=True)
 class _Round:
-    """Milliseconds of each check that began while streams were running, and the number of events meanwhile."""
+    """Milliseconds of each check that began while streams were running, and the number of events
+    meanwhile.
+    """
 
     checks: list[float]
     events_per_second: float

@@ -1,14 +1,14 @@
 """The choice among several hosts, compared with other ways to distribute turns.
 
-Each host is a mochi-stub that imitates the scheduler, the slots and the evaluation speed of Ollama. Sessions send
-messages at random times. Meanwhile a host dies, and returns with an empty memory. The other ways pin a turn to a
-host that runs: a random one, the next one, or one by a hash of the session. With *private host*, each session has a
-host of its own that never dies.
+Each host is a mochi-stub that imitates the scheduler, the slots and the evaluation speed of Ollama.
+Sessions send messages at random times. Meanwhile a host dies, and returns with an empty memory. The
+other ways pin a turn to a host that runs: a random one, the next one, or one by a hash of the
+session. With *private host*, each session has a host of its own that never dies.
 
-Evaluated tokens do not depend on the speed of the machine. Each message adds tokens to a conversation, and a host
-evaluates the whole conversation if no slot contains its beginning. All hosts together have one slot for each session.
-The throughput is the number of turns per second of sessions that do not pause, on hosts with two slots and a fixed
-speed.
+Evaluated tokens do not depend on the speed of the machine. Each message adds tokens to a
+conversation, and a host evaluates the whole conversation if no slot contains its beginning. All
+hosts together have one slot for each session. The throughput is the number of turns per second of
+sessions that do not pause, on hosts with two slots and a fixed speed.
 """
 
 import time
@@ -31,7 +31,8 @@ from tests.support.waiting import until
 TITLE = "Several hosts"
 SHOWS_ROWS = True
 _CHARS_PER_TOKEN = 4
-_WINDOW = 16_384  # large enough for all conversations, because a reload for a larger window empties the slots
+# large enough for all conversations, because a reload for a larger window empties the slots
+_WINDOW = 16_384
 _MODELS = ("large", "small")
 TOKENS, _P50, _P99, _LOST, _TURNS = (
     "evaluated tokens",
@@ -58,7 +59,9 @@ class Workload:
     prompt_speed: int = adjustable(2000, "prompt tokens that a host evaluates per second")
     load: float = adjustable(1.0, "seconds to load a model")
     deaths: int = adjustable(1, "hosts that die, one after another")
-    busy_sessions: int = adjustable(24, "sessions that send messages without pauses, for the throughput")
+    busy_sessions: int = adjustable(
+        24, "sessions that send messages without pauses, for the throughput"
+    )
     seconds: float = adjustable(8.0, "seconds of the throughput")
 
 
@@ -73,8 +76,12 @@ def _round_robin() -> Choice:
 
 
 def _pinning_by_hash() -> Choice:
-    """Return a choice by rendezvous hashing, so that a lost host moves no session of another host."""
-    return lambda session, running: max(running, key=lambda host: sha256(f"{session} {host}".encode()).digest())
+    """Return a choice by rendezvous hashing, so that a lost host moves no session of
+    another host.
+    """
+    return lambda session, running: max(
+        running, key=lambda host: sha256(f"{session} {host}".encode()).digest()
+    )
 
 
 def _private_host() -> Choice:
@@ -92,7 +99,9 @@ CHOICES: dict[str, Callable[[], Choice | None]] = {
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """Return one row for each way to choose a host, and one for the throughput with a single host."""
+    """Return one row for each way to choose a host, and one for the throughput with a
+    single host.
+    """
     del setting
     rows: dict[str, Row] = {label: {"": label, **simulate(work, label)} for label in CHOICES}
     rows["mochi-server"][_TURNS] = throughput(work, work.hosts)
@@ -112,11 +121,20 @@ def _aims(work: Workload, rows: dict[str, Row]) -> list[Aim]:
         for label in ("pinning by hash", "random")
     ]
     return [
-        Aim("evaluated tokens, relative to private hosts", relative(TOKENS, "private host"), 1.15, "x"),
+        Aim(
+            "evaluated tokens, relative to private hosts",
+            relative(TOKENS, "private host"),
+            1.15,
+            "x",
+        ),
         Aim("evaluated tokens, relative to random", relative(TOKENS, "random"), 1 / 3, "x"),
         *times,
         Aim(
-            f"throughput of {work.hosts} hosts, relative to one", relative(_TURNS, "one host"), 3.6, "x", at_least=True
+            f"throughput of {work.hosts} hosts, relative to one",
+            relative(_TURNS, "one host"),
+            3.6,
+            "x",
+            at_least=True,
         ),
     ]
 
@@ -158,7 +176,9 @@ def throughput(work: Workload, hosts: int) -> float:
 
 def _host(machine: Machine, work: Workload) -> StubServer:
     models = [
-        Model(name, context_length=2 * _WINDOW, chars_per_token=_CHARS_PER_TOKEN, load_time=work.load)
+        Model(
+            name, context_length=2 * _WINDOW, chars_per_token=_CHARS_PER_TOKEN, load_time=work.load
+        )
         for name in _MODELS
     ]
     return StubServer(models=models, machine=machine, resolve=_replies(work))
@@ -180,13 +200,18 @@ def _talk(work: Workload, traffic: Traffic, number: int) -> None:
     time.sleep(random.uniform(0, work.turns * work.pause / 10))
     session_id = _new_session(traffic, number)
     for turn in range(work.turns):
-        text = _words(f"Message {turn} of {number}.", round(work.message * random.uniform(0.5, 1.5)))
+        text = _words(
+            f"Message {turn} of {number}.", round(work.message * random.uniform(0.5, 1.5))
+        )
         traffic.turn(number, session_id, text)
         time.sleep(random.expovariate(1 / work.pause))
 
 
 def _new_session(traffic: Traffic, number: int) -> str:
-    model, system_prompt = _MODELS[number % len(_MODELS)], f"{number} is the number of this assistant."
+    model, system_prompt = (
+        _MODELS[number % len(_MODELS)],
+        f"{number} is the number of this assistant.",
+    )
     session_id: str = traffic.api.create_session(model, system_prompt=system_prompt)["session_id"]
     return session_id
 

@@ -3,8 +3,8 @@
 It is the growth of the server's memory, divided by the number of streams that wait.
 
 Each stream has its own session, which the benchmark
-creates before the measurement. The server handles some streams before the benchmark measures its memory for the first
-time, so that one-time costs are not part of the growth.
+creates before the measurement. The server handles some streams before the benchmark measures its
+memory for the first time, so that one-time costs are not part of the growth.
 """
 
 import time

@@ -1,16 +1,18 @@
 """The session list and the search in a directory with many sessions.
 
-The first list reads every session file. Warm lists and searches use the index. Meanwhile, other clients request a
-session and the server's health.
+The first list reads every session file. Warm lists and searches use the index. Meanwhile, other
+clients request a session and the server's health.
 
-- *First list*: the first request for the session list. There is no index yet, so the server reads every file.
+- *First list*: the first request for the session list. There is no index yet, so the server reads
+  every file.
 - *Warm list*: a later request for the session list. The server uses the index.
 - *First search*: the first search request. The server adds the text of every session to the index.
 - *Warm search*: a later search request. The server uses the texts in the index.
 
 The last figure is the longest time that a request of the other clients takes.
 
-The benchmark creates the sessions with mochi-server's Python code, not over HTTP. Each session has one turn.
+The benchmark creates the sessions with mochi-server's Python code, not over HTTP. Each session has
+one turn.
 """
 
 import time
@@ -54,13 +56,20 @@ class _Listed:
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """Return rows for the first list, later lists, the first search and later searches: medians over the rounds."""
+    """Return rows for the first list, later lists, the first search and later searches: medians
+    over the rounds.
+    """
     with ExitStack() as stack:
         data = Path(stack.enter_context(TemporaryDirectory(prefix="mochi-benchmark-")))
         some = _fill(data, work.sessions)
         upstream = stack.enter_context(running(python("tests.benchmarks.upstream", "burst:1")))
-        rounds = [_round(upstream, data, f"{_LIST}/{some}", work.lists) for _ in range(setting.rounds)]
-    rows = [_row(name, list(listed)) for name, listed in zip(_ROWS, zip(*rounds, strict=True), strict=True)]
+        rounds = [
+            _round(upstream, data, f"{_LIST}/{some}", work.lists) for _ in range(setting.rounds)
+        ]
+    rows = [
+        _row(name, list(listed))
+        for name, listed in zip(_ROWS, zip(*rounds, strict=True), strict=True)
+    ]
     return Findings(rows, _aims(*rows))
 
 
@@ -117,7 +126,10 @@ def _meanwhile(others: Answers, lists: Answers) -> list[float]:
     return [
         took
         for asked, took in others
-        if any(asked <= began + duration / 1000 and began <= asked + took / 1000 for began, duration in lists)
+        if any(
+            asked <= began + duration / 1000 and began <= asked + took / 1000
+            for began, duration in lists
+        )
     ]
 
 
@@ -138,6 +150,8 @@ def _aims(first: Row, warm: Row, _: Row, search: Row) -> list[Aim]:
         Aim("first list", float(first[_TOOK]), 600, "ms"),
         Aim("warm list", float(warm[_TOOK]), 30, "ms"),
         Aim("warm search", float(search[_TOOK]), 100, "ms"),
-        Aim("longest wait of another request during the first list", float(first[_OTHERS]), 50, "ms"),
+        Aim(
+            "longest wait of another request during the first list", float(first[_OTHERS]), 50, "ms"
+        ),
         Aim("longest wait of another request during warm lists", float(warm[_OTHERS]), 50, "ms"),
     ]

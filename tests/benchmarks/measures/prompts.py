@@ -1,25 +1,29 @@
-"""Prompt tokens that the model evaluates in a conversation, divided by all tokens of the conversation.
+"""Prompt tokens that the model evaluates in a conversation, divided by all tokens of the
+conversation.
 
 The upstream is mochi-stub, which imitates the prompt cache of Ollama.
 
-Ollama keeps the evaluated prompt of a model in a slot. If the next prompt begins in the same way, the model evaluates
-only the rest of this prompt. The upstream of this measurement is mochi-stub with one slot. Like llama.cpp, mochi-stub
-finds the longest beginning that the prompt has in common with the slot. It records the length of each prompt and the
-number of evaluated tokens. These numbers do not depend on the speed of the machine, so one round is enough.
+Ollama keeps the evaluated prompt of a model in a slot. If the next prompt begins in the same way,
+the model evaluates only the rest of this prompt. The upstream of this measurement is mochi-stub
+with one slot. Like llama.cpp, mochi-stub finds the longest beginning that the prompt has in common
+with the slot. It records the length of each prompt and the number of evaluated tokens. These
+numbers do not depend on the speed of the machine, so one round is enough.
 
-Each row is a conversation, which has as many tokens as its turns have together. A ratio can be below 1, because the
-model does not evaluate its own answers: the slot already contains them. If two sessions alternate, the prompt of each
-session replaces the prompt of the other session in the only slot. The model then evaluates each prompt again from its
-beginning. An agent that uses the same model has the same effect.
+Each row is a conversation, which has as many tokens as its turns have together. A ratio can be
+below 1, because the model does not evaluate its own answers: the slot already contains them. If two
+sessions alternate, the prompt of each session replaces the prompt of the other session in the only
+slot. The model then evaluates each prompt again from its beginning. An agent that uses the same
+model has the same effect.
 
-The context window of the model is set by hand, so that Ollama does not reload the model. A reload empties the slot, and
-the model then evaluates the whole prompt again. If the server chooses the window, a conversation of this length begins
-with 8,192 tokens and has three reloads. They add about 0.9 to the ratio of the answers.
+The context window of the model is set by hand, so that Ollama does not reload the model. A reload
+empties the slot, and the model then evaluates the whole prompt again. If the server chooses the
+window, a conversation of this length begins with 8,192 tokens and has three reloads. They add about
+0.9 to the ratio of the answers.
 
-The specification of mochi-server asks for summaries in the background. The figure *letter of the specification* shows
-the cost of the simplest way to create them: after each turn, a separate request to the same model summarizes the whole
-conversation. The other figures show mochi-server with its own summaries (*summaries on*) and without them (*summaries
-off*).
+The specification of mochi-server asks for summaries in the background. The figure *letter of the
+specification* shows the cost of the simplest way to create them: after each turn, a separate
+request to the same model summarizes the whole conversation. The other figures show mochi-server
+with its own summaries (*summaries on*) and without them (*summaries off*).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,8 +50,12 @@ from tests.support.tools import write_tools
 TITLE = "Prompt evaluation"
 _WINDOW, _SMALL_WINDOW = 40_960, 8192
 _CHARS_PER_TOKEN = 4
-_MODEL = Model("chat", ("completion", "tools"), context_length=_WINDOW, chars_per_token=_CHARS_PER_TOKEN)
-_SUMMARY = '{"summary": "%s", "topics": ["boats", "cats"]}' % ("They talked about boats and cats. " * 6)
+_MODEL = Model(
+    "chat", ("completion", "tools"), context_length=_WINDOW, chars_per_token=_CHARS_PER_TOKEN
+)
+_SUMMARY = '{"summary": "%s", "topics": ["boats", "cats"]}' % (
+    "They talked about boats and cats. " * 6
+)
 _TOOLS = '''
     def weather(city: str) -> str:
         """Return the weather in a city."""
@@ -77,7 +85,9 @@ class _Conversation:
     sent: int = 0
 
     def turn(self, session: int = 0, text: str = "") -> None:
-        self.api.send_message(self.sessions[session], _words(f"Message {self.sent}. {text}", self.work.tokens // 2))
+        self.api.send_message(
+            self.sessions[session], _words(f"Message {self.sent}. {text}", self.work.tokens // 2)
+        )
         self.sent += 1
 
     def turns(self) -> None:
@@ -157,8 +167,12 @@ def _row(scenario: Scenario, work: Workload) -> Row:
     return row | {_LETTER: sum(ratios(scenario, work, summaries=False, letter=True))}
 
 
-def ratios(scenario: Scenario, work: Workload, *, summaries: bool, letter: bool = False) -> tuple[float, float]:
-    """Return the evaluated tokens of answers and of summaries, divided by the tokens of the conversation."""
+def ratios(
+    scenario: Scenario, work: Workload, *, summaries: bool, letter: bool = False
+) -> tuple[float, float]:
+    """Return the evaluated tokens of answers and of summaries, divided by the tokens of the
+    conversation.
+    """
     with _conversation(scenario, work, summaries=summaries) as (stub, conversation):
         if summaries or letter:
             conversation.api = _SummarizedApi(conversation.api, stub, is_letter=letter)  # type: ignore[assignment]
@@ -172,7 +186,9 @@ def ratios(scenario: Scenario, work: Workload, *, summaries: bool, letter: bool 
 
 
 class _SummarizedApi:
-    """API client that waits for the background summary after each turn, or requests one as the specification does."""
+    """API client that waits for the background summary after each turn, or requests one as the
+    specification does.
+    """
 
     def __init__(self, api: Api, stub: StubServer, *, is_letter: bool) -> None:
         self._api, self._stub, self._is_letter = api, stub, is_letter
@@ -185,10 +201,21 @@ class _SummarizedApi:
         self._api.send_message(session_id, *args)
         self._count += 1
         if self._is_letter:
-            text = "\n\n".join(f"{m['role']}: {m['content']}" for m in self._api.messages(session_id))
-            messages = [{"role": "system", "content": "Summarize."}, {"role": "user", "content": text}]
+            text = "\n\n".join(
+                f"{m['role']}: {m['content']}" for m in self._api.messages(session_id)
+            )
+            messages = [
+                {"role": "system", "content": "Summarize."},
+                {"role": "user", "content": text},
+            ]
             options = {"num_ctx": self._window(session_id)}
-            body = {"model": _MODEL.name, "messages": messages, "format": "json", "stream": False, "options": options}
+            body = {
+                "model": _MODEL.name,
+                "messages": messages,
+                "format": "json",
+                "stream": False,
+                "options": options,
+            }
             httpx.post(f"{self._stub.url}/api/chat", json=body, timeout=60).raise_for_status()
         else:
             self._stub.wait_for(self._is_summarized)
@@ -198,19 +225,29 @@ class _SummarizedApi:
         return window
 
     def _is_summarized(self, exchanges: Sequence[Exchange]) -> bool:
-        return sum(_is_summary(each) and each.outcome == "finished" for each in exchanges) >= self._count
+        return (
+            sum(_is_summary(each) and each.outcome == "finished" for each in exchanges)
+            >= self._count
+        )
 
 
 @contextmanager
-def _conversation(scenario: Scenario, work: Workload, *, summaries: bool) -> Iterator[tuple[StubServer, _Conversation]]:
+def _conversation(
+    scenario: Scenario, work: Workload, *, summaries: bool
+) -> Iterator[tuple[StubServer, _Conversation]]:
     with (
         TemporaryDirectory(prefix="mochi-benchmark-") as directory,
-        StubServer(models=[_MODEL], speed=0, machine=Machine(parallel=1), resolve=_replies(work)) as stub,
+        StubServer(
+            models=[_MODEL], speed=0, machine=Machine(parallel=1), resolve=_replies(work)
+        ) as stub,
     ):
         data = Path(directory)
         write_tools(data, _TOOLS)
         write_agent(data)
-        settings: dict[str, Any] = {"summarization_enabled": summaries, "summarization_interval_seconds": 0}
+        settings: dict[str, Any] = {
+            "summarization_enabled": summaries,
+            "summarization_interval_seconds": 0,
+        }
         with RunningServer(data, stub.url, **settings) as server:
             api = server.api(timeout=60)
             sessions = [_session(api, scenario, number) for number in range(scenario.sessions)]
@@ -231,7 +268,9 @@ def _session(api: Api, scenario: Scenario, number: int) -> str:
 
 
 def _replies(work: Workload) -> Callable[[Prompt], Reply | None]:
-    """Return the function that decides the replies: tool calls, agent calls, summaries, or text of the given length."""
+    """Return the function that decides the replies: tool calls, agent calls, summaries, or text of
+    the given length.
+    """
 
     def resolve(prompt: Prompt) -> Reply | None:
         names = {tool["function"]["name"] for tool in prompt.tools}
@@ -240,7 +279,9 @@ def _replies(work: Workload) -> Callable[[Prompt], Reply | None]:
         if not prompt.after_tools and "Use a tool." in prompt.user_text:
             return Reply([ToolCalls([ToolCall("weather", {"city": "Paris"})])])
         if not prompt.after_tools and "Ask an agent." in prompt.user_text and "agent" in names:
-            return Reply([ToolCalls([ToolCall("agent", {"agent": "helper", "instruction": "Please help."})])])
+            return Reply(
+                [ToolCalls([ToolCall("agent", {"agent": "helper", "instruction": "Please help."})])]
+            )
         return Reply.of(_words(f"Answer {len(prompt.messages)}.", work.tokens // 2))
 
     return resolve

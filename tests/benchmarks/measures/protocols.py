@@ -1,9 +1,10 @@
 """CPU time per event of each protocol, relative to the native stream.
 
-All protocols stream the same answers at the same speed. A separate server serves each protocol, so that its CPU clock
-counts only this protocol.
+All protocols stream the same answers at the same speed. A separate server serves each protocol, so
+that its CPU clock counts only this protocol.
 
-*CPU per event* is measured while all streams run. The start and the end of the streams are not part of it.
+*CPU per event* is measured while all streams run. The start and the end of the streams are not part
+of it.
 """
 
 import json
@@ -52,7 +53,8 @@ def _under_v1(path: str, **body: Any) -> Callable[[Server, str, int], list[Reque
 def _in_sessions(path: str, **body: Any) -> Callable[[Server, str, int], list[Request]]:
     def requests(server: Server, model: str, count: int) -> list[Request]:
         return [
-            (f"/api/v1/chat/{session_id}/{path}", json.dumps(body)) for session_id in sessions(server, model, count)
+            (f"/api/v1/chat/{session_id}/{path}", json.dumps(body))
+            for session_id in sessions(server, model, count)
         ]
 
     return requests
@@ -66,7 +68,8 @@ PROTOCOLS = [
         "responses": _under_v1("responses", input="Hello"),
         "messages": _under_v1("messages", messages=[_MESSAGE], max_tokens=-1),
         "AI SDK": _in_sessions(
-            "ai-sdk", messages=[_MESSAGE | {"id": "m", "parts": [{"type": "text", "text": "Hello"}]}]
+            "ai-sdk",
+            messages=[_MESSAGE | {"id": "m", "parts": [{"type": "text", "text": "Hello"}]}],
         ),
         "AG-UI": _in_sessions("ag-ui", threadId="t", runId="r", messages=[_MESSAGE | {"id": "m"}]),
     }.items()
@@ -87,4 +90,6 @@ def _aim(relay: Relay) -> str:
 
 
 def _event_us(result: Result) -> float:
-    return 1e6 * result.steady_cpu_seconds / max(result.steady_events, 1)  # none, if a profiler slows the server
+    return (
+        1e6 * result.steady_cpu_seconds / max(result.steady_events, 1)
+    )  # none, if a profiler slows the server

@@ -2,11 +2,13 @@
 
 It begins with the request and ends with the end of the stream. Only one turn runs at a time.
 
-The upstream answers at once, without processing the prompt that it receives. Its models have a very large context
-window, so that mochi-server never shortens or compacts a prompt: it reads, sends and stores the whole history in each
-turn. The figures therefore show only the work of mochi-server for the session and for the transfer of the prompt.
+The upstream answers at once, without processing the prompt that it receives. Its models have a very
+large context window, so that mochi-server never shortens or compacts a prompt: it reads, sends and
+stores the whole history in each turn. The figures therefore show only the work of mochi-server for
+the session and for the transfer of the prompt.
 
-The benchmark creates the sessions with mochi-server's Python code, not over HTTP. All messages have the same length.
+The benchmark creates the sessions with mochi-server's Python code, not over HTTP. All messages have
+the same length.
 """
 
 from contextlib import ExitStack
@@ -63,7 +65,13 @@ def _session(data: Path, length: int, characters: int) -> str:
     content = (_WORDS * (characters // len(_WORDS) + 1))[:characters]
     pair: list[Message] = [
         {"role": "user", "content": content},
-        {"role": "assistant", "content": content, "model": _MODEL, "eval_count": 20, "prompt_eval_count": 20},
+        {
+            "role": "assistant",
+            "content": content,
+            "model": _MODEL,
+            "eval_count": 20,
+            "prompt_eval_count": 20,
+        },
     ]
     messages = [message.copy() for _ in range(length // 2 + 1) for message in pair]
     manager.append_messages(session_id, list(islice(messages, length)))

@@ -1,10 +1,12 @@
-"""Time until `mochi-server --version` ends, and until the health route of a new server answers with 200.
+"""Time until `mochi-server --version` ends, and until the health route of a new server answers with
+200.
 
 Each start is a new process.
 
 For comparison, the benchmark
-also starts the Python interpreter alone, because no program in Python can start faster. The very first start of the
-server is not measured, because Python then compiles the modules. Later starts import the compiled modules.
+also starts the Python interpreter alone, because no program in Python can start faster. The very
+first start of the server is not measured, because Python then compiles the modules. Later starts
+import the compiled modules.
 """
 
 import subprocess
@@ -41,9 +43,18 @@ def measure(work: Workload, setting: Setting) -> Findings:
         version = [_ended(python("mochi_server", "--version")) for _ in times]
         _ready(_serving(upstream, data))
         ready = [_ready(_serving(upstream, data)) for _ in times]
-        peers = [_ready(peer.running(upstream)) for _ in range(setting.rounds + 1)][1:] if peer else []
-    named = {"Python interpreter": floor, "mochi-server --version": version, "mochi-server ready": ready}
-    rows = [_row(name, took) for name, took in (named | ({f"{peer.name} ready": peers} if peer else {})).items()]
+        peers = (
+            [_ready(peer.running(upstream)) for _ in range(setting.rounds + 1)][1:] if peer else []
+        )
+    named = {
+        "Python interpreter": floor,
+        "mochi-server --version": version,
+        "mochi-server ready": ready,
+    }
+    rows = [
+        _row(name, took)
+        for name, took in (named | ({f"{peer.name} ready": peers} if peer else {})).items()
+    ]
     ahead = ratio(median(peers) if peers else None, median(ready))
     aims = [
         Aim("print the version", median(version), 0.15, "s"),

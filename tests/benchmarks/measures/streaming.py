@@ -1,14 +1,15 @@
 """CPU time that the server needs for one event of a stream.
 
-In the first load, the upstream sends events at the speed of a model, so that the server forwards each one separately.
-In the second load, it sends long answers in bursts, as fast as it can.
+In the first load, the upstream sends events at the speed of a model, so that the server forwards
+each one separately. In the second load, it sends long answers in bursts, as fast as it can.
 
-The column *direct* shows the figures without a server between the client and the upstream. The *delay* of an event is
-the time from the moment when the upstream writes the event until the client reads it.
+The column *direct* shows the figures without a server between the client and the upstream. The
+*delay* of an event is the time from the moment when the upstream writes the event until the client
+reads it.
 
-If a server is too slow for the load, the benchmark measures it at its own maximum speed. At its maximum, a server uses
-less CPU time for each event than at a normal load. The benchmark ends the streams of such a server when the planned
-time is over.
+If a server is too slow for the load, the benchmark measures it at its own maximum speed. At its
+maximum, a server uses less CPU time for each event than at a normal load. The benchmark ends the
+streams of such a server when the planned time is over.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,9 @@ TITLE = "CPU per streamed event"
 _SPREAD = 1 / 6
 """Fraction of the paced workload's duration in which its streams begin."""
 _CUT = 1.5
-"""Multiple of the planned duration after which the streams of a relay that cannot keep up are closed."""
+"""Multiple of the planned duration after which the streams of a relay that cannot keep up are
+closed.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ def _row(relay: Relay, results: Results) -> Row:
     row: Row = {"": relay.name}
     if relay is not DIRECT:
         row["CPU per event, microseconds"] = median(paced, _steady_us)
-        row["CPU per event in a burst, microseconds"] = median(burst, lambda r: 1e6 * r.cpu_seconds / r.events)
+        row["CPU per event in a burst, microseconds"] = median(
+            burst, lambda r: 1e6 * r.cpu_seconds / r.events
+        )
         row["CPU per stream without its events, ms"] = median(paced, _opening_ms)
     return row | {
         "events/s": median(paced, lambda r: r.steady_events / r.steady_seconds),
@@ -97,7 +102,13 @@ def _aims(rows: dict[Relay, Row]) -> list[Aim]:
             "x",
             at_least=True,
         ),
-        Aim("events per second in a burst, relative to the peer", by(burst, MOCHI, PEER), 1, "x", at_least=True),
+        Aim(
+            "events per second in a burst, relative to the peer",
+            by(burst, MOCHI, PEER),
+            1,
+            "x",
+            at_least=True,
+        ),
     ]
 
 

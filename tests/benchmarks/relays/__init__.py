@@ -1,4 +1,6 @@
-"""Relays between a client and Ollama with one interface: this server and the programs it is compared with."""
+"""Relays between a client and Ollama with one interface: this server and the programs it is
+compared with.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -32,7 +32,9 @@ class Relay:
 async def main(url: str) -> None:
     """Serve until SIGTERM."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=600)
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as pool:
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), timeout=timeout
+    ) as pool:
         await listen(partial(Requests, Relay(url, pool).answer), "aiohttp relay")
 
 

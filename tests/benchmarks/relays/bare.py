@@ -8,7 +8,11 @@ from tests.benchmarks.relays.listening import chat_body
 
 
 def _relay(name: str, module: str) -> Relay:
-    return Relay(name, lambda upstream: running(python(f"tests.benchmarks.relays.{module}", upstream.url)), _requests)
+    return Relay(
+        name,
+        lambda upstream: running(python(f"tests.benchmarks.relays.{module}", upstream.url)),
+        _requests,
+    )
 
 
 def _requests(_: Server, model: str, count: int) -> list[Request]:

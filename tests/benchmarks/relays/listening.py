@@ -21,7 +21,9 @@ Answer = Callable[[str, "Sse"], Callable[[], object]]
 
 
 class Sse:
-    """Event stream to one client: takes NDJSON in chunks of any size and sends one event per line."""
+    """Event stream to one client: takes NDJSON in chunks of any size and sends one event
+    per line.
+    """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -33,7 +35,9 @@ class Sse:
     def feed(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if lines:
-            self._transport.write(chunked(b"".join([self._event(orjson.loads(line)) for line in lines])))
+            self._transport.write(
+                chunked(b"".join([self._event(orjson.loads(line)) for line in lines]))
+            )
 
     def end(self) -> None:
         self._transport.write(chunked(b""))
@@ -43,7 +47,12 @@ class Sse:
         name, data = b"content_delta", {"content": line["message"]["content"], "role": "assistant"}
         if line["done"]:
             name, data = b"done", {"session_id": ""}
-        return b"id: %s:%d\nevent: %s\ndata: %s\n\n" % (self._run_id, next(self._numbers), name, orjson.dumps(data))
+        return b"id: %s:%d\nevent: %s\ndata: %s\n\n" % (
+            self._run_id,
+            next(self._numbers),
+            name,
+            orjson.dumps(data),
+        )
 
 
 class Requests(asyncio.Protocol):
@@ -79,7 +88,9 @@ def chunked(data: bytes) -> bytes:
 
 def chat_body(model: str) -> bytes:
     """Return the body of the request to Ollama."""
-    return orjson.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}], "stream": True})
+    return orjson.dumps(
+        {"model": model, "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+    )
 
 
 async def listen(protocol: Callable[[], asyncio.Protocol], name: str) -> None:

@@ -19,7 +19,9 @@ _HEADERS = {"Content-Type": "application/json"}
 
 def command(upstream: Server, data: Path, port: int = 0) -> list[str]:
     """Return the command that serves a data directory."""
-    return python("mochi_server", "--port", str(port), "--ollama-host", upstream.url, "--data-dir", str(data))
+    return python(
+        "mochi_server", "--port", str(port), "--ollama-host", upstream.url, "--data-dir", str(data)
+    )
 
 
 @contextmanager
@@ -36,7 +38,10 @@ def stream(session_id: str) -> Request:
 
 @contextmanager
 def _running(upstream: Server) -> Iterator[Server]:
-    with TemporaryDirectory(prefix="mochi-benchmark-") as data, serving(upstream, Path(data)) as server:
+    with (
+        TemporaryDirectory(prefix="mochi-benchmark-") as data,
+        serving(upstream, Path(data)) as server,
+    ):
         yield server
 
 

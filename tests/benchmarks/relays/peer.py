@@ -1,7 +1,9 @@
-"""LiteLLM's proxy, a common alternative in front of Ollama, configured as its documentation recommends.
+"""LiteLLM's proxy, a common alternative in front of Ollama, configured as its documentation
+recommends.
 
-It is installed into its own virtual environment in the user's cache directory and is not a dependency of this project.
-It uses OpenAI's API, with one event for each line of Ollama. It has no sessions.
+It is installed into its own virtual environment in the user's cache directory and is not a
+dependency of this project. It uses OpenAI's API, with one event for each line of Ollama. It has no
+sessions.
 """
 
 import json
@@ -32,7 +34,15 @@ _ENVIRONMENT = {
 def installed() -> bool:
     """Install the proxy if necessary. Return False if that is impossible."""
     fresh = ["uv", "venv", "--quiet", "--python", sys.executable, str(_HOME)]
-    package = ["uv", "pip", "install", "--quiet", "--python", str(_python()), f"litellm[proxy]=={VERSION}"]
+    package = [
+        "uv",
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        str(_python()),
+        f"litellm[proxy]=={VERSION}",
+    ]
     try:
         if not _python().exists():
             subprocess.run(fresh, check=True)

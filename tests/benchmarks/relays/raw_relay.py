@@ -55,8 +55,12 @@ def answer(netloc: str, model: str, sse: Sse) -> Callable[[], object]:
 
 async def _relay(netloc: str, request: bytes, sse: Sse) -> None:
     host, _, port = netloc.partition(":")
-    await asyncio.get_running_loop().create_connection(lambda: Upstream(request, sse), host, int(port))
+    await asyncio.get_running_loop().create_connection(
+        lambda: Upstream(request, sse), host, int(port)
+    )
 
 
 if __name__ == "__main__":
-    uvloop.run(listen(partial(Requests, partial(answer, urlsplit(sys.argv[1]).netloc)), "raw relay"))
+    uvloop.run(
+        listen(partial(Requests, partial(answer, urlsplit(sys.argv[1]).netloc)), "raw relay")
+    )

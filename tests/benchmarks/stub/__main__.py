@@ -1,4 +1,6 @@
-"""Command that loads each server in turn, prints a table with the ratios and saves the figures on request."""
+"""Command that loads each server in turn, prints a table with the ratios and saves the figures on
+request.
+"""
 
 import argparse
 import json
@@ -36,15 +38,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         servers = {of: stack.enter_context(start(folder)) for of, start in starters.items()}
         table = {of: memory(server) for of, server in servers.items()}
         rounds = [
-            {of: speeds(server, arguments.seconds) for of, server in servers.items()} for _ in range(arguments.rounds)
+            {of: speeds(server, arguments.seconds) for of, server in servers.items()}
+            for _ in range(arguments.rounds)
         ]
         for of, figures in table.items():
-            figures |= {figure: statistics.median(one[of][figure] for one in rounds) for figure in rounds[0][of]}
+            figures |= {
+                figure: statistics.median(one[of][figure] for one in rounds)
+                for figure in rounds[0][of]
+            }
         table["mochi-stub"] |= pacing(stack.enter_context(mochi(folder, speed=1)))
     sys.stdout.write(f"{_table(table)}\n{reason or ''}\n")
     if arguments.save:
         machine = {"python": platform.python_version(), "cpus": len(os.sched_getaffinity(0))}
-        arguments.save.write_text(json.dumps({**machine, **table}, indent=1) + "\n", encoding="utf-8")
+        arguments.save.write_text(
+            json.dumps({**machine, **table}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def memory(server: Server) -> Figures:
@@ -106,20 +114,32 @@ def _load(
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.stub", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="figures are medians of so many rounds (default: 3)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="figures are medians of so many rounds (default: 3)"
+    )
     parser.add_argument("--seconds", type=float, default=2, help="length of each load (default: 2)")
     parser.add_argument("--save", type=Path, metavar="PATH", help="write the figures as JSON, too")
     return parser
 
 
 def _table(table: dict[str, Figures]) -> str:
-    """Return a table with one line per figure, one column per server and, for two servers, their ratio."""
+    """Return a table with one line per figure, one column per server and, for two servers, their
+    ratio.
+    """
     lines = [["", *table, *(["ratio"] if len(table) > 1 else [])]]
     for figure in table["mochi-stub"]:
         values = [figures[figure] for figures in table.values() if figure in figures]
         ratio = [f"{values[0] / values[1]:.2f}"] if len(values) > 1 else []
-        lines.append([figure, *(f"{value:,.0f}" if value >= 100 else f"{value:.2f}" for value in values), *ratio])
-    return "\n".join(f"{name:<22}" + "".join(f"{text:>12}" for text in texts) for name, *texts in lines)
+        lines.append(
+            [
+                figure,
+                *(f"{value:,.0f}" if value >= 100 else f"{value:.2f}" for value in values),
+                *ratio,
+            ]
+        )
+    return "\n".join(
+        f"{name:<22}" + "".join(f"{text:>12}" for text in texts) for name, *texts in lines
+    )
 
 
 if __name__ == "__main__":

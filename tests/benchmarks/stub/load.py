@@ -1,4 +1,5 @@
-"""Load generator in a separate process: repeats one request on persistent connections and reads each reply to its end.
+"""Load generator in a separate process: repeats one request on persistent connections and reads
+each reply to its end.
 
 Reads a `Job` as JSON from standard input and prints a `Result` as JSON. It works with any server.
 """
@@ -25,8 +26,8 @@ _REQUEST = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/js
 class Job:
     """Request to repeat on each of several connections until the time is over, at least once.
 
-    `fresh`: make each request unique by replacing `NUMBER` in the body with a counter. The counter begins with the
-    current time, so that no two jobs send the same request.
+    `fresh`: make each request unique by replacing `NUMBER` in the body with a counter. The counter
+    begins with the current time, so that no two jobs send the same request.
     """
 
     port: int
@@ -39,7 +40,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a job. Times are seconds; those of a reply are medians and count from its request."""
+    """Result of a job.
+
+    Times are seconds; those of a reply are medians and count from its request.
+    """
 
     replies: int
     seconds: float
@@ -113,14 +117,19 @@ async def perform(job: Job) -> Result:
     requests = unique if job.fresh else repeat(request)
     replies, begun = Replies(), time.perf_counter()
     await asyncio.gather(
-        *(_connection(job.port, requests, begun + job.seconds, replies) for _ in range(job.connections))
+        *(
+            _connection(job.port, requests, begun + job.seconds, replies)
+            for _ in range(job.connections)
+        )
     )
     seconds = time.perf_counter() - begun
     first, whole = statistics.median(replies.first), statistics.median(replies.whole)
     return Result(len(replies.whole), seconds, replies.chunks, first, whole)
 
 
-async def _connection(port: int, requests: Iterator[bytes], deadline: float, replies: Replies) -> None:
+async def _connection(
+    port: int, requests: Iterator[bytes], deadline: float, replies: Replies
+) -> None:
     loop = asyncio.get_running_loop()
     transport, connection = await loop.create_connection(
         lambda: Connection(requests, deadline, replies), "127.0.0.1", port

@@ -28,9 +28,21 @@ def mochi(folder: Path, speed: float = 0) -> AbstractContextManager[Server]:
     paced = LONG[: PACED_SECONDS * PACED_RATE * 4]
     pace = {"profile": "token", "chars_per_token": 4, "tokens_per_second": PACED_RATE}
     said = [{"short": SHORT}, {"long": {"type": "message", "content": pieces}}]
-    models = {"mochi": said, "paced": [{"_model": pace}, {"_default": {"type": "message", "content": paced}}]}
+    models = {
+        "mochi": said,
+        "paced": [{"_model": pace}, {"_default": {"type": "message", "content": paced}}],
+    }
     config.write_text(json.dumps({"models": models}), encoding="utf-8")  # JSON is YAML
-    options = ["--port", "0", "--config", str(config), "--log-level", "warning", "--speed", str(speed)]
+    options = [
+        "--port",
+        "0",
+        "--config",
+        str(config),
+        "--log-level",
+        "warning",
+        "--speed",
+        str(speed),
+    ]
     return running(python("mochi_stub", "run", *options))
 
 
@@ -39,7 +51,10 @@ def missing() -> str | None:
     if not shutil.which("node") or not shutil.which("npm"):
         return "Node and npm are needed for aimock; only mochi-stub is measured."
     install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"]
-    if not (_HERE / "node_modules").exists() and subprocess.run(install, cwd=_HERE, check=False).returncode:
+    if (
+        not (_HERE / "node_modules").exists()
+        and subprocess.run(install, cwd=_HERE, check=False).returncode
+    ):
         return "npm could not install aimock; only mochi-stub is measured."
     return None
 
@@ -47,7 +62,9 @@ def missing() -> str | None:
 def aimock(folder: Path) -> AbstractContextManager[Server]:
     """Run aimock. Its replies are written into `folder`."""
     replies = folder / "replies.json"
-    replies.write_text(json.dumps({"replies": {"short": SHORT, "long": LONG}, "chunk": CHUNK}), encoding="utf-8")
+    replies.write_text(
+        json.dumps({"replies": {"short": SHORT, "long": LONG}, "chunk": CHUNK}), encoding="utf-8"
+    )
     return running(["node", str(_HERE / "aimock.mjs"), str(replies)])
 
 

@@ -1,4 +1,5 @@
-"""Generated reference pages: `uv run python -m tests.docs_tooling.reference` writes them, a unit test compares them.
+"""Generated reference pages: `uv run python -m tests.docs_tooling.reference` writes them, a unit
+test compares them.
 
 Every route, setting, event, error and configuration key has an anchor for links.
 """

@@ -18,5 +18,7 @@ def metrics_page() -> str:
         for name, kind, labels, text in Metrics().described
     ]
     return page(
-        "Metrics", INTRODUCTION, ["\n".join(["| metric | kind | labels | meaning |", "|---|---|---|---|", *rows])]
+        "Metrics",
+        INTRODUCTION,
+        ["\n".join(["| metric | kind | labels | meaning |", "|---|---|---|---|", *rows])],
     )

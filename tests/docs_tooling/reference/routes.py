@@ -24,7 +24,9 @@ Every route can also return these errors: [`UNAUTHORIZED`](errors.md#unauthorize
 
 
 def routes_page() -> str:
-    return page("Routes", INTRODUCTION, [_section(document(), *one) for one in operations(document())])
+    return page(
+        "Routes", INTRODUCTION, [_section(document(), *one) for one in operations(document())]
+    )
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -38,7 +40,10 @@ def _section(document: dict[str, Any], method: str, path: str, operation: dict[s
     parts = [f"## `{method} {path}`", operation.get("description") or operation["summary"]]
     parts += _parameters(operation)
     parts += _body(document, operation)
-    parts += ["Responses:", "\n".join(f"- {status}: {text}" for status, text in _answers(operation))]
+    parts += [
+        "Responses:",
+        "\n".join(f"- {status}: {text}" for status, text in _answers(operation)),
+    ]
     return "\n\n".join(parts)
 
 
@@ -90,7 +95,17 @@ def _linked(code: re.Match[str]) -> str:
 
 
 def _kind(response: dict[str, Any]) -> str:
-    found = re.search(r"#/components/schemas/(\w+)", str(response.get("content", {}).get("application/json", "")))
+    found = re.search(
+        r"#/components/schemas/(\w+)", str(response.get("content", {}).get("application/json", ""))
+    )
     if "text/event-stream" in response.get("content", {}):
-        return f"`{found[1]}`, or a stream of server-sent events" if found else "a stream of server-sent events"
-    return f"`{found[1]}`" if found else str(response["description"]).replace("Successful Response", "no body")
+        return (
+            f"`{found[1]}`, or a stream of server-sent events"
+            if found
+            else "a stream of server-sent events"
+        )
+    return (
+        f"`{found[1]}`"
+        if found
+        else str(response["description"]).replace("Successful Response", "no body")
+    )

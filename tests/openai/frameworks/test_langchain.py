@@ -78,7 +78,11 @@ def answer(model: ChatOpenAI, text: str, *, stream: bool) -> str:
     ],
 )
 def test_errors_have_the_class_of_their_status(
-    server: RunningServer, responses: bool, stream: bool, model: str, error: type[openai.APIStatusError]
+    server: RunningServer,
+    responses: bool,
+    stream: bool,
+    model: str,
+    error: type[openai.APIStatusError],
 ) -> None:
     with pytest.raises(error) as caught:
         answer(chat(server, responses=responses, model=model), "Hello!", stream=stream)
@@ -86,16 +90,24 @@ def test_errors_have_the_class_of_their_status(
 
 
 @pytest.mark.parametrize(
-    ("responses", "error"), [(False, openai.APIError), (True, ValueError)], ids=["chat", "responses"]
+    ("responses", "error"),
+    [(False, openai.APIError), (True, ValueError)],
+    ids=["chat", "responses"],
 )
-def test_error_within_a_stream_is_raised(server: RunningServer, responses: bool, error: type[Exception]) -> None:
+def test_error_within_a_stream_is_raised(
+    server: RunningServer, responses: bool, error: type[Exception]
+) -> None:
     """LangChain itself raises the `ValueError`, for a failed response."""
     with pytest.raises(error, match="Rate limit exceeded"):
-        answer(chat(server, responses=responses, model="rate-limited-midway"), "Hello!", stream=True)
+        answer(
+            chat(server, responses=responses, model="rate-limited-midway"), "Hello!", stream=True
+        )
 
 
 @API
-@pytest.mark.parametrize(("status", "stream"), [(429, False), (503, True)], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("status", "stream"), [(429, False), (503, True)], ids=["whole", "streamed"]
+)
 def test_overload_is_retried_after_the_requested_time(
     server: RunningServer, responses: bool, stream: bool, status: int
 ) -> None:

@@ -31,12 +31,16 @@ class Client:
     def __init__(self, server: RunningServer) -> None:
         self._fields = {"api_base": f"{server.url}/v1", "api_key": "any", "num_retries": 0}
 
-    def complete(self, *messages: Any, model: str = "mochi", stream: bool = False, **fields: Any) -> Any:
+    def complete(
+        self, *messages: Any, model: str = "mochi", stream: bool = False, **fields: Any
+    ) -> Any:
         """Return the answer. A streamed answer is assembled from its chunks by the library."""
         request = {"model": f"openai/{model}", "messages": list(messages), **self._fields, **fields}
         if not stream:
             return litellm.completion(**request)
-        chunks = list(litellm.completion(stream=True, stream_options={"include_usage": True}, **request))
+        chunks = list(
+            litellm.completion(stream=True, stream_options={"include_usage": True}, **request)
+        )
         assert len(chunks) > 1
         answer: Any = litellm.stream_chunk_builder(chunks, messages=list(messages))
         # The library takes the reason of the last chunk, which contains only the token counts.
@@ -62,15 +66,21 @@ def user(text: str) -> dict[str, str]:
 
 @STREAMED
 def test_answer_has_text_and_tokens(client: Client, stream: bool) -> None:
-    answer = client.complete({"role": "system", "content": "Be kind."}, user("Hello!"), stream=stream)
+    answer = client.complete(
+        {"role": "system", "content": "Be kind."}, user("Hello!"), stream=stream
+    )
     assert answer.choices[0].message.content.endswith("Hello!")
     assert answer.choices[0].finish_reason == "stop"
-    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+    assert (
+        answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+    )
 
 
 @STREAMED
 def test_reasoning_is_separate(client: Client, stream: bool) -> None:
-    message = client.complete(user(instruct(words(3), reasoning=4)), stream=stream).choices[0].message
+    message = (
+        client.complete(user(instruct(words(3), reasoning=4)), stream=stream).choices[0].message
+    )
     assert message.reasoning_content
     assert message.reasoning_content not in message.content
 
@@ -89,9 +99,12 @@ def test_three_turns_with_a_tool(client: Client, stub: StubServer, stream: bool)
         assert answer.message.content
         messages.append(answer.message)
     sent = chats(stub)[-1].body
-    assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "tool", "assistant"] * 2 + [
-        *("user", "assistant", "tool")
-    ]
+    assert [message["role"] for message in sent["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ] * 2 + [*("user", "assistant", "tool")]
 
 
 @STREAMED
@@ -142,11 +155,15 @@ def test_error_within_a_stream_is_raised(client: Client) -> None:
 
 
 def test_unknown_embedding_model_lists_those_that_exist(client: Client) -> None:
-    with pytest.raises(litellm.NotFoundError, match="Choose one of the embedding models: mochi-embed"):
+    with pytest.raises(
+        litellm.NotFoundError, match="Choose one of the embedding models: mochi-embed"
+    ):
         client.embed("one", model="nowhere")
 
 
-@pytest.mark.parametrize(("status", "stream"), [(429, False), (503, True)], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("status", "stream"), [(429, False), (503, True)], ids=["whole", "streamed"]
+)
 def test_overload_is_retried(client: Client, status: int, stream: bool) -> None:
     began = time.monotonic()
     text = f"Busy {status}: LiteLLM, {stream=}"

@@ -67,7 +67,9 @@ def llm(server: RunningServer, tmp_path: Path) -> Command:
 
 @MODELS
 @STREAMED
-def test_conversation_is_continued(llm: Command, stub: StubServer, model: str, options: list[str]) -> None:
+def test_conversation_is_continued(
+    llm: Command, stub: StubServer, model: str, options: list[str]
+) -> None:
     assert llm("-m", model, "-s", "Be kind.", *options, "Hello!").endswith("Hello!\n")
     assert llm("--continue", *options, "Again!").endswith("Again!\n")
     sent = chats(stub)[-1].body
@@ -76,11 +78,16 @@ def test_conversation_is_continued(llm: Command, stub: StubServer, model: str, o
 
 @MODELS
 @STREAMED
-def test_round_trip_of_a_tool(llm: Command, stub: StubServer, model: str, options: list[str]) -> None:
+def test_round_trip_of_a_tool(
+    llm: Command, stub: StubServer, model: str, options: list[str]
+) -> None:
     text = instruct(calls("look", at="sky"), words(3))
     assert llm("-m", model, "--functions", dedent(TOOL), *options, text).strip()
     sent = chats(stub)[-1].body
-    assert [(message["role"], message["content"]) for message in sent["messages"]][-1] == ("tool", "seen sky")
+    assert [(message["role"], message["content"]) for message in sent["messages"]][-1] == (
+        "tool",
+        "seen sky",
+    )
 
 
 @MODELS
@@ -103,7 +110,9 @@ def test_errors_are_printed(llm: Command, model: str, options: list[str]) -> Non
     assert "There is no chat model 'nowhere'" in result.stderr
 
 
-@pytest.mark.parametrize(("status", "options"), [(429, ["--no-stream"]), (503, [])], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("status", "options"), [(429, ["--no-stream"]), (503, [])], ids=["whole", "streamed"]
+)
 def test_overload_is_retried(llm: Command, status: int, options: list[str]) -> None:
     began = time.monotonic()
     text = f"Busy {status}: llm {options}"

@@ -13,7 +13,9 @@ from tests.docs_tooling.world import World
 pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "how-to" / "openai-clients.md"
-BLOCKS = [block for block in blocks(PAGE) if block.not_run and "tests/openai/frameworks" in block.not_run]
+BLOCKS = [
+    block for block in blocks(PAGE) if block.not_run and "tests/openai/frameworks" in block.not_run
+]
 
 
 def test_page_has_blocks() -> None:

@@ -1,1 +1,4 @@
-"""Client frameworks with the packaged models of the stub. The dependency group `frameworks` has their packages."""
+"""Client frameworks with the packaged models of the stub.
+
+The dependency group `frameworks` has their packages.
+"""

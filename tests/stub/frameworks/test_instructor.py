@@ -33,13 +33,18 @@ class Person(BaseModel):
 @pytest.mark.parametrize("mode", ["TOOLS", "TOOLS_STRICT", "RESPONSES_TOOLS"])
 def test_openai(packaged_stub: StubServer, mode: str, model: str) -> None:
     with openai_client(packaged_stub) as client:
-        assert _person(instructor.from_openai(client, mode=instructor.Mode[mode]), model=model).age == 36
+        assert (
+            _person(instructor.from_openai(client, mode=instructor.Mode[mode]), model=model).age
+            == 36
+        )
 
 
 @pytest.mark.parametrize("mode", ["JSON", "MD_JSON"])
 def test_schema_in_the_prompt(packaged_stub: StubServer, mode: str) -> None:
     with openai_client(packaged_stub) as client:
-        assert _person(instructor.from_openai(client, mode=instructor.Mode[mode]), model="mochi-demo").name
+        assert _person(
+            instructor.from_openai(client, mode=instructor.Mode[mode]), model="mochi-demo"
+        ).name
 
 
 def test_default_for_ollama(packaged_stub: StubServer) -> None:
@@ -61,7 +66,9 @@ def test_gemini(packaged_stub: StubServer) -> None:
         assert _person(wrapped, model="mochi").age == 36
 
 
-@pytest.mark.parametrize("read", [lambda client: client.create_partial, lambda client: client.create_iterable])
+@pytest.mark.parametrize(
+    "read", [lambda client: client.create_partial, lambda client: client.create_iterable]
+)
 def test_streamed_call(packaged_stub: StubServer, read: Callable[[Any], Any]) -> None:
     with openai_client(packaged_stub) as client:
         create = read(instructor.from_openai(client, mode=instructor.Mode.TOOLS))
@@ -73,7 +80,9 @@ def test_parallel_calls_of_named_tools(packaged_stub: StubServer) -> None:
     messages = [{"role": "user", "content": "Find the Person and the Pet."}]
     with openai_client(packaged_stub) as client:
         wrapped = instructor.from_openai(client, mode=instructor.Mode.PARALLEL_TOOLS)
-        found = wrapped.create(model="mochi-demo", response_model=Iterable[Person | Pet], messages=messages)
+        found = wrapped.create(
+            model="mochi-demo", response_model=Iterable[Person | Pet], messages=messages
+        )
         assert [type(item) for item in found] == [Person, Pet]
 
 

@@ -48,7 +48,9 @@ def test_json_mode_with_the_schema_in_the_prompt(packaged_stub: StubServer) -> N
         ChatOllama(base_url=packaged_stub.url, model="mochi-demo"),
         ChatOpenAI(base_url=f"{packaged_stub.url}/v1", api_key=SecretStr(KEY), model="mochi-demo"),
     ):
-        found = model.with_structured_output(Person, method="json_mode").invoke(f"Ada is 36.\n{instructions}")
+        found = model.with_structured_output(Person, method="json_mode").invoke(
+            f"Ada is 36.\n{instructions}"
+        )
         assert isinstance(found, Person)
 
 

@@ -21,11 +21,21 @@ from mochi_stub import StubServer
 pytestmark = pytest.mark.slow
 KEY = "sk-secret"
 MODELS: dict[str, Callable[[str, str], Any]] = {
-    "openai": lambda url, name: OpenAIChatModel(name, provider=OpenAIProvider(f"{url}/v1", api_key=KEY)),
-    "responses": lambda url, name: OpenAIResponsesModel(name, provider=OpenAIProvider(f"{url}/v1", api_key=KEY)),
-    "ollama": lambda url, name: OpenAIChatModel(name, provider=OllamaProvider(f"{url}/v1", api_key=KEY)),
-    "anthropic": lambda url, name: AnthropicModel(name, provider=AnthropicProvider(api_key=KEY, base_url=url)),
-    "gemini": lambda url, name: GoogleModel(name, provider=GoogleProvider(api_key=KEY, base_url=url)),
+    "openai": lambda url, name: OpenAIChatModel(
+        name, provider=OpenAIProvider(f"{url}/v1", api_key=KEY)
+    ),
+    "responses": lambda url, name: OpenAIResponsesModel(
+        name, provider=OpenAIProvider(f"{url}/v1", api_key=KEY)
+    ),
+    "ollama": lambda url, name: OpenAIChatModel(
+        name, provider=OllamaProvider(f"{url}/v1", api_key=KEY)
+    ),
+    "anthropic": lambda url, name: AnthropicModel(
+        name, provider=AnthropicProvider(api_key=KEY, base_url=url)
+    ),
+    "gemini": lambda url, name: GoogleModel(
+        name, provider=GoogleProvider(api_key=KEY, base_url=url)
+    ),
 }
 
 
@@ -37,7 +47,11 @@ class City(BaseModel):
 
 @pytest.mark.parametrize("provider", MODELS)
 async def test_prompted_output(packaged_stub: StubServer, provider: str) -> None:
-    agent = Agent(MODELS[provider](packaged_stub.url, "mochi-demo"), output_type=PromptedOutput(City), retries=0)
+    agent = Agent(
+        MODELS[provider](packaged_stub.url, "mochi-demo"),
+        output_type=PromptedOutput(City),
+        retries=0,
+    )
     result = await agent.run("Describe a city.")
     assert len(result.output.districts) >= 2
 
@@ -62,7 +76,9 @@ async def test_streamed_output(packaged_stub: StubServer, provider: str) -> None
 
 
 @pytest.mark.parametrize("provider", MODELS)
-async def test_function_tool_runs_before_the_output(packaged_stub: StubServer, provider: str) -> None:
+async def test_function_tool_runs_before_the_output(
+    packaged_stub: StubServer, provider: str
+) -> None:
     agent = Agent(MODELS[provider](packaged_stub.url, "mochi"), output_type=City)
     seen: list[str] = []
 

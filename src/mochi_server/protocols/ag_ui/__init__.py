@@ -25,25 +25,40 @@ if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-
     from ag_ui.core import RunAgentInput
 
 _Model = TypeVar("_Model", bound=BaseModel)
-_EXAMPLE = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Hello!"}]}
+_EXAMPLE = {
+    "threadId": "t",
+    "runId": "r",
+    "messages": [{"id": "m", "role": "user", "content": "Hello!"}],
+}
 
 
 class AgUiRequest(Body, extra="allow", json_schema_extra={"examples": [_EXAMPLE]}):
-    """`RunAgentInput` of AG-UI. Only the messages after the last answer are new. Unknown fields are ignored.
+    """`RunAgentInput` of AG-UI.
+
+    Only the messages after the last answer are new. Unknown fields are ignored.
 
     `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`.
     """
 
-    thread_id: str = Field(alias="threadId", description="ID of the client's conversation. The events repeat it.")
+    thread_id: str = Field(
+        alias="threadId", description="ID of the client's conversation. The events repeat it."
+    )
     run_id: str = Field(alias="runId", description="ID of the client's run. The events repeat it.")
-    messages: Items[dict[str, Any]] = Field(description="Messages of the conversation, oldest first.")
+    messages: Items[dict[str, Any]] = Field(
+        description="Messages of the conversation, oldest first."
+    )
     tools: Items[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
-    context: Items[dict[str, Any]] | None = Field(None, description="Texts that are added to the instructions.")
+    context: Items[dict[str, Any]] | None = Field(
+        None, description="Texts that are added to the instructions."
+    )
     resume: Items[dict[str, Any]] | None = Field(None, description="Decisions for tool calls.")
     forwarded_props: Any = Field(None, alias="forwardedProps", description="Options of the turn.")
 
     def to_input(self) -> "RunAgentInput":
-        """Return the request as AG-UI's ``RunAgentInput``. Raise ``RequestValidationError`` if a field is invalid."""
+        """Return the request as AG-UI's ``RunAgentInput``.
+
+        Raise ``RequestValidationError`` if a field is invalid.
+        """
         return validated(_input_model(), self.model_dump(by_alias=True, exclude_unset=True))
 
 
@@ -62,11 +77,16 @@ def _input_model() -> "type[RunAgentInput]":
 
 
 def validated(model: type[_Model], value: Any, *location: str | int) -> _Model:
-    """Validate the part of the request body at ``location``. Raise ``RequestValidationError`` if it is invalid."""
+    """Validate the part of the request body at ``location``.
+
+    Raise ``RequestValidationError`` if it is invalid.
+    """
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        problems = [{**problem, "loc": ("body", *location, *problem["loc"])} for problem in error.errors()]
+        problems = [
+            {**problem, "loc": ("body", *location, *problem["loc"])} for problem in error.errors()
+        ]
         body: Any = reduce(lambda inner, step: {step: inner}, reversed(location), value)
         raise RequestValidationError(problems, body=body) from error
 
@@ -92,7 +112,10 @@ def parse_decisions(run: "RunAgentInput") -> dict[str, Decision]:
 
 
 async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
-    """Return the options of a request and its messages. Raises ``ValidationFailed`` for an invalid message."""
+    """Return the options of a request and its messages.
+
+    Raises ``ValidationFailed`` for an invalid message.
+    """
     options = FrontendOptions()
     if isinstance(run.forwarded_props, dict):
         options = validated(FrontendOptions, run.forwarded_props, "forwardedProps")
@@ -108,11 +131,15 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
         urls = _image_urls(run.messages[last].content, last)
         images = {index: await decode_images(urls, ("messages", last))}
         check_text(messages[index]["content"], last)
-    tools = [validated(FunctionTool, dict(tool), "tools", number) for number, tool in enumerate(run.tools or ())]
+    tools = [
+        validated(FunctionTool, dict(tool), "tools", number)
+        for number, tool in enumerate(run.tools or ())
+    ]
     turn = TurnInput(
         generation=options.generation,
         tools=ToolSelection(client_tools=[tool.to_ollama() for tool in tools]),
-        instructions="\n\n".join(f"{each.description}: {each.value}" for each in run.context or ()) or None,
+        instructions="\n\n".join(f"{each.description}: {each.value}" for each in run.context or ())
+        or None,
         on_disconnect=options.on_disconnect,
     )
     # An error of the conversation has the position of the last message.
@@ -122,7 +149,10 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
 def _stored(message: Any) -> Message:
     if message.role == "tool":
         texts = dict.fromkeys(filter(None, (joined_text(message.content), message.error)))
-        result: Message = {**new_message("tool", "\n".join(texts)), "tool_call_id": message.tool_call_id}
+        result: Message = {
+            **new_message("tool", "\n".join(texts)),
+            "tool_call_id": message.tool_call_id,
+        }
         return {**result, "success": False} if message.error else result
     role: Role = "system" if message.role == "developer" else message.role
     return new_message(role, joined_text(message.content))
@@ -135,14 +165,22 @@ def _image_urls(content: Any, position: int) -> dict[Location, str]:
             continue
         location, source = ("messages", position, "content", number), part.source
         url = source.value if source.type in ("data", "url") else ""
-        if part.type != "image" or (source.type == "url" and not url.startswith("data:image/")) or not url:
-            problem = "must be an image, as base64 or as a data URL; this server accepts no other files"
+        if (
+            part.type != "image"
+            or (source.type == "url" and not url.startswith("data:image/"))
+            or not url
+        ):
+            problem = (
+                "must be an image, as base64 or as a data URL; this server accepts no other files"
+            )
             raise ValidationFailed.at(location, problem)
         urls[location] = url
     return urls
 
 
-router = APIRouter(prefix="/chat/{session_id}/ag-ui", tags=["frontends"], route_class=BodyReleasingRoute)
+router = APIRouter(
+    prefix="/chat/{session_id}/ag-ui", tags=["frontends"], route_class=BodyReleasingRoute
+)
 
 
 def _encode_error(error: MochiError) -> bytes:
@@ -155,8 +193,12 @@ PROTOCOL = Protocol(API_PREFIX, router, _encode_error)
 
 
 @router.post("", response_class=Response, responses=frontends.stream("Events of AG-UI."))
-async def chat_with_ag_ui(session_id: str, request: Request, services: ServicesDep, body: AgUiRequest) -> Response:
-    """Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to interrupts."""
+async def chat_with_ag_ui(
+    session_id: str, request: Request, services: ServicesDep, body: AgUiRequest
+) -> Response:
+    """Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to
+    interrupts.
+    """
     run_input = body.to_input()
     if decisions := parse_decisions(run_input):
         starting = frontends.decide(services, session_id, decisions)
@@ -166,4 +208,6 @@ async def chat_with_ag_ui(session_id: str, request: Request, services: ServicesD
     from mochi_server.protocols.ag_ui.encoder import AgUiEncoder  # noqa: PLC0415 - its package takes time to import
 
     timeout = request.app.state.settings.tool_confirmation_timeout_seconds
-    return frontends.InteractiveResponse(AgUiEncoder(started, run_input, timeout), services.ping_seconds)
+    return frontends.InteractiveResponse(
+        AgUiEncoder(started, run_input, timeout), services.ping_seconds
+    )

@@ -10,15 +10,32 @@ from ag_ui import core
 from mochi_server.errors import MochiError
 from mochi_server.protocols.encoder import data_frame
 from mochi_server.protocols.frontends import FrontendRun, InteractiveEncoder
-from mochi_server.protocols.parts import Approval, Call, End, Json, Notice, Reasoning, Result, Step, Text, usage
+from mochi_server.protocols.parts import (
+    Approval,
+    Call,
+    End,
+    Json,
+    Notice,
+    Reasoning,
+    Result,
+    Step,
+    Text,
+    usage,
+)
 
 _DECISION_SCHEMA = {
     "type": "object",
     "properties": {
         "approved": {"type": "boolean"},
         "reason": {"type": "string", "description": "Reason for the model."},
-        "editedArgs": {"type": "object", "description": "Arguments that replace the arguments of the call."},
-        "remember": {"enum": ["once", "session"], "description": "Whether to approve the tool for the session."},
+        "editedArgs": {
+            "type": "object",
+            "description": "Arguments that replace the arguments of the call.",
+        },
+        "remember": {
+            "enum": ["once", "session"],
+            "description": "Whether to approve the tool for the session.",
+        },
     },
     "required": ["approved"],
 }
@@ -27,8 +44,8 @@ _DECISION_SCHEMA = {
 class AgUiEncoder(InteractiveEncoder):
     """Encoder that converts one stream of a run to JSON events of AG-UI.
 
-    A run that waits for decisions of the client has several streams. For AG-UI, each stream is a separate run.
-    ``timeout`` is the approval timeout in seconds, or 0 for no limit.
+    A run that waits for decisions of the client has several streams. For AG-UI, each stream is a
+    separate run. ``timeout`` is the approval timeout in seconds, or 0 for no limit.
     """
 
     def __init__(self, started: FrontendRun, request: core.RunAgentInput, timeout: float) -> None:
@@ -37,7 +54,10 @@ class AgUiEncoder(InteractiveEncoder):
         self._timeout = timeout
         self._interrupts: list[core.Interrupt] = []
         self._message_id: str | None = None
-        """ID of the message with the text of the current answer, if any. It is the parent message of tool calls."""
+        """ID of the message with the text of the current answer, if any.
+
+        It is the parent message of tool calls.
+        """
 
     def opening(self) -> bytes:
         return _frame(core.RunStartedEvent(**self._ids, protocol_version="1.0"))
@@ -78,7 +98,9 @@ class AgUiEncoder(InteractiveEncoder):
     def result(self, part: Result) -> bytes:
         content = part.output if part.error is None else part.error
         message_id = f"{part.call_id}-result"
-        event = core.ToolCallResultEvent(message_id=message_id, tool_call_id=part.call_id, content=content)
+        event = core.ToolCallResultEvent(
+            message_id=message_id, tool_call_id=part.call_id, content=content
+        )
         return self.close_block() + _frame(event)
 
     def step(self, _: Step) -> bytes:
@@ -95,14 +117,18 @@ class AgUiEncoder(InteractiveEncoder):
             return self.close_block() + self._finished(core.RunFinishedCancelledOutcome())
         pending = part.result.client_tool_calls
         calls = [self._call(call.id, call.name, call.arguments) for call in pending]
-        outcome = core.RunFinishedSuccessOutcome(pending_tool_call_ids=[call.id for call in pending] or None)
+        outcome = core.RunFinishedSuccessOutcome(
+            pending_tool_call_ids=[call.id for call in pending] or None
+        )
         result = None if part.completed is None else asdict(part.completed)
         finished = self._finished(outcome, result=result, usage=_usage(part))
         return b"".join([self.close_block(), *calls, finished])
 
     def _call(self, call_id: str, name: str, arguments: Json) -> bytes:
         parent, delta = self._message_id, orjson.dumps(arguments).decode()
-        start = core.ToolCallStartEvent(tool_call_id=call_id, tool_call_name=name, parent_message_id=parent)
+        start = core.ToolCallStartEvent(
+            tool_call_id=call_id, tool_call_name=name, parent_message_id=parent
+        )
         content = core.ToolCallArgsEvent(tool_call_id=call_id, delta=delta)
         return _frame(start) + _frame(content) + _frame(core.ToolCallEndEvent(tool_call_id=call_id))
 

@@ -15,8 +15,8 @@ _DONE = data_frame(b"[DONE]")
 class AiSdkEncoder(InteractiveEncoder):
     """Encoder that converts one stream of a run to JSON chunks of the AI SDK.
 
-    A run that waits for decisions of the client has several streams. For the AI SDK, all streams of a run add to the
-    same message.
+    A run that waits for decisions of the client has several streams. For the AI SDK, all streams of
+    a run add to the same message.
     """
 
     headers: ClassVar[dict[str, str]] = {"x-vercel-ai-ui-message-stream": "v1"}
@@ -29,31 +29,43 @@ class AiSdkEncoder(InteractiveEncoder):
         return _chunk("finish-step") + _chunk("finish", finishReason="tool-calls") + _DONE
 
     def start_block(self, first: Text | Reasoning) -> bytes:
-        return _chunk(f"{first.method}-start", id=self.assign_block_id(f"{first.method}-delta", "id"))
+        return _chunk(
+            f"{first.method}-start", id=self.assign_block_id(f"{first.method}-delta", "id")
+        )
 
     def end_block(self, first: Text | Reasoning) -> bytes:
         return _chunk(f"{first.method}-end", id=self._block_id)
 
     def call(self, part: Call) -> bytes:
-        chunk = _chunk("tool-input-available", toolCallId=part.id, toolName=part.name, input=part.arguments)
+        chunk = _chunk(
+            "tool-input-available", toolCallId=part.id, toolName=part.name, input=part.arguments
+        )
         return self.close_block() + chunk
 
     def approval(self, part: Approval) -> bytes:
-        chunk = _chunk("tool-approval-request", toolCallId=part.call_id, approvalId=part.confirmation_id)
+        chunk = _chunk(
+            "tool-approval-request", toolCallId=part.call_id, approvalId=part.confirmation_id
+        )
         return chunk + super().approval(part)
 
     def result(self, part: Result) -> bytes:
         if part.error is None:
-            return self.close_block() + _chunk("tool-output-available", toolCallId=part.call_id, output=part.output)
+            return self.close_block() + _chunk(
+                "tool-output-available", toolCallId=part.call_id, output=part.output
+            )
         if part.is_denied:
             return self.close_block() + _chunk("tool-output-denied", toolCallId=part.call_id)
-        return self.close_block() + _chunk("tool-output-error", toolCallId=part.call_id, errorText=part.error)
+        return self.close_block() + _chunk(
+            "tool-output-error", toolCallId=part.call_id, errorText=part.error
+        )
 
     def step(self, _: Step) -> bytes:
         return _chunk("finish-step") + _chunk("start-step")
 
     def notice(self, part: Notice) -> bytes:
-        return _chunk(f"data-{part.name.replace('_', '-')}", data=part.payload, transient=part.is_transient)
+        return _chunk(
+            f"data-{part.name.replace('_', '-')}", data=part.payload, transient=part.is_transient
+        )
 
     def end(self, part: End) -> bytes:
         if part.failure is not None:

@@ -1,4 +1,6 @@
-"""Anthropic's Messages API: routes under `/v1/messages`, their schemas, and the conversion of requests to turns."""
+"""Anthropic's Messages API: routes under `/v1/messages`, their schemas, and the conversion of
+requests to turns.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,17 +18,33 @@ from mochi_server.models.common import Body, Text, ToolParameters, UnstoredBody
 from mochi_server.protocols import schemas
 from mochi_server.protocols.anthropic.encoder import ANTHROPIC_ERRORS, MessageEncoder, encode_error
 from mochi_server.protocols.completions import answer_responses, estimate, start
-from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
+from mochi_server.protocols.conversation import (
+    SentMessages,
+    add_tool_names,
+    decode_images,
+    new_message,
+    tool_call,
+)
 from mochi_server.protocols.encoder import respond
 from mochi_server.protocols.parts import Notice, omitted_tools
-from mochi_server.protocols.schemas import THINK, HeadersParam, MochiHeaders, NamedFunction, TextPart, tool_selection
+from mochi_server.protocols.schemas import (
+    THINK,
+    HeadersParam,
+    MochiHeaders,
+    NamedFunction,
+    TextPart,
+    tool_selection,
+)
 from mochi_server.sessions.types import FiniteObject, Message, Role
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import Protocol
 from mochi_server.web.routes import MODEL_ERRORS, BodyReleasingRoute, responses
 
 CUSTOM = (None, "custom")
-"""Types of the tools that the client defines. The server leaves out all other tools, because Anthropic defines them."""
+"""Types of the tools that the client defines.
+
+The server leaves out all other tools, because Anthropic defines them.
+"""
 _Item = TypeVar("_Item")
 _Content = schemas.TextOr[Annotated[Items[_Item], Field(min_length=1)]]
 
@@ -47,7 +65,10 @@ class ImageBlock(Body):
 
 
 class DocumentSource(Body):
-    """Data of a document: plain text in ``data`` if the type is `text`. The server reads no other documents."""
+    """Data of a document: plain text in ``data`` if the type is `text`.
+
+    The server reads no other documents.
+    """
 
     type: str
     data: Text | None = None
@@ -79,7 +100,9 @@ class ToolResultBlock(Body):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: schemas.TextOr[Items[Annotated[_ResultBlock, Field(discriminator="type")]]] | None = None
+    content: schemas.TextOr[Items[Annotated[_ResultBlock, Field(discriminator="type")]]] | None = (
+        None
+    )
     is_error: bool | None = None
 
 
@@ -113,7 +136,9 @@ class AnthropicAssistantMessage(Body):
     """A message of the model."""
 
     role: Literal["assistant"]
-    content: _Content[Annotated[TextPart | ToolUseBlock | ThinkingBlock, Field(discriminator="type")]]
+    content: _Content[
+        Annotated[TextPart | ToolUseBlock | ThinkingBlock, Field(discriminator="type")]
+    ]
 
 
 class AnthropicSystemMessage(Body):
@@ -124,7 +149,8 @@ class AnthropicSystemMessage(Body):
 
 
 _Message = Annotated[
-    AnthropicUserMessage | AnthropicAssistantMessage | AnthropicSystemMessage, Field(discriminator="role")
+    AnthropicUserMessage | AnthropicAssistantMessage | AnthropicSystemMessage,
+    Field(discriminator="role"),
 ]
 
 
@@ -163,31 +189,56 @@ class OutputConfig(Body):
 
 
 class CountRequest(UnstoredBody):
-    """A conversation. A null field counts as absent. Unknown fields, such as `cache_control`, are ignored."""
+    """A conversation.
+
+    A null field counts as absent. Unknown fields, such as `cache_control`, are ignored.
+    """
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
-    messages: Items[_Message] = Field(min_length=1, description="The conversation; in a session, its new messages.")
-    system: schemas.TextOr[Items[TextPart]] | None = Field(None, description="Instructions for the model.")
+    messages: Items[_Message] = Field(
+        min_length=1, description="The conversation; in a session, its new messages."
+    )
+    system: schemas.TextOr[Items[TextPart]] | None = Field(
+        None, description="Instructions for the model."
+    )
     tools: Items[Tool] | None = Field(None, description="Tools that the client runs.")
-    tool_choice: ToolChoice | None = Field(None, description="It is enforced for the first answer of the turn.")
-    thinking: Thinking | None = Field(None, description="Without this field, the session's default applies.")
-    output_config: OutputConfig | None = Field(None, description="Level of thinking, and format of the answer.")
+    tool_choice: ToolChoice | None = Field(
+        None, description="It is enforced for the first answer of the turn."
+    )
+    thinking: Thinking | None = Field(
+        None, description="Without this field, the session's default applies."
+    )
+    output_config: OutputConfig | None = Field(
+        None, description="Level of thinking, and format of the answer."
+    )
 
 
 class MessageRequest(
     CountRequest,
     json_schema_extra={
-        "examples": [{"model": "qwen3:14b", "max_tokens": 1024, "messages": [{"role": "user", "content": "Hello!"}]}]
+        "examples": [
+            {
+                "model": "qwen3:14b",
+                "max_tokens": 1024,
+                "messages": [{"role": "user", "content": "Hello!"}],
+            }
+        ]
     },
 ):
     """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
-    max_tokens: schemas.TokenLimit = Field(description="Maximum tokens of the answer, with thinking. -1 sets no limit.")
+    max_tokens: schemas.TokenLimit = Field(
+        description="Maximum tokens of the answer, with thinking. -1 sets no limit."
+    )
     stream: bool | None = Field(None, description="Stream the answer.")
     temperature: float | None = Field(None, ge=0, le=1, description="Sampling temperature.")
-    top_p: float | None = Field(None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates.")
+    top_p: float | None = Field(
+        None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates."
+    )
     top_k: int | None = Field(None, ge=0, description="Number of candidates for the next token.")
-    stop_sequences: Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
+    stop_sequences: Items[str] | None = Field(
+        None, description="Stop sequences. The answer ends before them."
+    )
 
 
 class MessageResponse(BaseModel):
@@ -207,17 +258,24 @@ class MessageResponse(BaseModel):
     mochi: schemas.MochiExtension
 
 
-_OPTIONS = {"max_tokens": "num_predict", "stop_sequences": "stop"} | {n: n for n in ("temperature", "top_p", "top_k")}
+_OPTIONS = {"max_tokens": "num_predict", "stop_sequences": "stop"} | {
+    n: n for n in ("temperature", "top_p", "top_k")
+}
 """Mapping of fields of the request to Ollama's options."""
 HIDDEN_DOCUMENT = "[A document is not shown, because this server cannot read it.]"
-_DOCUMENT_LEFT_OUT = "This server cannot read documents such as PDF files. The model receives a note instead."
+_DOCUMENT_LEFT_OUT = (
+    "This server cannot read documents such as PDF files. The model receives a note instead."
+)
 _BILLING = "x-anthropic-billing-header:"
 """Beginning of the line that Claude Code puts before its system prompt."""
 _Blocks = Sequence[tuple[Location, Any]]  # content blocks with their paths in the request
 
 
 async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput, SentMessages]:
-    """Return the options of a request and its messages. Raises ``ValidationFailed`` for an invalid message."""
+    """Return the options of a request and its messages.
+
+    Raises ``ValidationFailed`` for an invalid message.
+    """
     tools = [tool.to_ollama() for tool in request.tools or () if tool.type in CUSTOM]
     wanted = request.tool_choice or ToolChoice(type="auto")
     choice: str | NamedFunction = "required" if wanted.type == "any" else wanted.type
@@ -225,7 +283,9 @@ async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput
         if wanted.name is None:
             raise ValidationFailed.at(("tool_choice", "name"), "Field required")
         choice = NamedFunction(name=wanted.name)
-    selection = tool_selection(headers, tools, choice, parallel=not wanted.disable_parallel_tool_use)
+    selection = tool_selection(
+        headers, tools, choice, parallel=not wanted.disable_parallel_tool_use
+    )
     sent = await _messages(request)
     for index, message in enumerate(sent.messages):
         if message["role"] == "tool" and "tool_name" not in message and headers.session is None:
@@ -236,7 +296,9 @@ async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput
 
 def _generation(request: CountRequest) -> GenerationOptions:
     output = request.output_config or OutputConfig()
-    think: bool | str | None = None if request.thinking is None else request.thinking.type != "disabled"
+    think: bool | str | None = (
+        None if request.thinking is None else request.thinking.type != "disabled"
+    )
     if think and output.effort:
         think = THINK.get(output.effort, output.effort)
     fields = request.model_dump(include=set(_OPTIONS), exclude_none=True)
@@ -245,19 +307,33 @@ def _generation(request: CountRequest) -> GenerationOptions:
 
 
 async def _messages(request: CountRequest) -> SentMessages:
-    """Return the messages of a request. Consecutive messages of one role become one message, as in Anthropic's API."""
+    """Return the messages of a request.
+
+    Consecutive messages of one role become one message, as in Anthropic's API.
+    """
     reader = _Reader()
     reader.add("system", _system_blocks(request.system), 0)
     for _, group in groupby(enumerate(request.messages), lambda each: each[1].role):
         *_, (last, message) = sent = list(group)
-        blocks = [block for position, m in sent for block in _blocks(m.content, ("messages", position, "content"))]
+        blocks = [
+            block
+            for position, m in sent
+            for block in _blocks(m.content, ("messages", position, "content"))
+        ]
         for path, block in blocks:
             if isinstance(block, ToolResultBlock):
                 fields = {"tool_call_id": block.tool_use_id, "success": not block.is_error}
                 reader.add("tool", _blocks(block.content or "", (*path, "content")), last, **fields)
-        reader.add(message.role, [each for each in blocks if not isinstance(each[1], ToolResultBlock)], last)
+        reader.add(
+            message.role,
+            [each for each in blocks if not isinstance(each[1], ToolResultBlock)],
+            last,
+        )
     add_tool_names(reader.messages)
-    images = {index: await decode_images(urls, next(iter(urls))[:3]) for index, urls in reader.urls.items()}
+    images = {
+        index: await decode_images(urls, next(iter(urls))[:3])
+        for index, urls in reader.urls.items()
+    }
     messages = SentMessages(reader.messages, images, positions=reader.positions)
     newest = messages.last_user_index
     if newest is not None and newest in reader.documents:
@@ -279,15 +355,24 @@ class _Reader:
     """Path of a document of each message that has any that cannot be read."""
 
     def add(self, role: Role, blocks: _Blocks, position: int, **fields: Any) -> None:
-        """Add the message with the content ``blocks``. ``position`` is its position in the request."""
+        """Add the message with the content ``blocks``.
+
+        ``position`` is its position in the request.
+        """
         if not blocks:
             return
         if thinking := [block.thinking for _, block in blocks if isinstance(block, ThinkingBlock)]:
             fields["thinking"] = "\n\n".join(filter(None, thinking))
         if calls := [block for _, block in blocks if isinstance(block, ToolUseBlock)]:
-            fields["tool_calls"] = [tool_call(n, call.id, call.name, call.input) for n, call in enumerate(calls)]
-        if images := [(path, block.source) for path, block in blocks if isinstance(block, ImageBlock)]:
-            self.urls[len(self.messages)] = {(*path, "source"): source.url or source.data for path, source in images}
+            fields["tool_calls"] = [
+                tool_call(n, call.id, call.name, call.input) for n, call in enumerate(calls)
+            ]
+        if images := [
+            (path, block.source) for path, block in blocks if isinstance(block, ImageBlock)
+        ]:
+            self.urls[len(self.messages)] = {
+                (*path, "source"): source.url or source.data for path, source in images
+            }
         if unread := [path for path, block in blocks if _is_unread(block)]:
             self.documents[len(self.messages)] = unread[0]
         text = "\n".join(text for _, block in blocks if (text := _text(block)) is not None)
@@ -297,9 +382,17 @@ class _Reader:
 
 def _notices(request: CountRequest) -> list[Notice]:
     """Return a notice for each tool and one for all documents that the model does not receive."""
-    notices = omitted_tools("Anthropic", (tool.name for tool in request.tools or () if tool.type not in CUSTOM))
-    if any(_is_unread(block) for message in request.messages for block in _nested_blocks(message.content)):
-        notices.append(Notice("warning", {"code": "DOCUMENT_LEFT_OUT", "message": _DOCUMENT_LEFT_OUT}))
+    notices = omitted_tools(
+        "Anthropic", (tool.name for tool in request.tools or () if tool.type not in CUSTOM)
+    )
+    if any(
+        _is_unread(block)
+        for message in request.messages
+        for block in _nested_blocks(message.content)
+    ):
+        notices.append(
+            Notice("warning", {"code": "DOCUMENT_LEFT_OUT", "message": _DOCUMENT_LEFT_OUT})
+        )
     return notices
 
 
@@ -315,7 +408,9 @@ def _is_unread(block: object) -> bool:
 
 
 def _text(block: object) -> str | None:
-    """Return the text that the model receives for a block, or None if it receives the block in another form."""
+    """Return the text that the model receives for a block, or None if it receives the block in
+    another form.
+    """
     match block:
         case TextPart():
             return block.text
@@ -365,12 +460,27 @@ PROTOCOL = Protocol(
     responses=answer_responses("The message, as JSON or as events.", ANTHROPIC_ERRORS),
 )
 async def create_message(request: Request, body: MessageRequest, headers: HeadersParam) -> Response:
-    """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
-    run = await start(request, headers.session, parse(body, headers), response_format="output_config.format")
-    return await respond(request, MessageEncoder(run, body.model, _notices(body)), stream=body.stream)
+    """Answer a conversation with one JSON response or a stream.
+
+    If the request names no session, nothing is stored.
+    """
+    run = await start(
+        request, headers.session, parse(body, headers), response_format="output_config.format"
+    )
+    return await respond(
+        request, MessageEncoder(run, body.model, _notices(body)), stream=body.stream
+    )
 
 
-@router.post("/count_tokens", responses=responses(errors.ValidationFailed, *MODEL_ERRORS, form=ANTHROPIC_ERRORS))
-async def count_message_tokens(body: CountRequest, services: ServicesDep, headers: HeadersParam) -> dict[str, int]:
-    """Estimate the tokens of a conversation. The estimate improves with each answer of the model."""
+@router.post(
+    "/count_tokens",
+    responses=responses(errors.ValidationFailed, *MODEL_ERRORS, form=ANTHROPIC_ERRORS),
+)
+async def count_message_tokens(
+    body: CountRequest, services: ServicesDep, headers: HeadersParam
+) -> dict[str, int]:
+    """Estimate the tokens of a conversation.
+
+    The estimate improves with each answer of the model.
+    """
     return {"input_tokens": await estimate(services, *await parse(body, headers))}

@@ -1,4 +1,6 @@
-"""OpenAI's API: routes under `/v1` for completions, models and embeddings, their schemas, and their parsing."""
+"""OpenAI's API: routes under `/v1` for completions, models and embeddings, their schemas, and their
+parsing.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -13,7 +15,13 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text
 from mochi_server.protocols import schemas
 from mochi_server.protocols.completions import answer_responses, models, modified, start
-from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
+from mochi_server.protocols.conversation import (
+    SentMessages,
+    add_tool_names,
+    decode_images,
+    new_message,
+    tool_call,
+)
 from mochi_server.protocols.encoder import respond
 from mochi_server.protocols.openai_chat.embeddings import EmbeddingList, EmbeddingRequest, embed
 from mochi_server.protocols.openai_chat.encoder import ChunkEncoder, TextChunkEncoder
@@ -105,7 +113,9 @@ class ToolMessage(Body):
     tool_call_id: str
 
 
-AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+AnyMessage = Annotated[
+    SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
+]
 
 
 class ClientTool(Body):
@@ -116,7 +126,10 @@ class ClientTool(Body):
 
 
 class NamedTool(Body):
-    """The tool that the model should call. The server does not offer any other tool to the model."""
+    """The tool that the model should call.
+
+    The server does not offer any other tool to the model.
+    """
 
     type: Literal["function"]
     function: schemas.NamedFunction
@@ -130,7 +143,10 @@ class AllowedList(Body):
 
 
 class AllowedTools(Body):
-    """Limit on the tools that the model may call. The server does not offer any other tool to the model."""
+    """Limit on the tools that the model may call.
+
+    The server does not offer any other tool to the model.
+    """
 
     type: Literal["allowed_tools"]
     allowed_tools: AllowedList
@@ -171,7 +187,8 @@ class StreamOptions(Body):
 
 
 MaxTokens = Annotated[
-    schemas.TokenLimit | None, Field(description="Maximum tokens of the answer, with reasoning. -1 sets no limit.")
+    schemas.TokenLimit | None,
+    Field(description="Maximum tokens of the answer, with reasoning. -1 sets no limit."),
 ]
 _EXAMPLE = {"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}
 
@@ -179,17 +196,31 @@ _EXAMPLE = {"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hell
 class CompletionRequest(schemas.AnswerRequest, json_schema_extra={"examples": [_EXAMPLE]}):
     """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
-    messages: Items[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
-    stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
+    messages: Items[AnyMessage] = Field(
+        min_length=1, description="The conversation; in a session, its new messages."
+    )
+    stream_options: StreamOptions | None = Field(
+        None, description="`include_usage` adds a chunk with token counts."
+    )
     tools: Items[ClientTool] | None = Field(None, description="Tools that the client runs.")
     tool_choice: _Choice | None = Field(None, description=schemas.TOOL_CHOICE)
     parallel_tool_calls: bool | None = Field(None, description=schemas.PARALLEL)
-    response_format: _Format | None = Field(None, description="Text, any JSON object, or JSON that matches a schema.")
+    response_format: _Format | None = Field(
+        None, description="Text, any JSON object, or JSON that matches a schema."
+    )
     max_tokens: MaxTokens = None
-    max_completion_tokens: schemas.TokenLimit | None = Field(None, description="Overrides `max_tokens`.")
-    logprobs: bool | None = Field(None, description="Return the log probabilities of the tokens of the answer.")
-    top_logprobs: int | None = Field(None, ge=0, le=20, description="Alternatives for each token, with `logprobs`.")
-    format: Annotated[Any, schemas.allow(reason="use `response_format`")] = Field(None, description="Not supported.")
+    max_completion_tokens: schemas.TokenLimit | None = Field(
+        None, description="Overrides `max_tokens`."
+    )
+    logprobs: bool | None = Field(
+        None, description="Return the log probabilities of the tokens of the answer."
+    )
+    top_logprobs: int | None = Field(
+        None, ge=0, le=20, description="Alternatives for each token, with `logprobs`."
+    )
+    format: Annotated[Any, schemas.allow(reason="use `response_format`")] = Field(
+        None, description="Not supported."
+    )
     modalities: Annotated[Items[str] | None, schemas.allow(["text"])] = Field(
         None, description="Only `text` is supported."
     )
@@ -205,15 +236,27 @@ _TEXT_EXAMPLE = {"model": "qwen3:14b", "prompt": "Once upon a time"}
 class TextCompletionRequest(schemas.AnswerRequest, json_schema_extra={"examples": [_TEXT_EXAMPLE]}):
     """A prompt to complete. The model receives it as a user message. Unknown fields are ignored."""
 
-    prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(description="One prompt.")
-    stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
+    prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(
+        description="One prompt."
+    )
+    stream_options: StreamOptions | None = Field(
+        None, description="`include_usage` adds a chunk with token counts."
+    )
     max_tokens: MaxTokens = None
-    best_of: Annotated[int | None, schemas.allow(1)] = Field(None, description="Only 1 is supported.")
-    echo: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
-    suffix: Annotated[str | None, schemas.allow("")] = Field(None, description="Only an empty text is supported.")
+    best_of: Annotated[int | None, schemas.allow(1)] = Field(
+        None, description="Only 1 is supported."
+    )
+    echo: Annotated[bool | None, schemas.allow(False)] = Field(
+        None, description="Only `false` is supported."
+    )
+    suffix: Annotated[str | None, schemas.allow("")] = Field(
+        None, description="Only an empty text is supported."
+    )
     logprobs: Annotated[Any, schemas.allow()] = Field(None, description="Not supported.")
     response_format: schemas.Unsupported = None
-    tools: Annotated[Any, schemas.allow([])] = Field(None, description="Only an empty list is supported.")
+    tools: Annotated[Any, schemas.allow([])] = Field(
+        None, description="Only an empty list is supported."
+    )
     max_completion_tokens: Annotated[Any, schemas.allow(reason="use `max_tokens`")] = Field(
         None, description="Not supported."
     )
@@ -223,7 +266,10 @@ _FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class OpenAIModel(BaseModel):
-    """A possible value of ``model`` in a request. ``created`` is the time of its last change, in seconds since 1970."""
+    """A possible value of ``model`` in a request.
+
+    ``created`` is the time of its last change, in seconds since 1970.
+    """
 
     id: str
     object: Literal["model"] = "model"
@@ -254,7 +300,10 @@ class CalledTool(BaseModel):
 
 
 class CompletionMessage(BaseModel):
-    """The answer. If the model reasoned, ``reasoning_content`` and ``reasoning`` both contain the same reasoning."""
+    """The answer.
+
+    If the model reasoned, ``reasoning_content`` and ``reasoning`` both contain the same reasoning.
+    """
 
     role: Literal["assistant"]
     content: str | None
@@ -281,7 +330,10 @@ class Choice(BaseModel):
 
 
 class PromptTokensDetails(BaseModel):
-    """Number of prompt tokens that were in Ollama's cache. It is null if Ollama does not report it."""
+    """Number of prompt tokens that were in Ollama's cache.
+
+    It is null if Ollama does not report it.
+    """
 
     cached_tokens: int | None
 
@@ -326,14 +378,23 @@ class TextCompletion(_Answer):
     choices: list[TextChoice]
 
 
-async def parse_completion(request: CompletionRequest, headers: MochiHeaders) -> tuple[TurnInput, SentMessages]:
-    """Return the options of a chat completion and its messages. Raises ``ValidationFailed`` for an invalid message."""
+async def parse_completion(
+    request: CompletionRequest, headers: MochiHeaders
+) -> tuple[TurnInput, SentMessages]:
+    """Return the options of a chat completion and its messages.
+
+    Raises ``ValidationFailed`` for an invalid message.
+    """
     if request.top_logprobs and not request.logprobs:
         raise ValidationFailed.at("top_logprobs", "requires `logprobs: true`")
     messages = [_stored(message) for message in request.messages]
     add_tool_names(messages)
     tools = [tool.function.to_ollama() for tool in request.tools or ()]
-    choice = request.tool_choice.function if isinstance(request.tool_choice, Body) else request.tool_choice
+    choice = (
+        request.tool_choice.function
+        if isinstance(request.tool_choice, Body)
+        else request.tool_choice
+    )
     turn = request.turn(
         headers,
         tool_selection(headers, tools, choice, parallel=request.parallel_tool_calls),
@@ -345,13 +406,17 @@ async def parse_completion(request: CompletionRequest, headers: MochiHeaders) ->
     for index, message in enumerate(request.messages):
         content: Location = ("messages", index, "content")
         parts = enumerate(message.content or () if not isinstance(message.content, str) else ())
-        if urls := {(*content, number): part.url for number, part in parts if isinstance(part, ImagePart)}:
+        if urls := {
+            (*content, number): part.url for number, part in parts if isinstance(part, ImagePart)
+        }:
             images[index] = await decode_images(urls, content)
     return turn, SentMessages(messages, images)
 
 
 def _stored(sent: AnyMessage) -> Message:
-    message = new_message("system" if sent.role == "developer" else sent.role, joined_text(sent.content))
+    message = new_message(
+        "system" if sent.role == "developer" else sent.role, joined_text(sent.content)
+    )
     if isinstance(sent, ToolMessage):
         message["tool_call_id"] = sent.tool_call_id
     if isinstance(sent, AssistantMessage):
@@ -360,11 +425,15 @@ def _stored(sent: AnyMessage) -> Message:
             message["thinking"] = thinking
         if sent.tool_calls:
             calls = enumerate(sent.tool_calls)
-            message["tool_calls"] = [tool_call(n, c.id, c.function.name, c.function.arguments) for n, c in calls]
+            message["tool_calls"] = [
+                tool_call(n, c.id, c.function.name, c.function.arguments) for n, c in calls
+            ]
     return message
 
 
-async def parse_prompt(request: TextCompletionRequest, headers: MochiHeaders) -> tuple[TurnInput, SentMessages]:
+async def parse_prompt(
+    request: TextCompletionRequest, headers: MochiHeaders
+) -> tuple[TurnInput, SentMessages]:
     """Return the options of a text completion, and its prompt as a user message."""
     prompt = request.prompt if isinstance(request.prompt, str) else request.prompt[0]
     turn = request.turn(headers, tool_selection(headers), limit=request.max_tokens)
@@ -393,28 +462,50 @@ _COMPLETION = answer_responses("The completion, as JSON or in chunks.", OPENAI_E
 @router.get("/models/", include_in_schema=False)
 @router.get("/models", responses=responses(*OLLAMA_ERRORS, form=OPENAI_ERRORS))
 async def list_openai_models(services: ServicesDep) -> OpenAIModelList:
-    """List the models, and the agents as `agent:NAME`. Models that cannot chat come after the chat models."""
+    """List the models, and the agents as `agent:NAME`.
+
+    Models that cannot chat come after the chat models.
+    """
     times = await models(services)
-    return OpenAIModelList(data=[OpenAIModel(id=name, created=created) for name, created in times.items()])
+    return OpenAIModelList(
+        data=[OpenAIModel(id=name, created=created) for name, created in times.items()]
+    )
 
 
-@router.get("/models/{model_name:path}", responses=responses(*MODEL_ERRORS, errors.AgentInvalid, form=OPENAI_ERRORS))
+@router.get(
+    "/models/{model_name:path}",
+    responses=responses(*MODEL_ERRORS, errors.AgentInvalid, form=OPENAI_ERRORS),
+)
 async def get_openai_model(model_name: str, services: ServicesDep) -> OpenAIModel:
     """Get a model or an agent. An unknown name returns 404."""
     return OpenAIModel(id=model_name, created=await modified(services, model_name))
 
 
 @router.post("/chat/completions", response_model=Completion, responses=_COMPLETION)
-async def create_chat_completion(request: Request, body: CompletionRequest, headers: HeadersParam) -> Response:
-    """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
+async def create_chat_completion(
+    request: Request, body: CompletionRequest, headers: HeadersParam
+) -> Response:
+    """Answer a conversation with one JSON response or a stream.
+
+    If the request names no session, nothing is stored.
+    """
     run = await start(request, body.session_id(headers), parse_completion(body, headers))
-    return await respond(request, ChunkEncoder(run, body.model, include_usage=_wants_usage(body)), stream=body.stream)
+    return await respond(
+        request, ChunkEncoder(run, body.model, include_usage=_wants_usage(body)), stream=body.stream
+    )
 
 
 @router.post("/completions", response_model=TextCompletion, responses=_COMPLETION)
-async def create_completion(request: Request, body: TextCompletionRequest, headers: HeadersParam) -> Response:
-    """Answer a prompt with one JSON response or a stream. The model receives the prompt as a user message."""
-    run = await start(request, body.session_id(headers), parse_prompt(body, headers), messages="prompt")
+async def create_completion(
+    request: Request, body: TextCompletionRequest, headers: HeadersParam
+) -> Response:
+    """Answer a prompt with one JSON response or a stream.
+
+    The model receives the prompt as a user message.
+    """
+    run = await start(
+        request, body.session_id(headers), parse_prompt(body, headers), messages="prompt"
+    )
     encoder = TextChunkEncoder(run, body.model, include_usage=_wants_usage(body))
     return await respond(request, encoder, stream=body.stream)
 
@@ -424,6 +515,11 @@ async def create_completion(request: Request, body: TextCompletionRequest, heade
     response_model=EmbeddingList,
     responses=responses(errors.ValidationFailed, *MODEL_ERRORS, form=OPENAI_ERRORS),
 )
-async def create_embeddings(request: Request, body: EmbeddingRequest, services: ServicesDep) -> Response:
+async def create_embeddings(
+    request: Request, body: EmbeddingRequest, services: ServicesDep
+) -> Response:
     """Embed texts as vectors. Ollama computes the vectors."""
-    return Response(await until_disconnect(request, embed(services.gateway, body)), media_type="application/json")
+    return Response(
+        await until_disconnect(request, embed(services.gateway, body)),
+        media_type="application/json",
+    )

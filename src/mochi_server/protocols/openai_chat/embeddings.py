@@ -16,7 +16,9 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.schemas import TEXT_OR_LIST, RejectedOption
 from mochi_server.util.validation import Items
 
-_TOKENS = "token IDs are not supported; send text instead (LangChain: `check_embedding_ctx_length=False`)"
+_TOKENS = (
+    "token IDs are not supported; send text instead (LangChain: `check_embedding_ctx_length=False`)"
+)
 _MAX_TEXTS = 2048
 
 
@@ -31,7 +33,8 @@ def _check_list(value: Any) -> Any:
 
 _InputText = Annotated[Text, Field(min_length=1)]
 _Input = Annotated[
-    Annotated[_InputText, Tag("text")] | Annotated[Items[_InputText], Field(min_length=1), Tag("list")],
+    Annotated[_InputText, Tag("text")]
+    | Annotated[Items[_InputText], Field(min_length=1), Tag("list")],
     TEXT_OR_LIST,
     BeforeValidator(_check_list),
 ]
@@ -44,11 +47,17 @@ class EmbeddingRequest(
 
     model: str = Field(min_length=1, description="Model of Ollama.")
     input: _Input = Field(description=f"A text, or a list of up to {_MAX_TEXTS} texts.")
-    dimensions: int | None = Field(None, ge=1, description="Length of the vectors, for models that support it.")
-    encoding_format: Literal["float", "base64"] | None = Field(None, description="`float` (default) or `base64`.")
+    dimensions: int | None = Field(
+        None, ge=1, description="Length of the vectors, for models that support it."
+    )
+    encoding_format: Literal["float", "base64"] | None = Field(
+        None, description="`float` (default) or `base64`."
+    )
 
     options: RejectedOption = Field(None, description="Not supported.")
-    num_ctx: RejectedOption = Field(None, description="Not supported. The server sets the context window.")
+    num_ctx: RejectedOption = Field(
+        None, description="Not supported. The server sets the context window."
+    )
 
 
 class EmbeddingUsage(BaseModel):
@@ -76,13 +85,17 @@ class EmbeddingList(BaseModel):
 
 
 _BATCH_SIZE = 64
-"""Maximum number of texts in a request to Ollama. Parsing a large response in one step would block other requests."""
+"""Maximum number of texts in a request to Ollama.
+
+Parsing a large response in one step would block other requests.
+"""
 
 
 async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
     """Return embeddings as a JSON response in OpenAI's format.
 
-    Raises ``ValidationFailed`` if a text does not fit into the context window, and the errors of Ollama.
+    Raises ``ValidationFailed`` if a text does not fit into the context window, and the errors of
+    Ollama.
     """
     ticket = gateway.admit()
     model, data, tokens = wanted.model, list[orjson.Fragment](), 0
@@ -101,12 +114,21 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
         body = await gateway.embed(request)
         vectors = body.get("embeddings")
         if not isinstance(vectors, list) or len(vectors) != len(batch):
-            raise OllamaError(f"Ollama did not send one embedding for each of the {len(batch)} texts.")
-        # Encode each batch immediately, because encoded vectors need less memory than lists of numbers.
+            raise OllamaError(
+                f"Ollama did not send one embedding for each of the {len(batch)} texts."
+            )
+        # Encode each batch immediately, because encoded vectors need less memory than lists of
+        # numbers.
         for index, vector in enumerate(vectors, start):
             packs = wanted.encoding_format == "base64"
-            embedding = b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if packs else vector
-            data.append(orjson.Fragment(orjson.dumps({"object": "embedding", "index": index, "embedding": embedding})))
+            embedding = (
+                b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if packs else vector
+            )
+            data.append(
+                orjson.Fragment(
+                    orjson.dumps({"object": "embedding", "index": index, "embedding": embedding})
+                )
+            )
         tokens += body.get("prompt_eval_count") or 0
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
@@ -117,5 +139,7 @@ class _Texts(FixedPrompt):
 
     async def fit(self, refused: int | None) -> FixedPrompt:
         if refused is not None:
-            raise ValidationFailed.at("input", "a text is longer than the context window of the model; split it")
+            raise ValidationFailed.at(
+                "input", "a text is longer than the context window of the model; split it"
+            )
         return self

@@ -1,4 +1,6 @@
-"""OpenAI's Responses API: route `/v1/responses`, its schemas, and the conversion of requests to turns."""
+"""OpenAI's Responses API: route `/v1/responses`, its schemas, and the conversion of requests to
+turns.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +12,15 @@ from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    model_validator,
+)
 
 from mochi_server.chat.turn_input import Location, TurnInput
 from mochi_server.constants import OPENAI_PREFIX
@@ -20,7 +30,13 @@ from mochi_server.errors import ResponseNotFound, ValidationFailed
 from mochi_server.models.common import Body, Text
 from mochi_server.protocols import schemas
 from mochi_server.protocols.completions import answer_responses, start
-from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
+from mochi_server.protocols.conversation import (
+    SentMessages,
+    add_tool_names,
+    decode_images,
+    new_message,
+    tool_call,
+)
 from mochi_server.protocols.encoder import respond
 from mochi_server.protocols.parts import omitted_tools
 from mochi_server.protocols.responses.encoder import ResponseEncoder
@@ -70,7 +86,9 @@ class InputMessage(Body):
         allowed = {"user": InputImage, "assistant": schemas.RefusalPart}.get(self.role, InputText)
         for part in self.content if not isinstance(self.content, str) else ():
             if not isinstance(part, InputText | allowed):
-                raise ValueError(f"a message of the role `{self.role}` must not contain `{part.type}`")
+                raise ValueError(
+                    f"a message of the role `{self.role}` must not contain `{part.type}`"
+                )
         return self
 
 
@@ -137,7 +155,9 @@ ITEMS: TypeAdapter[list[Any]] = TypeAdapter(list[InputItem])
 
 
 _LOGPROBS = "message.output_text.logprobs"
-_OtherLimit = Annotated[Any, schemas.allow(reason="use `max_output_tokens`"), Field(description="Not supported.")]
+_OtherLimit = Annotated[
+    Any, schemas.allow(reason="use `max_output_tokens`"), Field(description="Not supported.")
+]
 
 
 def _without_logprobs(include: list[str] | None) -> list[str] | None:
@@ -147,47 +167,73 @@ def _without_logprobs(include: list[str] | None) -> list[str] | None:
 
 
 class NamedResponseFunction(schemas.NamedFunction):
-    """The function that the model should call. The server does not offer any other function to the model."""
+    """The function that the model should call.
+
+    The server does not offer any other function to the model.
+    """
 
     type: Literal["function"]
 
 
-_Choice = schemas.WordOr[Annotated[NamedResponseFunction | schemas.AllowedFunctions, Field(discriminator="type")]]
+_Choice = schemas.WordOr[
+    Annotated[NamedResponseFunction | schemas.AllowedFunctions, Field(discriminator="type")]
+]
 
 
 class TextOptions(Body):
     """Options for the text of the answer."""
 
-    format: Annotated[schemas.PlainFormat | schemas.SchemaText, Field(discriminator="type")] | None = None
+    format: (
+        Annotated[schemas.PlainFormat | schemas.SchemaText, Field(discriminator="type")] | None
+    ) = None
 
 
 class ResponseRequest(
-    schemas.AnswerRequest, json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]}
+    schemas.AnswerRequest,
+    json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]},
 ):
     """Input to answer. A null field counts as absent. Unknown fields are ignored."""
 
-    input: schemas.TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(description="A message, or items.")
+    input: schemas.TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(
+        description="A message, or items."
+    )
     instructions: Text | None = Field(None, description="System message of this request.")
     previous_response_id: str | None = Field(
-        None, description="Response to continue. In a session, the latest one; else one of the last hour."
+        None,
+        description="Response to continue. In a session, the latest one; else one of the last "
+        "hour.",
     )
-    store: bool | None = Field(None, description="If `false`, later requests cannot refer to the output items.")
-    tools: Items[ResponseTool] | None = Field(None, description="Functions that the client runs, and namespaces.")
+    store: bool | None = Field(
+        None, description="If `false`, later requests cannot refer to the output items."
+    )
+    tools: Items[ResponseTool] | None = Field(
+        None, description="Functions that the client runs, and namespaces."
+    )
     tool_choice: _Choice | None = Field(None, description=schemas.TOOL_CHOICE)
     parallel_tool_calls: bool | None = Field(None, description=schemas.PARALLEL)
-    text: TextOptions | None = Field(None, description="`format`: text, any JSON object, or JSON that fits a schema.")
+    text: TextOptions | None = Field(
+        None, description="`format`: text, any JSON object, or JSON that fits a schema."
+    )
     max_output_tokens: schemas.TokenLimit | None = Field(
         None, description="Maximum tokens of the answer, with reasoning."
     )
-    include: Annotated[Items[str] | None, AfterValidator(_without_logprobs)] = Field(None, description="No effect.")
+    include: Annotated[Items[str] | None, AfterValidator(_without_logprobs)] = Field(
+        None, description="No effect."
+    )
     max_tokens: _OtherLimit = None
     max_completion_tokens: _OtherLimit = None
-    logprobs: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
-    top_logprobs: Annotated[int | None, schemas.allow(0)] = Field(None, description="Only 0 is supported.")
+    logprobs: Annotated[bool | None, schemas.allow(False)] = Field(
+        None, description="Only `false` is supported."
+    )
+    top_logprobs: Annotated[int | None, schemas.allow(0)] = Field(
+        None, description="Only 0 is supported."
+    )
     response_format: Annotated[Any, schemas.allow(reason="use `text.format`")] = Field(
         None, description="Not supported."
     )
-    background: bool | None = Field(None, description="Return the response at once. Get or cancel it by its ID later.")
+    background: bool | None = Field(
+        None, description="Return the response at once. Get or cancel it by its ID later."
+    )
     conversation: schemas.Unsupported = Field(None, description="Not supported. Use a session.")
     prompt: schemas.Unsupported = None
     max_tool_calls: schemas.Unsupported = None
@@ -196,7 +242,14 @@ class ResponseRequest(
         """Return the fields of the request that the response repeats."""
         unset = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
         repeated = {
-            *("model", "instructions", "previous_response_id", "tools", "tool_choice", "parallel_tool_calls"),
+            *(
+                "model",
+                "instructions",
+                "previous_response_id",
+                "tools",
+                "tool_choice",
+                "parallel_tool_calls",
+            ),
             *("temperature", "top_p", "max_output_tokens"),
         }
         fields = self.model_dump(include=repeated, by_alias=True)
@@ -204,20 +257,31 @@ class ResponseRequest(
         text_format = self.text and self.text.format
         return fields | {
             "metadata": self.metadata.model_dump(exclude_none=True) if self.metadata else {},
-            "text": {"format": text_format.model_dump(by_alias=True) if text_format else {"type": "text"}},
-            "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
+            "text": {
+                "format": text_format.model_dump(by_alias=True) if text_format else {"type": "text"}
+            },
+            "reasoning": {
+                "effort": self.reasoning.effort if self.reasoning else None,
+                "summary": None,
+            },
         }
 
 
 class InputTokensDetails(BaseModel):
-    """Cached tokens in the input. ``cached_tokens`` is 0 if Ollama reports none; ``cache_write_tokens`` is always 0."""
+    """Cached tokens in the input.
+
+    ``cached_tokens`` is 0 if Ollama reports none; ``cache_write_tokens`` is always 0.
+    """
 
     cached_tokens: int
     cache_write_tokens: int
 
 
 class OutputTokensDetails(BaseModel):
-    """Number of reasoning tokens in the output. It is always 0, because Ollama does not count them separately."""
+    """Number of reasoning tokens in the output.
+
+    It is always 0, because Ollama does not count them separately.
+    """
 
     reasoning_tokens: int
 
@@ -233,7 +297,10 @@ class ResponseUsage(BaseModel):
 
 
 class ModelResponse(BaseModel):
-    """A response. ``output`` has `reasoning`, `message` and `function_call`. Fields of the request are repeated."""
+    """A response.
+
+    ``output`` has `reasoning`, `message` and `function_call`. Fields of the request are repeated.
+    """
 
     id: str
     object: Literal["response"]
@@ -249,15 +316,24 @@ class ModelResponse(BaseModel):
 
 
 def _check_previous(previous: str | None, session: ChatSession) -> None:
-    """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest response.
+    """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest
+    response.
 
-    A turn without a complete answer does not count, so that a client can repeat its request after a failure.
+    A turn without a complete answer does not count, so that a client can repeat its request after a
+    failure.
     """
     if previous is None:
         return
     match = re.fullmatch(rf"resp_{session.session_id}_([0-9]{{1,9}})(_.*)?", previous)
-    if match is None or int(match[1]) > len(session.history) or not _is_latest(session, int(match[1])):
-        problem = f"{previous!r} is not the latest response of the session {session.session_id!r}; send the ID of that"
+    if (
+        match is None
+        or int(match[1]) > len(session.history)
+        or not _is_latest(session, int(match[1]))
+    ):
+        problem = (
+            f"{previous!r} is not the latest response of the session {session.session_id!r}; "
+            "send the ID of that"
+        )
         raise ValidationFailed.at("previous_response_id", problem)
 
 
@@ -271,25 +347,46 @@ def _is_latest(session: ChatSession, start: int) -> bool:
                 return False
             is_answered = True
             client_tool_calls.update(message.get("client_tool_calls") or ())
-        elif is_answered and (message["role"] == "user" or message.get("tool_call_id") in client_tool_calls):
+        elif is_answered and (
+            message["role"] == "user" or message.get("tool_call_id") in client_tool_calls
+        ):
             is_later = True
     return True
 
 
-def _conversation(known: Responses, request: ResponseRequest, *, is_session: bool) -> list[InputItem]:
-    """Return the items before a request and those of the request. Raises ``ValidationFailed`` for an unknown ID."""
-    sent = [InputMessage(role="user", content=request.input)] if isinstance(request.input, str) else request.input
-    resolved = [_resolve(known, item, index, is_session=is_session) for index, item in enumerate(sent)]
+def _conversation(
+    known: Responses, request: ResponseRequest, *, is_session: bool
+) -> list[InputItem]:
+    """Return the items before a request and those of the request.
+
+    Raises ``ValidationFailed`` for an unknown ID.
+    """
+    sent = (
+        [InputMessage(role="user", content=request.input)]
+        if isinstance(request.input, str)
+        else request.input
+    )
+    resolved = [
+        _resolve(known, item, index, is_session=is_session) for index, item in enumerate(sent)
+    ]
     if request.previous_response_id is None or is_session:
         return resolved
     if (earlier := known.conversations.get(request.previous_response_id)) is None:
-        problem = "is not in the server's memory; name a session in X-Mochi-Session, or send the whole conversation"
-        raise ValidationFailed.at("previous_response_id", f"{request.previous_response_id!r} {problem}")
+        problem = (
+            "is not in the server's memory; name a session in X-Mochi-Session, or send the whole "
+            "conversation"
+        )
+        raise ValidationFailed.at(
+            "previous_response_id", f"{request.previous_response_id!r} {problem}"
+        )
     return [*ITEMS.validate_json(earlier), *resolved]
 
 
 def _resolve(known: Responses, item: InputItem, index: int, *, is_session: bool) -> InputItem:
-    """Return the item that a reference names. Some clients send references by default, as the AI SDK does."""
+    """Return the item that a reference names.
+
+    Some clients send references by default, as the AI SDK does.
+    """
     if not isinstance(item, ItemReference):
         return item
     if (referenced := known.items.get(item.id)) is not None:
@@ -297,18 +394,30 @@ def _resolve(known: Responses, item: InputItem, index: int, *, is_session: bool)
         return found
     if is_session:  # the session has the item, which is from the model
         return item
-    problem = "is not in the server's memory; send the item itself, or set `store` to false in the client"
+    problem = (
+        "is not in the server's memory; send the item itself, or set `store` to false in the client"
+    )
     raise ValidationFailed.at(f"input[{index}].id", f"the item {item.id!r} {problem}")
 
 
 async def parse(
-    request: ResponseRequest, headers: MochiHeaders, items: Sequence[InputItem], functions: Functions
+    request: ResponseRequest,
+    headers: MochiHeaders,
+    items: Sequence[InputItem],
+    functions: Functions,
 ) -> tuple[TurnInput, SentMessages]:
-    """Return the options of a request and the messages of the conversation ``items``. Raises ``ValidationFailed``."""
+    """Return the options of a request and the messages of the conversation ``items``.
+
+    Raises ``ValidationFailed``.
+    """
     if request.background and request.store is False:
-        raise ValidationFailed.at("store", "a response in the background must be stored; leave out this field")
+        raise ValidationFailed.at(
+            "store", "a response in the background must be stored; leave out this field"
+        )
     text_format = request.text.format if request.text else None
-    tools = [tool.model_copy(update={"name": name}).to_ollama() for name, (tool, _) in functions.items()]
+    tools = [
+        tool.model_copy(update={"name": name}).to_ollama() for name, (tool, _) in functions.items()
+    ]
     turn = request.turn(
         headers,
         tool_selection(headers, tools, request.tool_choice, parallel=request.parallel_tool_calls),
@@ -318,27 +427,39 @@ async def parse(
     names = {(namespace, tool.name): name for name, (tool, namespace) in functions.items()}
     sent = await _messages(request.instructions, items, names)
     if request.background:  # in a session, clients of the native API can approve its tool calls
-        turn = replace(turn, on_disconnect="continue", interactive=request.session_id(headers) is not None)
+        turn = replace(
+            turn, on_disconnect="continue", interactive=request.session_id(headers) is not None
+        )
     return turn, replace(sent, check=partial(_check_previous, request.previous_response_id))
 
 
 async def _messages(
-    instructions: str | None, items: Sequence[InputItem], names: Mapping[tuple[str | None, str], str]
+    instructions: str | None,
+    items: Sequence[InputItem],
+    names: Mapping[tuple[str | None, str], str],
 ) -> SentMessages:
     reader = _ItemReader([new_message("system", instructions)] if instructions else [], names)
     for item in items:
         reader.add(item)
     add_tool_names(reader.messages)
-    images = {index: await decode_images(urls, ("messages", index)) for index, urls in reader.image_urls.items()}
+    images = {
+        index: await decode_images(urls, ("messages", index))
+        for index, urls in reader.image_urls.items()
+    }
     return SentMessages(reader.messages, images)
 
 
 @dataclass
 class _ItemReader:
-    """Converter of input items to messages. Consecutive items from the model become one assistant message."""
+    """Converter of input items to messages.
+
+    Consecutive items from the model become one assistant message.
+    """
 
     messages: list[Message]
-    tool_names: Mapping[tuple[str | None, str], str]  # names that the model sees, by namespace and name
+    tool_names: Mapping[
+        tuple[str | None, str], str
+    ]  # names that the model sees, by namespace and name
     image_urls: dict[int, dict[Location, str]] = field(default_factory=dict)
 
     def add(self, item: InputItem) -> None:
@@ -353,7 +474,10 @@ class _ItemReader:
                 name = self.tool_names.get((item.namespace, item.name), item.name)
                 calls.append(tool_call(len(calls), item.call_id, name, item.arguments))
             case FunctionCallOutput():
-                result: Message = {**new_message("tool", joined_text(item.output)), "tool_call_id": item.call_id}
+                result: Message = {
+                    **new_message("tool", joined_text(item.output)),
+                    "tool_call_id": item.call_id,
+                }
                 self._append(result, item.output)
             case ReasoningItem():
                 message = self.answer("content", "tool_calls", "thinking")
@@ -362,7 +486,9 @@ class _ItemReader:
                 self.answer()
 
     def answer(self, *unset: str) -> Message:
-        """Return the last message if it is from the model and its fields ``unset`` are empty, else append one."""
+        """Return the last message if it is from the model and its fields ``unset`` are empty, else
+        append one.
+        """
         last = self.messages[-1] if self.messages else None
         if last is None or last["role"] != "assistant" or any(last.get(name) for name in unset):
             self.messages.append(new_message("assistant", ""))
@@ -370,15 +496,24 @@ class _ItemReader:
 
     def _append(self, message: Message, content: str | Sequence[Part]) -> None:
         index, parts = len(self.messages), enumerate(() if isinstance(content, str) else content)
-        images = [(number, part.image_url) for number, part in parts if isinstance(part, InputImage)]
+        images = [
+            (number, part.image_url) for number, part in parts if isinstance(part, InputImage)
+        ]
         if images:
-            self.image_urls[index] = {("messages", index, "content", number): url for number, url in images}
+            self.image_urls[index] = {
+                ("messages", index, "content", number): url for number, url in images
+            }
         self.messages.append(message)
 
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
 PROTOCOL = Protocol(
-    OPENAI_PREFIX, router, openai_stream_error, OPENAI_ERRORS, resumes=False, turn_paths=("/responses",)
+    OPENAI_PREFIX,
+    router,
+    openai_stream_error,
+    OPENAI_ERRORS,
+    resumes=False,
+    turn_paths=("/responses",),
 )
 
 _RESPONSES: WeakKeyDictionary[Services, Responses] = WeakKeyDictionary()  # of each running app
@@ -398,13 +533,24 @@ async def create_response(
     functions = flattened(body.tools or ())
     names = {"messages": "input", "response_format": "text.format"}
     run = await start(request, session_id, parse(body, headers, items, functions), **names)
-    # In a session, the ID contains the index of the first message of the turn, for `_check_previous`.
-    new_id = f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{run.position}_{run.run_id}"
+    # In a session, the ID contains the index of the first message of the turn, for
+    # `_check_previous`.
+    new_id = (
+        f"resp_{token_hex(12)}"
+        if session_id is None
+        else f"resp_{session_id}_{run.position}_{run.run_id}"
+    )
     is_background = bool(body.background)
     fields = body.echo() | {"id": new_id, "store": session_id is not None or is_background}
     keep = partial(known.put, conversation=items if session_id is None else None)
-    notices = omitted_tools("OpenAI", (tool.type for tool in body.tools or () if isinstance(tool, HostedTool)))
-    called = {name: {"name": tool.name, "namespace": space} for name, (tool, space) in functions.items() if space}
+    notices = omitted_tools(
+        "OpenAI", (tool.type for tool in body.tools or () if isinstance(tool, HostedTool))
+    )
+    called = {
+        name: {"name": tool.name, "namespace": space}
+        for name, (tool, space) in functions.items()
+        if space
+    }
     on_end = keep if body.store is not False else lambda _: None
     build = partial(ResponseEncoder, run, on_end=on_end, notices=notices, called=called)
     encoder = build(fields | {"background": is_background})
@@ -423,18 +569,26 @@ _FOUND = responses(ResponseNotFound, ValidationFailed, *STORAGE_ERRORS, form=OPE
 async def get_response(
     response_id: str,
     services: ServicesDep,
-    stream: Annotated[bool | None, schemas.allow(False), Query(description="Only `false` is supported.")] = None,
+    stream: Annotated[
+        bool | None, schemas.allow(False), Query(description="Only `false` is supported.")
+    ] = None,
 ) -> Response:
     """Get a response: that of a session, or for an hour one without a session."""
     del stream
-    return JSONResponse(await _RESPONSES.setdefault(services, Responses()).get(services, response_id))
+    return JSONResponse(
+        await _RESPONSES.setdefault(services, Responses()).get(services, response_id)
+    )
 
 
 @router.post("/responses/{response_id}/cancel", response_model=ModelResponse, responses=_FOUND)
 async def cancel_response(response_id: str, services: ServicesDep) -> Response:
     """Cancel a response in the background, and keep its text. If it has ended, return it."""
     known = _RESPONSES.setdefault(services, Responses())
-    if not (await known.get(services, response_id))["background"]:  # raises ResponseNotFound for other owners, too
-        raise ValidationFailed.at("response_id", "only a response with `background` can be cancelled")
+    if not (await known.get(services, response_id))[
+        "background"
+    ]:  # raises ResponseNotFound for other owners, too
+        raise ValidationFailed.at(
+            "response_id", "only a response with `background` can be cancelled"
+        )
     await known.cancel(services, response_id)
     return JSONResponse(await known.get(services, response_id))

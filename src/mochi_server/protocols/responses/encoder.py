@@ -1,4 +1,6 @@
-"""Encoding of a run for OpenAI's Responses API: as events of a stream, or as a complete response."""
+"""Encoding of a run for OpenAI's Responses API: as events of a stream, or as a complete
+response.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +15,17 @@ import orjson
 from mochi_server.chat.run import Run
 from mochi_server.errors import ContextOverflow, MochiError
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
-from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text, extra_fields, is_cut, usage
+from mochi_server.protocols.parts import (
+    End,
+    Json,
+    Notice,
+    Part,
+    Reasoning,
+    Text,
+    extra_fields,
+    is_cut,
+    usage,
+)
 from mochi_server.protocols.schemas import http_status
 from mochi_server.tools.toolbox import ToolInvocation
 
@@ -21,9 +33,10 @@ from mochi_server.tools.toolbox import ToolInvocation
 class ResponseEncoder(BlockEncoder):
     """Encoder of a run as events of the Responses API.
 
-    ``fields`` are the fields of the response that are known before the run: its ID and the repeated fields of the
-    request. ``on_end`` receives the response at its end. ``response`` is the response so far. ``notices`` are added to
-    the notices of the run. ``called`` has the name and namespace of functions whose name differs for the model.
+    ``fields`` are the fields of the response that are known before the run: its ID and the repeated
+    fields of the request. ``on_end`` receives the response at its end. ``response`` is the response
+    so far. ``notices`` are added to the notices of the run. ``called`` has the name and namespace
+    of functions whose name differs for the model.
     """
 
     def __init__(
@@ -66,12 +79,20 @@ class ResponseEncoder(BlockEncoder):
         text, item = part.joined, self._item
         item.texts.append(text)
         self._sequence_number += 1
-        return b"%s%d%s%s%s" % (item.delta_head, self._sequence_number, item.target_json, orjson.dumps(text), item.tail)
+        return b"%s%d%s%s%s" % (
+            item.delta_head,
+            self._sequence_number,
+            item.target_json,
+            orjson.dumps(text),
+            item.tail,
+        )
 
     def end_block(self, _: Text | Reasoning) -> bytes:
         item, text = self._item, "".join(self._item.texts)
         complete = item.complete(text, self._item_status)
-        done = self._event(f"response.{item.text_name}.done", **item.target, text=text, **item.logprobs)
+        done = self._event(
+            f"response.{item.text_name}.done", **item.target, text=text, **item.logprobs
+        )
         stopped = done + self._part_event("done", text) + self._item_event("done", complete)
         self._output.append(complete)
         return stopped
@@ -96,7 +117,9 @@ class ResponseEncoder(BlockEncoder):
 
     def _event(self, event_type: str, **fields: Any) -> bytes:
         self._sequence_number += 1
-        return named_frame(event_type, {"type": event_type, "sequence_number": self._sequence_number, **fields})
+        return named_frame(
+            event_type, {"type": event_type, "sequence_number": self._sequence_number, **fields}
+        )
 
     def _call(self, call: ToolInvocation) -> bytes:
         item = {
@@ -118,7 +141,9 @@ class ResponseEncoder(BlockEncoder):
         return added + delta + done + ended
 
     def _item_event(self, name: str, item: Json) -> bytes:
-        return self._event(f"response.output_item.{name}", output_index=len(self._output), item=item)
+        return self._event(
+            f"response.output_item.{name}", output_index=len(self._output), item=item
+        )
 
     def _part_event(self, name: str, text: str) -> bytes:
         item = self._item
@@ -131,7 +156,10 @@ def _item_id(prefix: str, response_id: str, index: int) -> str:
 
 
 class _TextItem:
-    """Output item whose text is being streamed: a message or reasoning. ``index`` is its index in the output."""
+    """Output item whose text is being streamed: a message or reasoning.
+
+    ``index`` is its index in the output.
+    """
 
     def __init__(self, first: Text | Reasoning, response_id: str, index: int) -> None:
         self.is_message = is_message = isinstance(first, Text)
@@ -140,10 +168,19 @@ class _TextItem:
         self.text_name = "output_text" if is_message else "reasoning_summary_text"
         self.logprobs: Json = {"logprobs": []} if is_message else {}
         item_id = _item_id("msg" if is_message else "rs", response_id, index)
-        self.target = {"item_id": item_id, "output_index": index, "content_index" if is_message else "summary_index": 0}
+        self.target = {
+            "item_id": item_id,
+            "output_index": index,
+            "content_index" if is_message else "summary_index": 0,
+        }
         self.item: Json = {"id": item_id, "type": "reasoning", "summary": []}
         if is_message:
-            message = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
+            message = {
+                "type": "message",
+                "status": "in_progress",
+                "role": "assistant",
+                "content": [],
+            }
             self.item = {"id": item_id, **message}
         name = f"response.{self.text_name}.delta".encode()
         # The constant bytes of a delta. Between them are the sequence number and the text.
@@ -163,11 +200,15 @@ class _TextItem:
 
 
 def _ending(part: End) -> Json:
-    """Return the response fields that are known only after the run has ended, for example the token counts."""
+    """Return the response fields that are known only after the run has ended, for example the token
+    counts.
+    """
     if part.failure is not None:
         return {"status": "failed", "error": _error(part.failure)}
     counts, is_incomplete = usage(part.result), is_cut(part.result)
-    cached = counts["prompt_tokens_details"]["cached_tokens"] or 0  # the schema of OpenAI requires a number
+    cached = (
+        counts["prompt_tokens_details"]["cached_tokens"] or 0
+    )  # the schema of OpenAI requires a number
     return {
         "status": "incomplete" if is_incomplete else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None,
@@ -182,6 +223,16 @@ def _ending(part: End) -> Json:
 
 
 def _error(error: MochiError) -> dict[str, str]:
-    """Convert an error to the ``error`` object of a response. OpenAI's API defines only a few codes for it."""
-    code = "rate_limit_exceeded" if http_status(error) == HTTPStatus.TOO_MANY_REQUESTS else "server_error"
-    return {"code": "invalid_prompt" if isinstance(error, ContextOverflow) else code, "message": error.message}
+    """Convert an error to the ``error`` object of a response.
+
+    OpenAI's API defines only a few codes for it.
+    """
+    code = (
+        "rate_limit_exceeded"
+        if http_status(error) == HTTPStatus.TOO_MANY_REQUESTS
+        else "server_error"
+    )
+    return {
+        "code": "invalid_prompt" if isinstance(error, ContextOverflow) else code,
+        "message": error.message,
+    }

@@ -1,4 +1,6 @@
-"""Responses of one app by ID: those in memory, those in the background, and those that a session contains."""
+"""Responses of one app by ID: those in memory, those in the background, and those that a session
+contains.
+"""
 
 import asyncio
 import re
@@ -28,11 +30,17 @@ _OVERHEAD_BYTES = 300  # approximate memory of a value besides its bytes
 _ID = re.compile(r"resp_([0-9a-f]{10})_([0-9]{1,9})_([0-9a-f]{10})")
 _STATUS = {"running": "failed", "stopped": "cancelled"}
 """Status of a response by the stored state of its run, if the names differ."""
-_FAILED = {"code": "server_error", "message": "The turn failed or its server ended. Send the request again."}
+_FAILED = {
+    "code": "server_error",
+    "message": "The turn failed or its server ended. Send the request again.",
+}
 
 
 class RecentValues:
-    """Values by owner and ID, for an hour. The least recently used ones are dropped beyond ``max_bytes``."""
+    """Values by owner and ID, for an hour.
+
+    The least recently used ones are dropped beyond ``max_bytes``.
+    """
 
     def __init__(self, max_bytes: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._values: TTLCache[tuple[str | None, str], bytes] = TTLCache(
@@ -40,7 +48,10 @@ class RecentValues:
         )
 
     def add(self, value_id: str, value: bytes) -> None:
-        """Store a value, or replace the earlier value with this ID. A value that exceeds the limit is not stored."""
+        """Store a value, or replace the earlier value with this ID.
+
+        A value that exceeds the limit is not stored.
+        """
         key = current_owner(), value_id
         self._values.pop(key, None)
         with suppress(ValueError):
@@ -52,7 +63,10 @@ class RecentValues:
 
 
 class Responses:
-    """Responses of a running app. A response without a session is stored with its items and its conversation."""
+    """Responses of a running app.
+
+    A response without a session is stored with its items and its conversation.
+    """
 
     def __init__(self) -> None:
         self.items = RecentValues(32 * 1024 * 1024)
@@ -61,7 +75,10 @@ class Responses:
         self._running: dict[str, tuple[Run, asyncio.Future[Json]]] = {}  # in the background
 
     def put(self, response: Json, conversation: Sequence[BaseModel] | None = None) -> None:
-        """Store a response, or replace the earlier state of it. ``conversation`` has the items before its output."""
+        """Store a response, or replace the earlier state of it.
+
+        ``conversation`` has the items before its output.
+        """
         self._recent.add(response["id"], orjson.dumps(response, default=str))
         if conversation is None or response["status"] == "failed":
             return
@@ -71,7 +88,10 @@ class Responses:
         self.conversations.add(response["id"], orjson.dumps([*items, *response["output"]]))
 
     def run_in_background(self, encoder: ResponseEncoder) -> Json:
-        """Store the response, and complete it when its run has ended. Return a copy of its present state."""
+        """Store the response, and complete it when its run has ended.
+
+        Return a copy of its present state.
+        """
 
         async def complete() -> Json:
             return encoder.complete(await collected(encoder.run))
@@ -87,13 +107,19 @@ class Responses:
         response: Json | None = orjson.loads(self._recent.get(response_id) or b"null")
         if (match := _ID.fullmatch(response_id)) is not None:
             session = await _load(services, match[1])
-            response = None if session is None else response or await _from_session(services, session, response_id)
+            response = (
+                None
+                if session is None
+                else response or await _from_session(services, session, response_id)
+            )
         if response is None:
             raise ResponseNotFound(response_id)
         return response
 
     async def cancel(self, services: Services, response_id: str) -> None:
-        """Stop the turn of a response in the background, if it is running or parked, and wait for its end."""
+        """Stop the turn of a response in the background, if it is running or parked, and wait for
+        its end.
+        """
         if await _running_turn(services, response_id) is not None:
             await services.turns.stop(response_id.split("_")[1])
         if (running := self._running.get(response_id)) is not None:
@@ -102,7 +128,9 @@ class Responses:
 
 
 async def _running_turn(services: Services, response_id: str) -> Run | None:
-    """Return the latest run of a session if it runs or continues the turn of a response, or is parked, else None."""
+    """Return the latest run of a session if it runs or continues the turn of a response, or is
+    parked, else None.
+    """
     if (match := _ID.fullmatch(response_id)) is None:
         return None
     with suppress(SessionNotFound):  # a session of an agent, whose turns are never parked
@@ -120,7 +148,9 @@ async def _load(services: Services, session_id: str) -> ChatSession | None:
 
 
 async def _from_session(services: Services, session: ChatSession, response_id: str) -> Json | None:
-    """Return the response that a turn of a session stored, or None if the session has no such turn."""
+    """Return the response that a turn of a session stored, or None if the session has no
+    such turn.
+    """
     _, session_id, start, run_id = response_id.split("_")
     answers = _answers(session.history, int(start))
     turn = session.metadata.turn
@@ -128,17 +158,30 @@ async def _from_session(services: Services, session: ChatSession, response_id: s
     if not is_last and not answers:
         return None
     # A killed run that answered a stored message again has stored nothing.
-    state = turn.state if turn is not None and is_last else "failed" if answers[-1].get("interrupted") else "completed"
+    state = (
+        turn.state
+        if turn is not None and is_last
+        else "failed"
+        if answers[-1].get("interrupted")
+        else "completed"
+    )
     fields = {"id": response_id, "model": session.model, "store": True, "background": True}
     if answers:
-        fields |= {"created_at": int(timestamp(answers[0]["timestamp"])), "model": answers[-1]["model"]}
+        fields |= {
+            "created_at": int(timestamp(answers[0]["timestamp"])),
+            "model": answers[-1]["model"],
+        }
     run = Run(services.conversations.stored(session_id), TurnInput(), [run_id])
     encoder = ResponseEncoder(run, fields)
     if await _running_turn(services, response_id) is not None:
         return encoder.response
     response = encoder.complete(_parts(answers))
     status = _STATUS.get(state, state)
-    changes = {} if status == "completed" else {"status": status, "error": _FAILED if status == "failed" else None}
+    changes = (
+        {}
+        if status == "completed"
+        else {"status": status, "error": _FAILED if status == "failed" else None}
+    )
     return response | changes
 
 

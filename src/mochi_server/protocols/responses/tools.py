@@ -1,4 +1,6 @@
-"""Tools in requests of the Responses API: functions, namespaces of functions, and tools that OpenAI runs."""
+"""Tools in requests of the Responses API: functions, namespaces of functions, and tools that OpenAI
+runs.
+"""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
@@ -9,15 +11,21 @@ from mochi_server.models.common import Body
 from mochi_server.protocols import schemas
 from mochi_server.util.validation import Items
 
-_WebSearch = Literal["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"]
-HostedType = Literal[_WebSearch, "file_search", "code_interpreter", "image_generation", "mcp", "tool_search"]
+_WebSearch = Literal[
+    "web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"
+]
+HostedType = Literal[
+    _WebSearch, "file_search", "code_interpreter", "image_generation", "mcp", "tool_search"
+]
 _TYPES = "function", "namespace", *get_args(HostedType)
 
 
 def _supported(tool: Any) -> Any:
     if isinstance(tool, dict) and (kind := tool.get("type")) not in _TYPES:
         name = tool.get("name", kind)
-        raise ValueError(f"the tool {name!r} has the unsupported type {kind!r}; use a function, or leave it out")
+        raise ValueError(
+            f"the tool {name!r} has the unsupported type {kind!r}; use a function, or leave it out"
+        )
     return tool
 
 
@@ -28,7 +36,10 @@ class ResponseFunction(schemas.FunctionTool):
 
 
 class ResponseNamespace(Body):
-    """A group of functions. The model receives them as single functions. Their calls name the group."""
+    """A group of functions.
+
+    The model receives them as single functions. Their calls name the group.
+    """
 
     type: Literal["namespace"]
     name: str
@@ -43,7 +54,9 @@ class HostedTool(Body):
 
 
 ResponseTool = Annotated[
-    ResponseFunction | ResponseNamespace | HostedTool, Field(discriminator="type"), BeforeValidator(_supported)
+    ResponseFunction | ResponseNamespace | HostedTool,
+    Field(discriminator="type"),
+    BeforeValidator(_supported),
 ]
 
 
@@ -53,7 +66,9 @@ Functions = dict[str, tuple[ResponseFunction, str | None]]
 
 def flattened(tools: Iterable[ResponseTool]) -> Functions:
     """Return the functions of all tools, also those in namespaces."""
-    found: Functions = {tool.name: (tool, None) for tool in tools if isinstance(tool, ResponseFunction)}
+    found: Functions = {
+        tool.name: (tool, None) for tool in tools if isinstance(tool, ResponseFunction)
+    }
     for group in (tool for tool in tools if isinstance(tool, ResponseNamespace)):
         for function in group.tools:
             name = function.name if function.name not in found else f"{group.name}__{function.name}"

@@ -1,4 +1,6 @@
-"""Safe file operations: atomic replacement, durable appending, and reading that accepts only regular files."""
+"""Safe file operations: atomic replacement, durable appending, and reading that accepts only
+regular files.
+"""
 
 import errno
 import os
@@ -14,15 +16,20 @@ from mochi_server.errors import StorageFailed
 from mochi_server.util.clock import new_id
 from mochi_server.util.platform import OPEN_SAFELY, sync_directory
 
-TEMPORARY = ".tmp"  # suffix of files that are still being written. Such files that remain after a crash may be removed
+# Suffix of files that are still being written. After a crash, such files may be removed.
+TEMPORARY = ".tmp"
 
 _OPEN_REJECTS_LINKS = hasattr(os, "O_NOFOLLOW")
 _NOT_A_FILE = {errno.ENOENT, errno.EISDIR, errno.ELOOP, errno.EMLINK, errno.ENXIO}
-"""Error numbers of ``open`` for a missing file, a directory, a socket or a symlink, which depend on the system."""
+"""Error numbers of ``open`` for a missing file, a directory, a socket or a symlink, which depend on
+the system.
+"""
 
 
 class Signature(NamedTuple):
-    """Inode, modification time and size of a file, which together identify one version of its content."""
+    """Inode, modification time and size of a file, which together identify one version of its
+    content.
+    """
 
     inode: int
     modified_ns: int
@@ -43,7 +50,10 @@ def storage_errors(operation: str) -> Iterator[None]:
 
 
 def signature(path: str | Path) -> Signature | None:
-    """Return the signature of a regular file, or None if ``path`` is missing or no regular file. Raises OSError."""
+    """Return the signature of a regular file, or None if ``path`` is missing or no regular file.
+
+    Raises OSError.
+    """
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -52,11 +62,17 @@ def signature(path: str | Path) -> Signature | None:
 
 
 def read(path: str | Path) -> tuple[bytes, Signature] | None:
-    """Return the content and signature of a file, or None if ``path`` is missing or no regular file. Raises OSError."""
+    """Return the content and signature of a file, or None if ``path`` is missing or no regular
+    file.
+
+    Raises OSError.
+    """
     if not _OPEN_REJECTS_LINKS and signature(path) is None:
         return None
     try:
-        with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | OPEN_SAFELY)) as file:
+        with open(
+            path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | OPEN_SAFELY)
+        ) as file:
             status = os.fstat(file.fileno())
             return (file.readall(), Signature.of(status)) if stat.S_ISREG(status.st_mode) else None
     except OSError as error:
@@ -81,11 +97,15 @@ def write(path: str | Path, data: bytes) -> Signature:
 
 
 def write_new(path: str | Path, data: bytes) -> Signature:
-    """Create a file with mode 0600 and sync its content to disk, but not its directory entry. Raises OSError."""
+    """Create a file with mode 0600 and sync its content to disk, but not its directory entry.
+
+    Raises OSError.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
     try:
         _write_all(descriptor, data)
-        # The kernel's clock is coarse. If an inode is reused, two files could otherwise have the same signature.
+        # The kernel's clock is coarse. If an inode is reused, two files could otherwise have the
+        # same signature.
         now = time.time_ns()
         os.utime(descriptor if os.utime in os.supports_fd else path, ns=(now, now))
         os.fsync(descriptor)
@@ -95,7 +115,9 @@ def write_new(path: str | Path, data: bytes) -> Signature:
 
 
 def append(path: str, line: bytes, size: int = 0, *, durably: bool = True) -> Signature:
-    """Append a line to a file of ``size`` bytes. If the size is 0, create a missing file. After an OSError, undo this.
+    """Append a line to a file of ``size`` bytes.
+
+    If the size is 0, create a missing file. After an OSError, undo this.
 
     If ``durably`` is false, the line survives a crash of the process, but not of the machine.
     """
@@ -130,7 +152,9 @@ def remove_durably(*paths: str | Path) -> None:
 
 def quarantine(file: str) -> Path:
     """Rename a file to ``<name>.corrupt-<UTC time>``. Return the new path. Raises OSError."""
-    moment = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")  # precise, so that no file is replaced
+    moment = datetime.now(timezone.utc).strftime(
+        "%Y%m%dT%H%M%S.%fZ"
+    )  # precise, so that no file is replaced
     path = Path(file)
     return path.rename(path.with_name(f"{path.name.lstrip('.')}.corrupt-{moment}"))
 

@@ -1,8 +1,8 @@
 """Blocking session storage in a directory of files, for worker threads.
 
-A session is ``<id>.json``. A change outside a turn rewrites this file. A turn rewrites the file at its first change and
-at its end, and appends the changes in between to the turn log ``.<id>.turn.jsonl``. A turn of a large session rewrites
-the file only at its end.
+A session is ``<id>.json``. A change outside a turn rewrites this file. A turn rewrites the file at
+its first change and at its end, and appends the changes in between to the turn log
+``.<id>.turn.jsonl``. A turn of a large session rewrites the file only at its end.
 """
 
 import logging
@@ -32,11 +32,17 @@ from mochi_server.storage.session_record import SessionCache, SessionLocks, Sess
 from mochi_server.util.clock import new_id, now
 
 MIN_DAMAGED_SECONDS = 2.0
-"""Age in seconds from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
+"""Age in seconds from which an unreadable file counts as damaged.
+
+An editor may still be writing a younger file.
+"""
 _LARGE_BYTES = 1024 * 1024
-"""File size in bytes above which a turn writes the file only once, because writing the file is the slowest step."""
+"""File size in bytes above which a turn writes the file only once, because writing the file is the
+slowest step.
+"""
 _THREAD_LOCKS = 64
-# Decoded messages and encoded lines are both cached, and Python strings use up to four bytes per character.
+# Decoded messages and encoded lines are both cached, and Python strings use up to four bytes per
+# character.
 _BYTES_PER_STORED_BYTE = 8
 _SESSION_BYTES = 16 * 1024
 
@@ -45,7 +51,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FileSnapshot:
-    """Content of a session's files, and the file signatures that show whether this content is current."""
+    """Content of a session's files, and the file signatures that show whether this content is
+    current.
+    """
 
     record: SessionRecord
     file: Signature
@@ -53,7 +61,9 @@ class FileSnapshot:
 
     @property
     def memory(self) -> int:
-        return _SESSION_BYTES + _BYTES_PER_STORED_BYTE * (self.file.size + (self.log.size if self.log else 0))
+        return _SESSION_BYTES + _BYTES_PER_STORED_BYTE * (
+            self.file.size + (self.log.size if self.log else 0)
+        )
 
 
 @dataclass
@@ -61,14 +71,17 @@ class _RunningTurn:
     """A turn that this process runs, with the current snapshot of the session's files."""
 
     stored: FileSnapshot
-    has_changes: bool = False  # whether the turn has changed the history. Later changes are appended to the turn log
+    # whether the turn has changed the history. Later changes are appended to the turn log
+    has_changes: bool = False
 
 
 class SessionDirectory:
-    """Store for the sessions in one directory. Its methods block, and implement those of ``SessionStore``.
+    """Store for the sessions in one directory.
 
-    The first change locks the directory for this process until ``close``. From then on, changes of other processes
-    raise ``DirectoryInUse``. Reads need no lock.
+    Its methods block, and implement those of ``SessionStore``.
+
+    The first change locks the directory for this process until ``close``. From then on, changes of
+    other processes raise ``DirectoryInUse``. Reads need no lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,7 +108,9 @@ class SessionDirectory:
         with storage_errors("write the sessions directory"):
             self._lock.create()
             suffix = atomic_files.TEMPORARY
-            with NamedTemporaryFile(buffering=0, dir=self.path, prefix=".check.", suffix=suffix) as file:
+            with NamedTemporaryFile(
+                buffering=0, dir=self.path, prefix=".check.", suffix=suffix
+            ) as file:
                 file.write(b"can be written")
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -127,7 +142,9 @@ class SessionDirectory:
             if created := self._create_file(fresh, images):
                 return created
         with self._writing(session_id) as stored, self._images.storing(fresh.messages, images):
-            put = self._cache_written(session_id, self._save(session_id, stored, SessionRecord.of(fresh)))
+            put = self._cache_written(
+                session_id, self._save(session_id, stored, SessionRecord.of(fresh))
+            )
         self.sweep()
         return put
 
@@ -138,7 +155,10 @@ class SessionDirectory:
         return visible.session()
 
     def load_cached(self, session_id: str) -> ChatSession | None:
-        """Return a session whose files have not changed since they were cached, or None. Reads no content of files."""
+        """Return a session whose files have not changed since they were cached, or None.
+
+        Reads no content of files.
+        """
         stored = self._current(session_id)
         return None if stored is None else self._visible(session_id, stored).session()
 
@@ -154,7 +174,9 @@ class SessionDirectory:
             after, line = before.with_tail(start, new, moment, change.turn, change.notices), b""
             turn = self.turns.get(session_id)
             is_large = stored.file.size > _LARGE_BYTES
-            is_logged = turn is not None and (turn.has_changes or change.partial is not None or is_large)
+            is_logged = turn is not None and (
+                turn.has_changes or change.partial is not None or is_large
+            )
             if is_logged and change.partial is not None:
                 after, line = after.with_partial_line(change.partial)
             with self._images.storing(new, change.images):
@@ -164,29 +186,41 @@ class SessionDirectory:
                     with suppress(OSError) if is_logged else nullcontext():
                         written = self._save(session_id, stored, after)
                 if written is None:
-                    written = self._append_to_log(session_id, stored, after, before.tail_line(start, after) + line)
+                    written = self._append_to_log(
+                        session_id, stored, after, before.tail_line(start, after) + line
+                    )
             if turn:
                 turn.has_changes = True
             self._cache(session_id, written)
         if images_in(before.messages[start:]) - images_in(new):
             self.sweep()
 
-    def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
+    def patch(
+        self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None
+    ) -> ChatSession:
         with self._writing(session_id) as stored:
             visible = self._require_revision(session_id, stored, revision)
             values = rules.normalized_fields(fields, stored.record.metadata)
-            is_delivery = values.keys() == {"notices"}  # of a webhook, which is no change for clients
+            is_delivery = values.keys() == {
+                "notices"
+            }  # of a webhook, which is no change for clients
             moment = stored.record.metadata.updated_at if is_delivery else now()
             turn = self.turns.get(session_id)
             if turn and (stored.log or turn.has_changes):
-                after, line = stored.record.with_fields(values, moment), stored.record.fields_line(values, moment)
+                after, line = (
+                    stored.record.with_fields(values, moment),
+                    stored.record.fields_line(values, moment),
+                )
                 written = self._append_to_log(session_id, stored, after, line)
             else:
                 written = self._save(session_id, stored, visible.with_fields(values, moment))
             return self._cache_written(session_id, written)
 
     def delete(self, session_id: str) -> None:
-        """Delete a session. Raises the errors of ``load`` for a file that is not a session, and keeps the file."""
+        """Delete a session.
+
+        Raises the errors of ``load`` for a file that is not a session, and keeps the file.
+        """
         with self._writing(session_id, "delete") as stored:
             atomic_files.remove_durably(self._file(session_id), self._log(session_id))
             self._recent.remove(session_id)
@@ -198,20 +232,29 @@ class SessionDirectory:
             return self._images.read(sha256)
 
     def sweep(self) -> None:
-        """Remove the images that no session references, if this process has locked the directory."""
+        """Remove the images that no session references, if this process has locked the
+        directory.
+        """
         if self._lock.is_held:
             self._images.sweep()
 
     def list(self, query: SessionQuery) -> rules.SessionPage:
-        """Return one page of the session list, most recently changed first. Unreadable sessions are omitted."""
+        """Return one page of the session list, most recently changed first.
+
+        Unreadable sessions are omitted.
+        """
         with storage_errors("list the sessions"):
             return self._index.list(query, use_file=self._lock.is_held)
 
     def due_turns(self, until: float) -> dict[str, float]:
-        """Return the IDs of the sessions whose turn goes on without a client, and when, if not later than ``until``."""
+        """Return the IDs of the sessions whose turn goes on without a client, and when, if not
+        later than ``until``.
+        """
         with storage_errors("find interrupted turns"):
             due = self._index.due_turns(until, use_file=self._lock.is_held)
-        return {session_id: time for session_id, time in due.items() if session_id not in self.turns}
+        return {
+            session_id: time for session_id, time in due.items() if session_id not in self.turns
+        }
 
     def undelivered(self) -> Sequence[Notice]:
         """Return the webhooks in all session files, oldest first."""
@@ -219,7 +262,10 @@ class SessionDirectory:
             return self._index.undelivered(use_file=self._lock.is_held)
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
-        """Repair a locked session if its last turn crashed. If ``is_turn`` is true, begin a turn."""
+        """Repair a locked session if its last turn crashed.
+
+        If ``is_turn`` is true, begin a turn.
+        """
         with self._writing(session_id) as stored:
             current, recovered = stored, stored.record.after_crash()
             if stored.log or recovered is not stored.record:
@@ -240,23 +286,35 @@ class SessionDirectory:
         """Write the changes in the session's turn log to the session's file."""
         with self._writing(session_id) as stored:
             if stored.log:
-                self._cache(session_id, self._save(session_id, stored, stored.record.with_partial(None)))
+                self._cache(
+                    session_id, self._save(session_id, stored, stored.record.with_partial(None))
+                )
 
     def _write_partial(self, session_id: str, partial: Message) -> None:
-        """Append a partial answer to the turn log. The line survives a crash of the process, but not of the machine."""
+        """Append a partial answer to the turn log.
+
+        The line survives a crash of the process, but not of the machine.
+        """
         with self._writing(session_id) as stored:
             after, line = stored.record.with_partial_line(partial)
-            self._cache(session_id, self._append_to_log(session_id, stored, after, line, durably=False))
+            self._cache(
+                session_id, self._append_to_log(session_id, stored, after, line, durably=False)
+            )
 
     def read(self, session_id: str) -> FileSnapshot:
         """Read the files of a session without the cache.
 
-        Raises SessionNotFound for a damaged file and renames it, StorageBusy if it has just changed, and OSError.
+        Raises SessionNotFound for a damaged file and renames it, StorageBusy if it has just
+        changed, and OSError.
         """
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
-        # Read the log first: if its changes are then moved to the file, applying them again has no effect.
-        log, file = atomic_files.read(self._log(session_id)), atomic_files.read(self._file(session_id))
+        # Read the log first: if its changes are then moved to the file, applying them again has no
+        # effect.
+        log, file = (
+            atomic_files.read(self._log(session_id)),
+            atomic_files.read(self._file(session_id)),
+        )
         if file is None:
             raise SessionNotFound(session_id)
         data, signature = file
@@ -264,15 +322,25 @@ class SessionDirectory:
             record = SessionRecord.of(decode_file(session_id, data, signature.modified_ns / 1e9))
         except ValueError as error:
             if 0 <= time.time() - signature.modified_ns / 1e9 < MIN_DAMAGED_SECONDS:
-                text = f"The file of session {session_id!r} is incomplete: another program is writing it. Try again."
+                text = (
+                    f"The file of session {session_id!r} is incomplete: another program is "
+                    "writing it. Try again."
+                )
                 raise StorageBusy(text) from error
             self._quarantine(session_id, signature, error)
             raise SessionNotFound(session_id) from error
-        return FileSnapshot(record.with_log(log[0]), signature, log[1]) if log else FileSnapshot(record, signature)
+        return (
+            FileSnapshot(record.with_log(log[0]), signature, log[1])
+            if log
+            else FileSnapshot(record, signature)
+        )
 
     @contextmanager
     def _writing(self, session_id: str, operation: str = "save") -> Iterator[FileSnapshot]:
-        """Lock the directory for this process, and an existing session for this thread. Provide its snapshot."""
+        """Lock the directory for this process, and an existing session for this thread.
+
+        Provide its snapshot.
+        """
         with storage_errors(f"{operation} session {session_id}"):
             if not is_session_id(session_id):
                 raise SessionNotFound(session_id)
@@ -292,18 +360,28 @@ class SessionDirectory:
                 atomic_files.remove(self._log(session_id))
                 return self._cache_written(session_id, self._save(session_id, None, record))
 
-    def _save(self, session_id: str, before: FileSnapshot | None, record: SessionRecord) -> FileSnapshot:
+    def _save(
+        self, session_id: str, before: FileSnapshot | None, record: SessionRecord
+    ) -> FileSnapshot:
         written = atomic_files.write(self._file(session_id), record.file())
         if before and before.log:
             atomic_files.remove(self._log(session_id))
         return FileSnapshot(record, written)
 
     def _append_to_log(
-        self, session_id: str, before: FileSnapshot, record: SessionRecord, line: bytes, *, durably: bool = True
+        self,
+        session_id: str,
+        before: FileSnapshot,
+        record: SessionRecord,
+        line: bytes,
+        *,
+        durably: bool = True,
     ) -> FileSnapshot:
         size = before.log.size if before.log else 0
         return FileSnapshot(
-            record, before.file, atomic_files.append(self._log(session_id), line, size, durably=durably)
+            record,
+            before.file,
+            atomic_files.append(self._log(session_id), line, size, durably=durably),
         )
 
     def _current(self, session_id: str) -> FileSnapshot | None:
@@ -312,7 +390,10 @@ class SessionDirectory:
         if cached is None:
             return None
         with suppress(OSError):
-            file, log = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
+            file, log = (
+                atomic_files.signature(self._file(session_id)),
+                atomic_files.signature(self._log(session_id)),
+            )
             return cached if (file, log) == (cached.file, cached.log) else None
         return None
 
@@ -333,24 +414,35 @@ class SessionDirectory:
         """Read a session's files without a lock. Return the snapshot and the visible record."""
         was_running = session_id in self.turns
         stored = self._current(session_id) or self.read(session_id)
-        # A turn that began or ended during the read has not crashed, so its partial answer is not recovered.
-        return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)
+        # A turn that began or ended during the read has not crashed, so its partial answer is not
+        # recovered.
+        return stored, stored.record.with_partial(None) if was_running else self._visible(
+            session_id, stored
+        )
 
-    def _require_revision(self, session_id: str, stored: FileSnapshot, revision: str | None) -> SessionRecord:
+    def _require_revision(
+        self, session_id: str, stored: FileSnapshot, revision: str | None
+    ) -> SessionRecord:
         visible = self._visible(session_id, stored)
         if revision is not None and revision != visible.revision:
             raise SessionConflict(session_id)
         return visible
 
     def _read_for_index(self, session_id: str) -> tuple[ChatSession, Signature | None] | None:
-        """Return a session and its file signature (None if it has a turn log), or None if it is unreadable."""
+        """Return a session and its file signature (None if it has a turn log), or None if it is
+        unreadable.
+        """
         try:
             stored, visible = self._read(session_id)
             return visible.view, None if stored.log else stored.file
         except SessionTooNew as error:
             logger.warning("session omitted from the list: %s", error.message)
         except OSError as error:
-            logger.warning("session omitted from the list session_id=%s: its file is unreadable: %s", session_id, error)
+            logger.warning(
+                "session omitted from the list session_id=%s: its file is unreadable: %s",
+                session_id,
+                error,
+            )
         except SessionNotFound:
             pass
         return None
@@ -364,7 +456,9 @@ class SessionDirectory:
                     atomic_files.quarantine(self._log(session_id))
         if damaged not in self._warned:
             self._warned.add(damaged)
-            logger.warning("session file cannot be read session_id=%s: %s; %s", session_id, error, result)
+            logger.warning(
+                "session file cannot be read session_id=%s: %s; %s", session_id, error, result
+            )
 
     def _thread_lock(self, session_id: str) -> threading.RLock:
         return self._thread_locks[int(session_id, 16) % _THREAD_LOCKS]
@@ -382,7 +476,10 @@ _directories: dict[Path, SessionDirectory] = {}
 
 
 class DirectoryUse:
-    """Use of a directory by one store or manager until ``close``. The last use that ends unlocks it."""
+    """Use of a directory by one store or manager until ``close``.
+
+    The last use that ends unlocks it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

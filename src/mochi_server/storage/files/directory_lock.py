@@ -1,7 +1,9 @@
-"""Lock of a sessions directory, and the import of many sessions. After a crash, the next lock completes the import.
+"""Lock of a sessions directory, and the import of many sessions.
 
-An import writes its files to the directory ``.import-<id>.tmp/``. Renaming it to ``.import-<id>/`` commits the import.
-Then each file is moved to the sessions directory.
+After a crash, the next lock completes the import.
+
+An import writes its files to the directory ``.import-<id>.tmp/``. Renaming it to ``.import-<id>/``
+commits the import. Then each file is moved to the sessions directory.
 """
 
 import os
@@ -26,7 +28,10 @@ _WRITE_THREADS = 16  # concurrent fsync calls take a tenth of the time of sequen
 
 
 class DirectoryLock:
-    """Exclusive right of one process to change a sessions directory, which ends with the process. Thread-safe."""
+    """Exclusive right of one process to change a sessions directory, which ends with the process.
+
+    Thread-safe.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -49,7 +54,8 @@ class DirectoryLock:
             self.acquire()
 
     def acquire(self) -> None:
-        """Lock the directory for this process, and remove or complete what a dead process has left in it.
+        """Lock the directory for this process, and remove or complete what a dead process has left
+        in it.
 
         Raises ``DirectoryInUse`` if another process has locked it, OSError.
         """
@@ -81,11 +87,18 @@ class DirectoryLock:
         process_id, host = "", ""
         with suppress(OSError, ValueError):
             process_id, _, host = self._owner_file.read_text("utf-8").partition(" ")
-        return DirectoryInUse(str(self._directory), process_id, "" if host == socket.gethostname() else host)
+        return DirectoryInUse(
+            str(self._directory), process_id, "" if host == socket.gethostname() else host
+        )
 
 
-def import_all(directory: Path, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
-    """Store all new sessions, or none of them after an error. Sessions whose id is in use get a new id."""
+def import_all(
+    directory: Path, sessions: Sequence[NewSession], check: Callable[[], None]
+) -> list[ChatSession]:
+    """Store all new sessions, or none of them after an error.
+
+    Sessions whose id is in use get a new id.
+    """
     staging = directory / f"{_IMPORT_PREFIX}{new_id()}"
     unfinished = staging.with_suffix(atomic_files.TEMPORARY)
     try:
@@ -124,11 +137,15 @@ def _stage(
         for session, _ in sessions:
             check()
             fresh = normalized(session)
-            while fresh.session_id in stored or os.path.lexists(directory / f"{fresh.session_id}.json"):
+            while fresh.session_id in stored or os.path.lexists(
+                directory / f"{fresh.session_id}.json"
+            ):
                 fresh.metadata.session_id = new_id()
             stored[fresh.session_id] = fresh
             path = folder / f"{fresh.session_id}.json"
-            writes.append(threads.submit(atomic_files.write_new, path, SessionRecord.of(fresh).file()))
+            writes.append(
+                threads.submit(atomic_files.write_new, path, SessionRecord.of(fresh).file())
+            )
     for write in writes:
         write.result()
     sync_directory(folder)

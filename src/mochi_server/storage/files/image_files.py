@@ -1,7 +1,10 @@
-"""Image files of a sessions directory: ``blobs/<sha256>``. Several sessions may reference the same file.
+"""Image files of a sessions directory: ``blobs/<sha256>``.
 
-A sweep removes the images that no session file references. During the sweep, a lock prevents new references. Reference
-counts are not used: they would be wrong after a crash, or after a user copies a session file.
+Several sessions may reference the same file.
+
+A sweep removes the images that no session file references. During the sweep, a lock prevents new
+references. Reference counts are not used: they would be wrong after a crash, or after a user copies
+a session file.
 """
 
 import logging
@@ -17,7 +20,8 @@ from mochi_server.storage.files import atomic_files
 from mochi_server.util.platform import sync_directory
 
 _REFERENCE = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
-_SESSION = ".json"  # part of the name of every file that may reference images: sessions, turn logs and damaged sessions
+# Part of the names of files that may reference images: sessions, turn logs, damaged sessions.
+_SESSION = ".json"
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +34,10 @@ class ImageFiles:
         self._path = sessions / "blobs"
         self._lock = threading.RLock()
         self._references: dict[str, tuple[atomic_files.Signature, set[bytes]]] = {}
-        """Cache of the images that each session file references, by file name. A sweep reads only changed files."""
+        """Cache of the images that each session file references, by file name.
+
+        A sweep reads only changed files.
+        """
 
     def read(self, name: str) -> bytes:
         file = atomic_files.read(self._path / name) if is_sha256(name) else None
@@ -40,7 +47,10 @@ class ImageFiles:
 
     @contextmanager
     def storing(self, messages: Iterable[Message], images: Sequence[Image] = ()) -> Iterator[None]:
-        """Store ``images``. Prevent sweeps while the ``with`` body stores ``messages``. Raises OSError."""
+        """Store ``images``.
+
+        Prevent sweeps while the ``with`` body stores ``messages``. Raises OSError.
+        """
         if not images and not images_in(messages):
             yield
             return
@@ -62,19 +72,26 @@ class ImageFiles:
             self._read_references()  # reads most files before the lock delays turns with images
             with self._lock:
                 referenced = self._read_references()
-                if unused := [path for path in self._stored_files() if path.name.encode() not in referenced]:
+                if unused := [
+                    path for path in self._stored_files() if path.name.encode() not in referenced
+                ]:
                     atomic_files.remove_durably(*unused)
         except OSError as error:
-            logger.warning("unused images not removed, will retry: %s", error.strerror or type(error).__name__)
+            logger.warning(
+                "unused images not removed, will retry: %s", error.strerror or type(error).__name__
+            )
 
     def _stored_files(self) -> list[Path]:
         files = self._path.iterdir() if self._path.is_dir() else ()
-        own = [path for path in files if is_sha256(path.name) or path.suffix == atomic_files.TEMPORARY]
+        own = [
+            path for path in files if is_sha256(path.name) or path.suffix == atomic_files.TEMPORARY
+        ]
         return [path for path in own if atomic_files.signature(path) is not None]  # not a directory
 
     def _read_references(self) -> set[bytes]:
         references = {}
-        # Data moves from logs to files. The names of logs begin with a dot, so that they are read first.
+        # Data moves from logs to files. The names of logs begin with a dot, so that they are read
+        # first.
         for name in sorted(path.name for path in self._sessions.iterdir() if _SESSION in path.name):
             path = self._sessions / name
             if (current := atomic_files.signature(path)) is None:

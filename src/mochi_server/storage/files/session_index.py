@@ -1,11 +1,12 @@
-"""SQLite index for listing and searching the sessions of a directory, in the file ``.index.sqlite``.
+"""SQLite index for listing and searching the sessions of a directory, in the file
+``.index.sqlite``.
 
-The session files are authoritative. Every list compares the signatures (inode, mtime, size) of all session files with
-the index, and reads the files again that have changed or have a turn log.
+The session files are authoritative. Every list compares the signatures (inode, mtime, size) of all
+session files with the index, and reads the files again that have changed or have a turn log.
 
-The index file can be deleted at any time. If it is locked or not writable, or if this process has not locked the
-directory, a database in memory is used. If it is damaged, it is created again. Searching adds texts to the index;
-listing does not.
+The index file can be deleted at any time. If it is locked or not writable, or if this process has
+not locked the directory, a database in memory is used. If it is damaged, it is created again.
+Searching adds texts to the index; listing does not.
 """
 
 import json
@@ -51,7 +52,8 @@ CREATE TRIGGER text_added AFTER INSERT ON texts BEGIN
 CREATE TRIGGER text_deleted AFTER DELETE ON texts BEGIN
     INSERT INTO trigrams (trigrams, rowid, text) VALUES ('delete', old.id, old.text); END;
 """
-"""Table for fast searches. It requires SQLite 3.34; with older versions, searches scan all texts."""
+"""Table for fast searches. It requires SQLite 3.34; with older versions, searches scan all texts.
+"""
 _COUNT = "SELECT count(*) FROM sessions {where}"
 _ENTRIES = "SELECT entry FROM sessions {where} ORDER BY updated DESC, session_id LIMIT ? OFFSET ?"
 _IN_IDS = "WHERE session_id IN (SELECT value FROM json_each(?))"
@@ -66,8 +68,12 @@ logger = logging.getLogger(__name__)
 class SessionIndex:
     """Index of the sessions of a directory, for lists and full-text searches. Thread-safe."""
 
-    def __init__(self, directory: Path, read: Callable[[str], tuple[ChatSession, Signature | None] | None]) -> None:
-        """``read`` returns a session and its signature (None if it has a turn log), or None if unreadable."""
+    def __init__(
+        self, directory: Path, read: Callable[[str], tuple[ChatSession, Signature | None] | None]
+    ) -> None:
+        """``read`` returns a session and its signature (None if it has a turn log), or None if
+        unreadable.
+        """
         self._directory = directory
         self._path = directory / ".index.sqlite"
         self._read = read
@@ -75,18 +81,25 @@ class SessionIndex:
         self._lock = threading.Lock()
 
     def list(self, query: SessionQuery, *, use_file: bool) -> SessionPage:
-        """Return one page of the sessions that match ``query``, most recently changed first. Raises OSError.
+        """Return one page of the sessions that match ``query``, most recently changed first.
+
+        Raises OSError.
 
         If ``use_file`` is false, use a database in memory.
         """
         return self._run(lambda database: self._query(database, query), use_file=use_file)
 
     def due_turns(self, until: float, *, use_file: bool) -> dict[str, float]:
-        """Return the IDs of the sessions with a turn that is due until this time, and when. Raises OSError."""
+        """Return the IDs of the sessions with a turn that is due until this time, and when.
+
+        Raises OSError.
+        """
 
         def find(database: sqlite3.Connection) -> dict[str, float]:
             self._refresh(database)
-            return dict(database.execute("SELECT session_id, due FROM sessions WHERE due <= ?", (until,)))
+            return dict(
+                database.execute("SELECT session_id, due FROM sessions WHERE due <= ?", (until,))
+            )
 
         return self._run(find, use_file=use_file and self._has_file())
 
@@ -119,7 +132,9 @@ class SessionIndex:
                     with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:
                         result = query(_prepared(database))
                 except sqlite3.OperationalError as error:
-                    logger.debug("session index file is unusable; using an index in memory: %s", error)
+                    logger.debug(
+                        "session index file is unusable; using an index in memory: %s", error
+                    )
                     break
                 except sqlite3.DatabaseError as error:
                     logger.warning("session index is outdated or damaged; rebuilding it: %s", error)
@@ -165,10 +180,14 @@ class SessionIndex:
                 outdated = [(session_id,) for session_id in (*removed, *(row[0] for row in rows))]
                 database.executemany("DELETE FROM sessions WHERE session_id = ?", outdated)
                 database.executemany("DELETE FROM texts WHERE session_id = ?", outdated)
-                database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+                database.executemany(
+                    "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
+                )
 
     def _add_texts(self, database: sqlite3.Connection) -> None:
-        missing = "SELECT session_id FROM sessions WHERE session_id NOT IN (SELECT session_id FROM texts)"
+        missing = (
+            "SELECT session_id FROM sessions WHERE session_id NOT IN (SELECT session_id FROM texts)"
+        )
         with database:
             for (session_id,) in database.execute(missing).fetchall():
                 with suppress(StorageBusy):
@@ -177,8 +196,12 @@ class SessionIndex:
                         database.execute("INSERT INTO texts (session_id, text) VALUES (?, ?)", row)
 
 
-def _scan(directory: Path, known: Mapping[str, tuple[int | None, ...]]) -> tuple[set[str], set[str]]:
-    """Return the ids of the sessions that differ from ``known`` or have a turn log, and of removed sessions."""
+def _scan(
+    directory: Path, known: Mapping[str, tuple[int | None, ...]]
+) -> tuple[set[str], set[str]]:
+    """Return the ids of the sessions that differ from ``known`` or have a turn log, and of removed
+    sessions.
+    """
     unchanged, changed, logs = set[str](), set[str](), set[str]()
     with suppress(FileNotFoundError), scan_directory(directory) as entries:
         for entry in entries:
@@ -223,7 +246,10 @@ def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | Non
 
 
 def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:
-    has_trigrams = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone() is not None
+    has_trigrams = (
+        database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone()
+        is not None
+    )
     ids: set[str] | None = None
     for word in search_words:
         where, values = "WHERE", []
@@ -231,11 +257,15 @@ def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[
             where, values = f"{_IN_IDS} AND", [json.dumps([*ids])]
         if has_trigrams and len(word) >= 3:
             where, values = f"{where} {_BY_TRIGRAMS}", [*values, _trigram_query(word)]
-        found = {row[0] for row in database.execute(_CONTAINING.format(where=where), [*values, word])}
+        found = {
+            row[0] for row in database.execute(_CONTAINING.format(where=where), [*values, word])
+        }
         ids = found if ids is None else ids & found
     return ids or set()
 
 
 def _trigram_query(word: str) -> str:
-    trigrams = sorted({word[start : start + 3] for start in range(min(len(word) - 2, _TRIGRAMS_PER_WORD))})
+    trigrams = sorted(
+        {word[start : start + 3] for start in range(min(len(word) - 2, _TRIGRAMS_PER_WORD))}
+    )
     return " AND ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)

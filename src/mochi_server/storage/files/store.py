@@ -33,7 +33,9 @@ def _in_thread(
     method: Callable[Concatenate[SessionDirectory, _Arguments], _Result],
 ) -> Callable[Concatenate["FileSessionStore", _Arguments], Coroutine[Any, Any, _Result]]:
     @wraps(method)
-    async def run(self: "FileSessionStore", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+    async def run(
+        self: "FileSessionStore", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
         work = partial(copy_context().run, method, self.directory, *args, **kwargs)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._edit_wait_seconds
@@ -49,15 +51,24 @@ def _in_thread(
 
 
 class FileSessionStore(SessionStore):
-    """``SessionStore`` in a directory of files, which it locks. A cancelled call still completes its writes."""
+    """``SessionStore`` in a directory of files, which it locks.
 
-    def __init__(self, sessions_dir: str | Path, *, edit_wait_seconds: float = _EDIT_WAIT_SECONDS) -> None:
-        """``edit_wait_seconds`` limits how long a call waits for a file that another program is writing."""
+    A cancelled call still completes its writes.
+    """
+
+    def __init__(
+        self, sessions_dir: str | Path, *, edit_wait_seconds: float = _EDIT_WAIT_SECONDS
+    ) -> None:
+        """``edit_wait_seconds`` limits how long a call waits for a file that another program is
+        writing.
+        """
         self.path = Path(sessions_dir)
         self._edit_wait_seconds = edit_wait_seconds
         self._use = DirectoryUse(self.path)
         self.outbox = FileWebhookOutbox(self._remove_notice)
-        self._list_lock = asyncio.Lock()  # limits lists to one thread, so that threads remain for turns
+        self._list_lock = (
+            asyncio.Lock()
+        )  # limits lists to one thread, so that threads remain for turns
         self._sweep: asyncio.Future[None] | None = None
 
     @property
@@ -66,9 +77,12 @@ class FileSessionStore(SessionStore):
         return self._use.directory
 
     def lock(self) -> None:
-        """Create and lock the directory. Blocks. A directory that cannot be locked, but read, is only logged.
+        """Create and lock the directory.
 
-        Raises ``StorageFailed`` if it cannot be read, ``DirectoryInUse`` if another process uses it.
+        Blocks. A directory that cannot be locked, but read, is only logged.
+
+        Raises ``StorageFailed`` if it cannot be read, ``DirectoryInUse`` if another process uses
+        it.
         """
         reading = f"read the sessions directory {self.path}"
         with storage_errors(reading), suppress(FileNotFoundError), scan_directory(self.path):
@@ -103,7 +117,9 @@ class FileSessionStore(SessionStore):
     _save_logged = _in_thread(SessionDirectory.save_logged)
 
     async def load(self, session_id: str) -> ChatSession:
-        session = self.directory.load_cached(session_id)  # takes less time than the change to a thread
+        session = self.directory.load_cached(
+            session_id
+        )  # takes less time than the change to a thread
         return session if session is not None else await self._load(session_id)
 
     async def write(self, session_id: str, change: Change) -> None:
@@ -115,8 +131,13 @@ class FileSessionStore(SessionStore):
             return await self._list(query)
 
     @asynccontextmanager
-    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
-        """Lock the session and repair it after a crash. At the end, store changes that are only in the turn log."""
+    async def hold(
+        self, session_id: str, *, run_id: str | None = None, wait: bool = False
+    ) -> AsyncIterator[None]:
+        """Lock the session and repair it after a crash.
+
+        At the end, store changes that are only in the turn log.
+        """
         directory = self.directory
         async with directory.locks.holding(session_id, run_id=run_id, wait=wait):
             try:
@@ -130,7 +151,11 @@ class FileSessionStore(SessionStore):
                 except SessionNotFound:
                     logger.debug("session deleted during its turn session_id=%s", session_id)
                 except (StorageBusy, StorageFailed) as error:  # the log is durable
-                    logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
+                    logger.warning(
+                        "turn saved only in the turn log session_id=%s: %s",
+                        session_id,
+                        error.message,
+                    )
                 finally:
                     directory.turns.pop(session_id, None)
 
@@ -151,7 +176,9 @@ def _without_notice(webhook_id: str, stored: SessionMetadata) -> dict[str, Any]:
 
 
 class FileStores(Stores):
-    """``Stores`` in two directories: one for the sessions of users, one for the sessions of agents."""
+    """``Stores`` in two directories: one for the sessions of users, one for the sessions of
+    agents.
+    """
 
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
         self.chats: FileSessionStore = FileSessionStore(sessions_dir)
@@ -162,7 +189,10 @@ class FileStores(Stores):
         return self.chats.outbox
 
     def lock(self) -> None:
-        """Lock both directories. A missing directory of agent sessions is created and locked by its first session."""
+        """Lock both directories.
+
+        A missing directory of agent sessions is created and locked by its first session.
+        """
         self.chats.lock()
         if self._has_agents():
             self.agents.lock()
@@ -180,7 +210,9 @@ class FileStores(Stores):
         await self.chats.check()
 
     def on_sessions_lost(self, _: Callable[[Collection[str]], None]) -> None:
-        """Do nothing, because another process never takes over a session that is stored in files."""
+        """Do nothing, because another process never takes over a session that is stored in
+        files.
+        """
 
     async def aclose(self) -> None:
         await self.chats.aclose()

@@ -20,7 +20,10 @@ class _Entry:
 
 
 class FileWebhookOutbox(WebhookOutbox):
-    """``WebhookOutbox`` over the files of the sessions. After a restart, all notices are due at once."""
+    """``WebhookOutbox`` over the files of the sessions.
+
+    After a restart, all notices are due at once.
+    """
 
     def __init__(self, delivered: Callable[[Notice], Awaitable[None]]) -> None:
         """``delivered`` removes a notice from the file of its session."""
@@ -61,10 +64,17 @@ class FileWebhookOutbox(WebhookOutbox):
 
     def _outdated(self, now: float) -> Notice | None:
         """Return a notice that a later one of its session replaces, or None."""
-        return next((entry.notice for entry in self._entries.values() if self._is_outdated(entry, now)), None)
+        return next(
+            (entry.notice for entry in self._entries.values() if self._is_outdated(entry, now)),
+            None,
+        )
 
     def _is_outdated(self, entry: _Entry, now: float) -> bool:
         if not entry.notice.is_request or not entry.is_free(now):
             return False
-        of_session = [each for each in self._entries.values() if each.notice.session_id == entry.notice.session_id]
+        of_session = [
+            each
+            for each in self._entries.values()
+            if each.notice.session_id == entry.notice.session_id
+        ]
         return of_session[-1] is not entry

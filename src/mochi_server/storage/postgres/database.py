@@ -27,13 +27,21 @@ Parameters = Mapping[str, Any] | Sequence[Any] | None
 _Result = TypeVar("_Result")
 
 CONNECTIONS = 10
-"""Maximum number of connections in the pool. Each process also has a dedicated connection for its locks."""
+"""Maximum number of connections in the pool.
+
+Each process also has a dedicated connection for its locks.
+"""
 STATEMENT_SECONDS = 15
 RESPONSE_SECONDS = STATEMENT_SECONDS + 5
-"""Timeout for a response of the database. A frozen database does not enforce its own timeout for statements."""
+"""Timeout for a response of the database.
+
+A frozen database does not enforce its own timeout for statements.
+"""
 _START_SECONDS = 5
 _WAIT_SECONDS = 10  # timeout for getting a connection from the pool
-_UNREACHABLE_SECONDS = 0.3  # the same timeout during an outage; it is short, because turns retry their writes
+_UNREACHABLE_SECONDS = (
+    0.3  # the same timeout during an outage; it is short, because turns retry their writes
+)
 
 _OPTIONS: dict[str, Any] = {
     "autocommit": True,
@@ -45,12 +53,17 @@ _OPTIONS: dict[str, Any] = {
     "tcp_user_timeout": 5000,
 }
 # The database ends an idle transaction after this time, because its process is probably frozen.
-_LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '5s'"
+_LIMITS = (
+    f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = "
+    "'5s'"
+)
 _KEEPALIVES = (
     "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; "
     "SET tcp_user_timeout = '5s'"
 )
-"""Settings that let the database detect a lost client within seconds and release the locks of that client."""
+"""Settings that let the database detect a lost client within seconds and release the locks of that
+client.
+"""
 
 _UNREACHABLE = "the database cannot be reached"
 _TOO_SLOW = "the database took too long"
@@ -58,7 +71,8 @@ _NO_ANSWER = "the database did not answer in time"
 _CROWDED = "the database has no connections left"
 _READ_ONLY = "the database is read-only"
 _TRANSIENT = {_UNREACHABLE, _TOO_SLOW, _NO_ANSWER, _CROWDED, _READ_ONLY}
-"""Reasons of errors that may be temporary, for example because the database restarts or fails over."""
+"""Reasons of errors that may be temporary, for example because the database restarts or fails over.
+"""
 _REFUSED = "the database refuses the user or the password"
 _REASONS: dict[type[Exception], str] = {
     errors.DiskFull: "the database's disk is full",
@@ -75,17 +89,28 @@ _REASONS: dict[type[Exception], str] = {
 }
 _CONNECT_REASONS = {
     "invalid (URI|connection option|integer value|port)": "its URL is not a valid PostgreSQL URL",
-    'password authentication failed|no password supplied|role ".*" does not exist|no pg_hba.conf entry': _REFUSED,
+    'password authentication failed|no password supplied|role ".*" does not exist|no pg_hba.conf '
+    "entry": _REFUSED,
     'database ".*" does not exist': "there is no database with that name",
     "too many (clients|connections)|remaining connection slots": _CROWDED,
 }
-_CONNECTION_CLASSES = ("08", "57")  # SQLSTATE classes: "08" is a lost connection, "57" an intervention of an operator
+_CONNECTION_CLASSES = (
+    "08",
+    "57",
+)  # SQLSTATE classes: "08" is a lost connection, "57" an intervention of an operator
 
-_SCHEMA_LOCK = 0x6D6F636869  # "mochi" in ASCII; servers that start at the same time wait for each other
-_SCHEMA = "CREATE TABLE IF NOT EXISTS mochi_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)"
+_SCHEMA_LOCK = (
+    0x6D6F636869  # "mochi" in ASCII; servers that start at the same time wait for each other
+)
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS mochi_schema (version integer PRIMARY KEY, applied_at "
+    "timestamptz NOT NULL)"
+)
 
 logger = logging.getLogger(__name__)
-logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # psycopg repeats its warnings on every attempt to connect
+logging.getLogger("psycopg.pool").setLevel(
+    logging.ERROR
+)  # psycopg repeats its warnings on every attempt to connect
 
 
 def unreachable(operation: str) -> StorageUnavailable:
@@ -93,11 +118,16 @@ def unreachable(operation: str) -> StorageUnavailable:
 
 
 def failure(operation: str, error: Exception) -> StorageFailed:
-    """Convert a database exception to ``StorageUnavailable`` if it may be temporary, otherwise to ``StorageFailed``."""
+    """Convert a database exception to ``StorageUnavailable`` if it may be temporary, otherwise to
+    ``StorageFailed``.
+    """
     known = next((text for kind, text in _REASONS.items() if isinstance(error, kind)), None)
     state = getattr(error, "sqlstate", None)
     if not state:  # errors while connecting have no SQLSTATE
-        known = next((text for pattern, text in _CONNECT_REASONS.items() if re.search(pattern, str(error))), known)
+        known = next(
+            (text for pattern, text in _CONNECT_REASONS.items() if re.search(pattern, str(error))),
+            known,
+        )
     if known == _UNREACHABLE and state and state[:2] not in _CONNECTION_CLASSES:
         known = None
     reason = known or f"the database reports an error{f' (SQLSTATE {state})' if state else ''}"
@@ -107,16 +137,23 @@ def failure(operation: str, error: Exception) -> StorageFailed:
 
 
 class Connection(AsyncConnection[Row]):
-    """Connection to the database. After ``RESPONSE_SECONDS`` without a response, the connection counts as lost."""
+    """Connection to the database.
+
+    After ``RESPONSE_SECONDS`` without a response, the connection counts as lost.
+    """
 
     async def wait(self, gen: PQGen[_Result], *args: Any, **kwargs: Any) -> _Result:
-        """Wait for a response. After the timeout, raise ``OperationalError``, as for a lost connection."""
+        """Wait for a response.
+
+        After the timeout, raise ``OperationalError``, as for a lost connection.
+        """
         timer = asyncio.get_running_loop().call_later(RESPONSE_SECONDS, self._disconnect)
         try:
             return await super().wait(gen, *args, **kwargs)
         except asyncio.CancelledError:
             with suppress(psycopg.Error, RuntimeError):
-                gen.close()  # after the connection is closed, psycopg's cleanup would fail and print a traceback
+                # after the connection is closed, psycopg's cleanup would fail and print a traceback
+                gen.close()
             raise
         finally:
             timer.cancel()
@@ -134,7 +171,10 @@ class Database:
     def __init__(self, url: str) -> None:
         self._url = url
         self.reachable = asyncio.Event()
-        """Event that is set while the database is reachable. During an outage, requests have a shorter timeout."""
+        """Event that is set while the database is reachable.
+
+        During an outage, requests have a shorter timeout.
+        """
         self.reachable.set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
@@ -149,7 +189,10 @@ class Database:
         )
 
     async def open(self, wait_seconds: float = _START_SECONDS) -> None:
-        """Open the pool, waiting up to ``wait_seconds`` until the database is reachable. Raises ``StorageFailed``."""
+        """Open the pool, waiting up to ``wait_seconds`` until the database is reachable.
+
+        Raises ``StorageFailed``.
+        """
         deadline = time.monotonic() + wait_seconds
         while True:
             try:
@@ -157,20 +200,31 @@ class Database:
                 break
             except psycopg.Error as error:
                 if time.monotonic() > deadline:
-                    raise failure(f"use the database {without_credentials(self._url)}", error) from error
+                    raise failure(
+                        f"use the database {without_credentials(self._url)}", error
+                    ) from error
             await asyncio.sleep(0.2)
         await self._pool.open()
 
     @asynccontextmanager
-    async def connection(self, operation: str, wait_seconds: float = _WAIT_SECONDS) -> AsyncIterator[Connection]:
-        """Provide a connection from the pool in autocommit mode. Database errors become ``StorageFailed``."""
-        timeout = wait_seconds if self.reachable.is_set() else min(wait_seconds, _UNREACHABLE_SECONDS)
+    async def connection(
+        self, operation: str, wait_seconds: float = _WAIT_SECONDS
+    ) -> AsyncIterator[Connection]:
+        """Provide a connection from the pool in autocommit mode.
+
+        Database errors become ``StorageFailed``.
+        """
+        timeout = (
+            wait_seconds if self.reachable.is_set() else min(wait_seconds, _UNREACHABLE_SECONDS)
+        )
         try:
             async with self._pool.connection(timeout) as connection:
                 try:
                     yield connection
                 except asyncio.CancelledError:
-                    await connection.close()  # a late cancel request could cancel the next statement
+                    await (
+                        connection.close()
+                    )  # a late cancel request could cancel the next statement
                     raise
         except (psycopg.Error, TimeoutError) as error:
             raise failure(operation, error) from error
@@ -196,7 +250,9 @@ class Database:
             await self._pool.close(timeout=1)
 
 
-async def fetch_one(connection: Connection, statement: str, values: Parameters = None) -> Row | None:
+async def fetch_one(
+    connection: Connection, statement: str, values: Parameters = None
+) -> Row | None:
     """Run a statement and return the first row of its result, or None if the result is empty."""
     return await (await connection.execute(statement, values)).fetchone()
 
@@ -213,27 +269,42 @@ async def _configure(connection: Connection) -> None:
 
 
 async def migrate(database: Database) -> int:
-    """Run the missing files ``schema/<version>*.sql``, and return the new version. Raises ``StorageFailed``."""
+    """Run the missing files ``schema/<version>*.sql``, and return the new version.
+
+    Raises ``StorageFailed``.
+    """
     folder = files("mochi_server.storage.postgres") / "schema"
-    known = {int(path.name[:4]): path.read_text() for path in folder.iterdir() if path.name.endswith(".sql")}
+    known = {
+        int(path.name[:4]): path.read_text()
+        for path in folder.iterdir()
+        if path.name.endswith(".sql")
+    }
     async with database.transaction("migrate the database schema") as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
         await connection.execute(_SCHEMA)
         row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
         version, latest = row[0] if row else 0, max(known)
         if version > latest:
-            text = f"its schema has version {version}, but this mochi-server supports only versions up to {latest}"
+            text = (
+                f"its schema has version {version}, but this mochi-server supports only versions "
+                f"up to {latest}"
+            )
             raise StorageFailed("use the database", OSError(errno.EINVAL, text))
         for number in range(version + 1, latest + 1):
             await connection.execute(sql.SQL(known[number]))
-            await connection.execute("INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number])
+            await connection.execute(
+                "INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number]
+            )
     if version < latest:
         logger.info("database schema migrated version=%d", latest)
     return latest
 
 
 async def prepare(url: str) -> int:
-    """Migrate the database at ``url`` and return the version of its schema. Raises ``StorageFailed``."""
+    """Migrate the database at ``url`` and return the version of its schema.
+
+    Raises ``StorageFailed``.
+    """
     database = Database(url)
     try:
         await database.open()

@@ -1,7 +1,8 @@
-"""Server processes that use one database: locks and heartbeats of this process, and the directory of the other ones.
+"""Server processes that use one database: locks and heartbeats of this process, and the directory
+of the other ones.
 
-One dedicated connection holds all advisory locks of a process. PostgreSQL releases the locks when the connection ends
-for any reason, such as a crash or a network failure.
+One dedicated connection holds all advisory locks of a process. PostgreSQL releases the locks when
+the connection ends for any reason, such as a crash or a network failure.
 """
 
 import asyncio
@@ -20,29 +21,40 @@ from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait
 
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
-"""Upper bits of the 64-bit numbers of advisory locks. The lower 40 bits are the id of the session or process."""
+"""Upper bits of the 64-bit numbers of advisory locks.
+
+The lower 40 bits are the id of the session or process.
+"""
 SILENT_SECONDS = 5
-"""Age of a heartbeat, relative to the newest one of any process, from which the process counts as frozen."""
+"""Age of a heartbeat, relative to the newest one of any process, from which the process counts as
+frozen.
+"""
 IS_SILENT = f"seen < (SELECT max(seen) FROM processes) - interval '{SILENT_SECONDS} s'"
 _IS_RECENT = "greatest(seen, pg_postmaster_start_time()) > clock_timestamp() - interval '3 s'"
-"""Condition for processes that were connected in the last 3 s, or may reconnect because the database has restarted."""
+"""Condition for processes that were connected in the last 3 s, or may reconnect because the
+database has restarted.
+"""
 _HEARTBEAT_SECONDS = 1.0
 _TIMEOUT_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _RECONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
 _HEARTBEAT = """
-INSERT INTO processes (name, url) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"""
+INSERT INTO processes (name, url) VALUES (%s, %s)
+ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"""
 _UNREGISTER = """
-WITH ended AS (UPDATE processes SET seen = '-infinity' WHERE name = %s) SELECT pg_advisory_unlock_all()"""
+WITH ended AS (UPDATE processes SET seen = '-infinity' WHERE name = %s)
+SELECT pg_advisory_unlock_all()"""
 _LOCKED = """
-SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
-AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 _SILENT_PROCESSES = "SELECT name FROM processes WHERE seen < clock_timestamp() - interval '30 s'"
 _CLEAN_UP = (
     "UPDATE runs SET ended = clock_timestamp() WHERE process = ANY(%(dead)s) AND ended IS NULL",
     "DELETE FROM runs WHERE ended < clock_timestamp() - interval '6 minutes'",
-    "DELETE FROM idempotency_keys WHERE process = ANY(%(dead)s) OR claimed < clock_timestamp() - interval '1 day'",
+    "DELETE FROM idempotency_keys WHERE process = ANY(%(dead)s) OR claimed < clock_timestamp() - "
+    "interval '1 day'",
     "DELETE FROM processes WHERE name = ANY(%(dead)s)",
 )
 _SELECT_OWNER = """
@@ -51,7 +63,9 @@ ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
 _CLAIM = """
 INSERT INTO idempotency_keys (session_id, key, process) VALUES (%(session_id)s, %(key)s, %(own)s)
 ON CONFLICT (session_id, key) DO UPDATE SET process = idempotency_keys.process RETURNING process"""
-_SELECT_KEY = "SELECT process FROM idempotency_keys WHERE session_id = %(session_id)s AND key = %(key)s"
+_SELECT_KEY = (
+    "SELECT process FROM idempotency_keys WHERE session_id = %(session_id)s AND key = %(key)s"
+)
 _TAKE_OVER = """
 UPDATE idempotency_keys SET process = %(own)s
 WHERE session_id = %(session_id)s AND key = %(key)s AND process = %(dead)s RETURNING process"""
@@ -62,7 +76,10 @@ logger = logging.getLogger(__name__)
 
 
 def lock_key(namespace: str, name: str) -> int:
-    """Return the number of the advisory lock of a session or process. ``name`` is its id, which is ten hex digits."""
+    """Return the number of the advisory lock of a session or process.
+
+    ``name`` is its id, which is ten hex digits.
+    """
     return NAMESPACES[namespace] << 40 | int(name, 16)
 
 
@@ -73,13 +90,21 @@ async def locked_names(connection: Connection, namespace: str, names: Iterable[s
 
 
 class ServerProcess:
-    """Registration, heartbeat and locks of this server process. Use an instance in one event loop only."""
+    """Registration, heartbeat and locks of this server process.
+
+    Use an instance in one event loop only.
+    """
 
     def __init__(self, database: Database, url: str = "") -> None:
-        """``url`` is the address at which other servers reach this process, or "" if it serves no requests."""
+        """``url`` is the address at which other servers reach this process, or "" if it serves no
+        requests.
+        """
         self.name = new_id()
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
-        """Function that is called after each connect. By then, this process has its locks again, except taken ones."""
+        """Function that is called after each connect.
+
+        By then, this process has its locks again, except taken ones.
+        """
         self._url = url
         self._database = database
         self._connection: Connection | None = None
@@ -92,7 +117,10 @@ class ServerProcess:
         return self._connection is not None
 
     async def open(self) -> None:
-        """Register this process in the database and start its heartbeat. Raises ``StorageFailed``."""
+        """Register this process in the database and start its heartbeat.
+
+        Raises ``StorageFailed``.
+        """
         try:
             await self._connect()
         except psycopg.Error as error:
@@ -100,7 +128,10 @@ class ServerProcess:
         self._heartbeat = asyncio.get_running_loop().create_task(self._run_heartbeat())
 
     async def try_lock(self, key: int) -> bool:
-        """Try to acquire a lock without waiting. Return False if another process has it. Raises ``StorageFailed``."""
+        """Try to acquire a lock without waiting.
+
+        Return False if another process has it. Raises ``StorageFailed``.
+        """
         try:
             is_acquired = await self._lock("pg_try_advisory_lock", key)
         except StorageUnavailable:  # the pool may have reconnected before this connection
@@ -112,13 +143,19 @@ class ServerProcess:
         return is_acquired
 
     async def release(self, key: int) -> None:
-        """Release a lock. Errors are ignored, because a lost connection has already released the lock."""
+        """Release a lock.
+
+        Errors are ignored, because a lost connection has already released the lock.
+        """
         self._locked.discard(key)
         with suppress(StorageFailed):
             await self._lock("pg_advisory_unlock", key)
 
     async def delete_dead_processes(self) -> None:
-        """Delete the rows of dead processes, expired runs and expired idempotency keys. Raises ``StorageFailed``."""
+        """Delete the rows of dead processes, expired runs and expired idempotency keys.
+
+        Raises ``StorageFailed``.
+        """
         async with self._database.connection("clean up after dead servers") as connection:
             silent = {name for (name,) in await fetch_all(connection, _SILENT_PROCESSES)}
             dead = [*silent - await locked_names(connection, "processes", silent)]
@@ -131,14 +168,18 @@ class ServerProcess:
             await cancel_and_wait([self._heartbeat])
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):  # the database notices the close later
+            with suppress(
+                psycopg.Error, TimeoutError, asyncio.TimeoutError
+            ):  # the database notices the close later
                 await asyncio.wait_for(connection.execute(_UNREGISTER, [self.name]), _CLOSE_SECONDS)
             await connection.close()
 
     async def _connect(self) -> None:
         connection = await self._database.connect()
         try:
-            await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
+            await connection.execute(
+                "SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)]
+            )
             await connection.execute(_HEARTBEAT, [self.name, self._url])
             for key in list(self._locked):
                 await connection.execute("SELECT pg_try_advisory_lock(%s)", [key])
@@ -155,14 +196,19 @@ class ServerProcess:
             if self._connection is None:
                 raise db.unreachable("lock a session")
             try:
-                row = await db.fetch_one(self._connection, f"SELECT {function}(%(key)s)", {"key": key})
+                row = await db.fetch_one(
+                    self._connection, f"SELECT {function}(%(key)s)", {"key": key}
+                )
             except psycopg.Error as error:
                 self._connection_lost(self._connection)
                 raise db.failure("lock a session", error) from error
         return bool(row and row[0])
 
     async def _run_heartbeat(self) -> None:
-        """Send heartbeats, and reconnect after an outage. If the database rejects a heartbeat, keep the connection."""
+        """Send heartbeats, and reconnect after an outage.
+
+        If the database rejects a heartbeat, keep the connection.
+        """
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS if self.connected else _RETRY_SECONDS)
             async with self._connection_lock:
@@ -175,11 +221,16 @@ class ServerProcess:
                         heartbeat = connection.execute(_HEARTBEAT, [self.name, self._url])
                         await asyncio.wait_for(heartbeat, _TIMEOUT_SECONDS)
                 except (psycopg.Error, TimeoutError, asyncio.TimeoutError) as error:
-                    if connection is not None and (connection.closed or not isinstance(error, psycopg.Error)):
+                    if connection is not None and (
+                        connection.closed or not isinstance(error, psycopg.Error)
+                    ):
                         self._connection_lost(connection)
 
     def _connection_lost(self, connection: Connection) -> None:
-        logger.error("database connection lost; running turns continue and store their answers after reconnecting")
+        logger.error(
+            "database connection lost; running turns continue and store their answers after "
+            "reconnecting"
+        )
         self._connection = None
         self._database.reachable.clear()
         connection.pgconn.finish()
@@ -190,7 +241,10 @@ class PeerGone(Exception):
 
 
 class Peer(NamedTuple):
-    """Another live server process. If ``is_silent`` is true, it sends no heartbeats, perhaps because it is frozen."""
+    """Another live server process.
+
+    If ``is_silent`` is true, it sends no heartbeats, perhaps because it is frozen.
+    """
 
     name: str
     url: str
@@ -198,9 +252,14 @@ class Peer(NamedTuple):
 
 
 class PeerDirectory:
-    """Queries about the other server processes. All asynchronous methods raise ``StorageFailed`` on database errors."""
+    """Queries about the other server processes.
 
-    def __init__(self, database: Database, process: ServerProcess, locked_sessions: Container[str]) -> None:
+    All asynchronous methods raise ``StorageFailed`` on database errors.
+    """
+
+    def __init__(
+        self, database: Database, process: ServerProcess, locked_sessions: Container[str]
+    ) -> None:
         """``locked_sessions`` contains the ids of the sessions that this process has locked."""
         self.name = process.name
         self._database = database
@@ -208,23 +267,33 @@ class PeerDirectory:
         self._secret = b""
 
     async def open(self) -> None:
-        """Read the secret with which the servers of the database authenticate their requests to each other."""
+        """Read the secret with which the servers of the database authenticate their requests to
+        each other.
+        """
         rows = await self._fetch("SELECT secret FROM peer_secret")
         self._secret = rows[0][0].encode() if rows else b""
 
     def token(self, process: str) -> str:
-        """Return the token that authenticates a request to ``process`` from a server of the same database."""
+        """Return the token that authenticates a request to ``process`` from a server of the same
+        database.
+        """
         return hmac.digest(self._secret, process.encode(), "sha256").hex()
 
     def accepts(self, token: str) -> bool:
         """Return whether ``token`` authenticates a request from another server to this process."""
-        return bool(self._secret) and hmac.compare_digest(token.encode(), self.token(self.name).encode())
+        return bool(self._secret) and hmac.compare_digest(
+            token.encode(), self.token(self.name).encode()
+        )
 
-    async def owner_of(self, session_id: str, run_id: str | None = None, *, starts_turn: bool = False) -> Peer | None:
-        """Return the process that executes the run ``run_id`` of a session, or its latest run if that run is unknown.
+    async def owner_of(
+        self, session_id: str, run_id: str | None = None, *, starts_turn: bool = False
+    ) -> Peer | None:
+        """Return the process that executes the run ``run_id`` of a session, or its latest run if
+        that run is unknown.
 
-        Return None if that is this process, or if the session has no runs. Raises ``PeerGone`` if the process is dead.
-        If ``starts_turn`` is true, a frozen process whose run has ended counts as dead.
+        Return None if that is this process, or if the session has no runs. Raises ``PeerGone`` if
+        the process is dead. If ``starts_turn`` is true, a frozen process whose run has ended counts
+        as dead.
         """
         if session_id in self._locked_sessions and run_id is None:
             return None
@@ -238,12 +307,16 @@ class PeerDirectory:
         return peer
 
     async def claim_key(self, session_id: str, key: str) -> Peer | None:
-        """Claim an idempotency key for this process. Return the live process that already claimed the key, or None."""
+        """Claim an idempotency key for this process.
+
+        Return the live process that already claimed the key, or None.
+        """
         values = {"session_id": session_id, "key": key, "own": self.name}
         while (process := (await self._fetch(_CLAIM, **values))[0][0]) != self.name:
             if (peer := await self.find(process)) is not None:
                 return peer
-            # Several servers may try this at the same time. The SQL condition lets only one of them take over the key.
+            # Several servers may try this at the same time. The SQL condition lets only one of them
+            # take over the key.
             await self._fetch(_TAKE_OVER, **values, dead=process)
         return None
 
@@ -254,7 +327,9 @@ class PeerDirectory:
 
     async def peers_with_runs(self, session_id: str) -> list[Peer]:
         """Return the other live processes that execute, or have executed, runs of a session."""
-        return await self.live_peers("name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id)
+        return await self.live_peers(
+            "name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id
+        )
 
     async def find(self, process: str) -> Peer | None:
         """Return the other process with the name ``process``, or None if that process is dead."""
@@ -262,7 +337,10 @@ class PeerDirectory:
         return peers[0] if peers else None
 
     async def live_peers(self, condition: str = "url <> ''", **values: str) -> list[Peer]:
-        """Return the other live processes that meet an SQL condition. By default, they serve requests."""
+        """Return the other live processes that meet an SQL condition.
+
+        By default, they serve requests.
+        """
         async with self._database.connection("find other servers") as connection:
             rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
             live = await locked_names(connection, "processes", [row[0] for row in rows])

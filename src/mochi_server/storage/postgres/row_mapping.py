@@ -1,4 +1,6 @@
-"""Conversion between sessions and database rows, and the SQL statements that change messages and images."""
+"""Conversion between sessions and database rows, and the SQL statements that change messages and
+images.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -9,7 +11,12 @@ from typing import Any, NamedTuple
 from mochi_server.errors import SessionDamaged
 from mochi_server.sessions.history import History, close_partial
 from mochi_server.sessions.serialization import decode, encode
-from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title, complete_message
+from mochi_server.sessions.session import (
+    ChatSession,
+    SessionMetadata,
+    automatic_title,
+    complete_message,
+)
 from mochi_server.sessions.store import normalized_text
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Image, Message, images_of
@@ -22,17 +29,20 @@ _MESSAGE_KEYS = {"role", "content", "message_id", "timestamp"}
 _INSERT = """
 INSERT INTO messages (session, position, change, body, searched)
 SELECT %(key)s, %(start)s + number - 1, %(change)s, body, searched
-FROM unnest(%(bodies)s::text[], %(texts)s::text[]) WITH ORDINALITY AS new (body, searched, number)"""
+FROM unnest(%(bodies)s::text[], %(texts)s::text[])
+    WITH ORDINALITY AS new (body, searched, number)"""
 _UPDATE_SESSION = """
-UPDATE sessions SET message_count = %(count)s, opening = %(opening)s, searched = %(searched)s, change = %(change)s,
-    metadata = %(metadata)s,
-    updated_at = CASE WHEN %(touch)s THEN greatest(updated_at + interval '1 microsecond', clock_timestamp())
+UPDATE sessions SET message_count = %(count)s, opening = %(opening)s, searched = %(searched)s,
+    change = %(change)s, metadata = %(metadata)s,
+    updated_at = CASE WHEN %(touch)s
+        THEN greatest(updated_at + interval '1 microsecond', clock_timestamp())
         ELSE updated_at END
 WHERE key = %(key)s"""
 _DELETE_IMAGES = """
 DELETE FROM images i WHERE sha256 = ANY(%(names)s)
 AND NOT EXISTS (SELECT 1 FROM named_images n WHERE n.sha256 = i.sha256)"""
-_IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"  # prevents new references to images that are being removed
+# The lock prevents new references to images that are being removed.
+_IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"
 
 
 logger = logging.getLogger(__name__)
@@ -40,7 +50,9 @@ _logged: set[tuple[str, str]] = set()  # damaged parts of sessions that were log
 
 
 class SessionRow(NamedTuple):
-    """Row of the table ``sessions``. ``opening`` is a JSON list of user messages (see ``opening_of``).
+    """Row of the table ``sessions``.
+
+    ``opening`` is a JSON list of user messages (see ``opening_of``).
 
     All methods raise ``SessionDamaged`` if the row is damaged, and ``SessionTooNew``.
     """
@@ -85,7 +97,9 @@ class SessionRow(NamedTuple):
         """Return the error of a damaged part of the session. Log each damaged part once."""
         if (self.session_id, part) not in _logged:
             _logged.add((self.session_id, part))
-            logger.warning("session is damaged session_id=%s part=%s: %s", self.session_id, part, error)
+            logger.warning(
+                "session is damaged session_id=%s part=%s: %s", self.session_id, part, error
+            )
         return SessionDamaged(self.session_id)
 
     def _object(self, text: str, part: str) -> dict[str, Any]:
@@ -106,8 +120,12 @@ def text_of(value: object) -> str:
 
 
 def metadata_text(metadata: SessionMetadata) -> str:
-    """Return the JSON text for the column ``sessions.metadata``, which does not include ``updated_at``."""
-    return text_of({name: value for name, value in metadata.to_dict().items() if name != "updated_at"})
+    """Return the JSON text for the column ``sessions.metadata``, which does not include
+    ``updated_at``.
+    """
+    return text_of(
+        {name: value for name, value in metadata.to_dict().items() if name != "updated_at"}
+    )
 
 
 def searched_title(metadata: SessionMetadata, opening: str) -> str:
@@ -122,13 +140,18 @@ def like_pattern(word: str) -> str:
 
 
 def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
-    """Return the column ``opening``: the first user message, and the first one that is not blank, for the title."""
+    """Return the column ``opening``: the first user message, and the first one that is not blank,
+    for the title.
+    """
     items = [item for item in _opening_items(opening) if item["at"] < start]
     for at, message in enumerate(messages, start):
         if items and automatic_title(_user_messages(items[-1:]), None):
             break
         if message.get("role") == "user":
-            items = [*items[:1], {"at": at, "content": str(message.get("content") or "")[:_OPENING_CHARS]}]
+            items = [
+                *items[:1],
+                {"at": at, "content": str(message.get("content") or "")[:_OPENING_CHARS]},
+            ]
     return text_of(items)
 
 
@@ -138,7 +161,10 @@ def _entry(metadata: SessionMetadata, opening: str, message_count: int) -> dict[
 
 
 def _opening_items(opening: str) -> list[dict[str, Any]]:
-    """Return the items of the column ``opening``. A damaged column counts as empty: it only copies messages."""
+    """Return the items of the column ``opening``.
+
+    A damaged column counts as empty: it only copies messages.
+    """
     try:
         items = decode(opening.encode())
     except ValueError:
@@ -148,7 +174,11 @@ def _opening_items(opening: str) -> list[dict[str, Any]]:
 
 
 def _is_opening_item(item: object) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("at"), int) and isinstance(item.get("content"), str)
+    return (
+        isinstance(item, dict)
+        and isinstance(item.get("at"), int)
+        and isinstance(item.get("content"), str)
+    )
 
 
 def _user_messages(opening: Sequence[dict[str, Any]]) -> list[Message]:
@@ -157,22 +187,31 @@ def _user_messages(opening: Sequence[dict[str, Any]]) -> list[Message]:
 
 @dataclass(frozen=True)
 class CachedHistory:
-    """Immutable copy of a session's messages. ``change`` is the change number of the session when it was read."""
+    """Immutable copy of a session's messages.
+
+    ``change`` is the change number of the session when it was read.
+    """
 
     key: int
     change: int = 0
     messages: History = field(default_factory=History)
     memory: int = 0
 
-    def updated_to(self, head: SessionRow, positions: Sequence[int], bodies: Sequence[str]) -> "CachedHistory | None":
-        """Return this history with the messages written since ``change``, or None if it is outdated."""
+    def updated_to(
+        self, head: SessionRow, positions: Sequence[int], bodies: Sequence[str]
+    ) -> "CachedHistory | None":
+        """Return this history with the messages written since ``change``, or None if it is
+        outdated.
+        """
         if self.key != head.key:
             return None
         prefix = self.messages.prefix(min([head.message_count, *positions[:1]]))
         if list(positions) != list(range(len(prefix), head.message_count)):
             return None
         memory = self.memory + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
-        new = [head.message(body, position) for body, position in zip(bodies, positions, strict=True)]
+        new = [
+            head.message(body, position) for body, position in zip(bodies, positions, strict=True)
+        ]
         return CachedHistory(head.key, head.change, prefix.extended(new), memory)
 
 
@@ -186,7 +225,8 @@ async def replace_tail(
     touch: bool = True,
     turn: StoredTurn | None = None,
 ) -> SessionRow:
-    """Replace all messages from position ``start``, remove the partial answer and return the changed session row.
+    """Replace all messages from position ``start``, remove the partial answer and return the
+    changed session row.
 
     The time ``updated_at`` changes only if ``touch`` is true.
     """
@@ -210,7 +250,9 @@ async def replace_tail(
     removed_images: list[str] = []
     if start < head.message_count:
         removed_images = await images_from(connection, head.key, start)
-        await connection.execute("DELETE FROM messages WHERE session = %(key)s AND position >= %(start)s", values)
+        await connection.execute(
+            "DELETE FROM messages WHERE session = %(key)s AND position >= %(start)s", values
+        )
     if messages:
         await connection.execute(_INSERT, values)
     await _store_images(connection, head.key, start, messages, images)
@@ -220,21 +262,35 @@ async def replace_tail(
     return head._replace(message_count=values["count"], opening=opening, change=values["change"])
 
 
-async def recover_partial(connection: Connection, head: SessionRow, position: int, partial: str) -> SessionRow:
-    """Store the partial answer of a dead server as messages, or discard a damaged one. Return the session row."""
+async def recover_partial(
+    connection: Connection, head: SessionRow, position: int, partial: str
+) -> SessionRow:
+    """Store the partial answer of a dead server as messages, or discard a damaged one.
+
+    Return the session row.
+    """
     try:
         recovered = close_partial(decode(partial.encode()))
         updated_at = as_text(head.updated_at)
-        messages = [complete_message(message, at, updated_at) for at, message in enumerate(recovered, position)]
+        messages = [
+            complete_message(message, at, updated_at)
+            for at, message in enumerate(recovered, position)
+        ]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        logger.warning("partial answer discarded because it is damaged session_id=%s: %r", head.session_id, error)
+        logger.warning(
+            "partial answer discarded because it is damaged session_id=%s: %r",
+            head.session_id,
+            error,
+        )
         await connection.execute("DELETE FROM partials WHERE session = %s", [head.key])
         return head
     return await replace_tail(connection, head, position, messages, touch=False)
 
 
 async def images_from(connection: Connection, session: int, start: int) -> list[str]:
-    """Return the hashes of the images that the messages from position ``start`` reference, and lock the images."""
+    """Return the hashes of the images that the messages from position ``start`` reference, and lock
+    the images.
+    """
     statement = "SELECT DISTINCT sha256 FROM named_images WHERE session = %s AND position >= %s"
     rows = await fetch_all(connection, statement, [session, start])
     if rows:
@@ -243,19 +299,33 @@ async def images_from(connection: Connection, session: int, start: int) -> list[
 
 
 async def delete_unreferenced_images(connection: Connection, names: Sequence[str]) -> None:
-    """Delete the images with the hashes ``names``, except images that a message still references."""
+    """Delete the images with the hashes ``names``, except images that a message still
+    references.
+    """
     if names:
         await connection.execute(_DELETE_IMAGES, {"names": list(names)})
 
 
 async def _store_images(
-    connection: Connection, session: int, start: int, messages: Sequence[Message], images: Sequence[Image]
+    connection: Connection,
+    session: int,
+    start: int,
+    messages: Sequence[Message],
+    images: Sequence[Image],
 ) -> None:
-    references = {(start + offset, name) for offset, message in enumerate(messages) for name in images_of(message)}
+    references = {
+        (start + offset, name)
+        for offset, message in enumerate(messages)
+        for name in images_of(message)
+    }
     if not references and not images:
         return
     await connection.execute(_IMAGES_LOCK)
     for sha256, data in {image.sha256: image.data for image in images}.items():
-        await connection.execute("INSERT INTO images VALUES (%s, %s) ON CONFLICT DO NOTHING", [sha256, data])
+        await connection.execute(
+            "INSERT INTO images VALUES (%s, %s) ON CONFLICT DO NOTHING", [sha256, data]
+        )
     for position, name in sorted(references):
-        await connection.execute("INSERT INTO named_images VALUES (%s, %s, %s)", [session, position, name])
+        await connection.execute(
+            "INSERT INTO named_images VALUES (%s, %s, %s)", [session, position, name]
+        )

@@ -1,8 +1,19 @@
-"""Session stores in one PostgreSQL database. Turns write only new messages, and read only those that are not cached."""
+"""Session stores in one PostgreSQL database.
+
+Turns write only new messages, and read only those that are not cached.
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
 from functools import wraps
@@ -15,11 +26,30 @@ from mochi_server.sessions import store as rules
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import History, with_missing_results
 from mochi_server.sessions.serialization import encode
-from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message, is_session_id, revision_at
+from mochi_server.sessions.session import (
+    ChatSession,
+    SessionMetadata,
+    complete_message,
+    is_session_id,
+    revision_at,
+)
 from mochi_server.sessions.types import Image, Message, SessionQuery, is_sha256
 from mochi_server.storage.postgres import row_mapping
-from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one, migrate, unreachable
-from mochi_server.storage.postgres.processes import IS_SILENT, PeerDirectory, ServerProcess, lock_key, locked_names
+from mochi_server.storage.postgres.database import (
+    Connection,
+    Database,
+    fetch_all,
+    fetch_one,
+    migrate,
+    unreachable,
+)
+from mochi_server.storage.postgres.processes import (
+    IS_SILENT,
+    PeerDirectory,
+    ServerProcess,
+    lock_key,
+    locked_names,
+)
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
 from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox, insert_notices
 from mochi_server.storage.session_record import SessionCache, SessionLocks
@@ -29,13 +59,17 @@ from mochi_server.util.tasks import cancel_and_wait, run_shielded
 _POLL_SECONDS = 0.25
 _CHECK_SECONDS = 3
 _CLEAN_UP_SECONDS = 2.0
-_COLUMNS = "s.key, s.session_id, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
+_COLUMNS = (
+    "s.key, s.session_id, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, "
+    "s.change, s.fence"
+)
 _BY_ID = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
 _READ = f"""
 SELECT {_COLUMNS}, p.body, new.positions, new.bodies
 FROM sessions s LEFT JOIN partials p ON p.session = s.key
 CROSS JOIN LATERAL (
-    SELECT array_agg(m.position ORDER BY m.position) AS positions, array_agg(m.body ORDER BY m.position) AS bodies
+    SELECT array_agg(m.position ORDER BY m.position) AS positions,
+        array_agg(m.body ORDER BY m.position) AS bodies
     FROM messages m WHERE m.session = s.key AND m.change > %(change)s
 ) new
 WHERE {_BY_ID}"""
@@ -45,8 +79,10 @@ FROM sessions s LEFT JOIN partials p ON p.session = s.key
 WHERE {_BY_ID} FOR UPDATE OF s"""
 _CREATE = f"""
 INSERT INTO sessions AS s
-    (collection, session_id, owner, metadata, extra, updated_at, message_count, opening, searched, change)
-VALUES (%(collection)s, %(session_id)s, %(owner)s, %(metadata)s, %(extra)s, %(updated_at)s, 0, '[]', %(searched)s, 0)
+    (collection, session_id, owner, metadata, extra, updated_at, message_count, opening,
+    searched, change)
+VALUES (%(collection)s, %(session_id)s, %(owner)s, %(metadata)s, %(extra)s, %(updated_at)s, 0, '[]',
+    %(searched)s, 0)
 ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"""
 _PATCH = """
 UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s,
@@ -55,7 +91,8 @@ WHERE key = %(key)s"""
 _FLUSH = f"""
 INSERT INTO partials (session, body, position)
 SELECT s.key, %(body)s, coalesce(%(position)s::integer, s.message_count) FROM sessions s
-WHERE {_BY_ID} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coalesce(%(fence)s::bigint, s.fence)
+WHERE {_BY_ID} AND s.key = coalesce(%(key)s::bigint, s.key)
+    AND s.fence = coalesce(%(fence)s::bigint, s.fence)
 ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
 _LIST = f"""
 SELECT {_COLUMNS} FROM sessions s WHERE {{}}
@@ -66,7 +103,8 @@ _DUE_TURNS = f"""
 SELECT session_id, {_DUE} FROM sessions
 WHERE {_DUE_TEXT} IS NOT NULL AND {_DUE} <= %s AND collection = %s"""
 _WITH_WORD = """
-AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
+AND (s.searched LIKE %(word{0})s OR s.key IN (
+    SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
 _NEXT_FENCE = "UPDATE sessions SET fence = fence + 1, run_id = %s WHERE key = %s"
 _BEGIN_RUN = "INSERT INTO runs (run_id, session_id, process) VALUES (%s, %s, %s)"
 _CLEAR_RUN = "UPDATE sessions SET run_id = NULL WHERE key = %s AND fence = %s"
@@ -89,19 +127,28 @@ def _shielded(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any
 
 
 class SessionLock(NamedTuple):
-    """Lock that this process has on a session. Each new lock has a higher ``fence``. Lower ones permit no writes."""
+    """Lock that this process has on a session.
+
+    Each new lock has a higher ``fence``. Lower ones permit no writes.
+    """
 
     key: int
     fence: int
     run_id: str | None
-    end: int  # number of messages when the lock was acquired or last used. New messages are appended at this position
+    # number of messages when the lock was acquired or last used. New messages are appended at this
+    # position
+    end: int
 
 
 class PostgresSessionStore(rules.SessionStore):
     """``SessionStore`` in one PostgreSQL database. ``collection`` is "chats" or "agents"."""
 
     def __init__(
-        self, database: Database, process: ServerProcess, outbox: PostgresWebhookOutbox, collection: str = "chats"
+        self,
+        database: Database,
+        process: ServerProcess,
+        outbox: PostgresWebhookOutbox,
+        collection: str = "chats",
     ) -> None:
         self._database = database
         self._process = process
@@ -131,7 +178,9 @@ class PostgresSessionStore(rules.SessionStore):
         fresh = rules.normalized(session)
         async with self._database.transaction(f"save session {session.session_id}") as connection:
             removed_images = await self._remove(connection, session.session_id)
-            if not await self._insert(connection, fresh, as_datetime(timestamp(fresh.metadata.updated_at)), images):
+            if not await self._insert(
+                connection, fresh, as_datetime(timestamp(fresh.metadata.updated_at)), images
+            ):
                 raise errors.SessionConflict(session.session_id)
             await row_mapping.delete_unreferenced_images(connection, removed_images or [])
         return await self.load(session.session_id)
@@ -161,13 +210,21 @@ class PostgresSessionStore(rules.SessionStore):
             self._outbox.stored.set()
 
     @_shielded
-    async def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
+    async def patch(
+        self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None
+    ) -> ChatSession:
         async with self._row_for_update(session_id) as (connection, head):
             await _require_revision(connection, head, revision)
             stored = head.metadata()
-            metadata = SessionMetadata.from_dict({**stored.to_dict(), **rules.normalized_fields(fields, stored)})
+            metadata = SessionMetadata.from_dict(
+                {**stored.to_dict(), **rules.normalized_fields(fields, stored)}
+            )
             searched = row_mapping.searched_title(metadata, head.opening)
-            values = {"key": head.key, "metadata": row_mapping.metadata_text(metadata), "searched": searched}
+            values = {
+                "key": head.key,
+                "metadata": row_mapping.metadata_text(metadata),
+                "searched": searched,
+            }
             await connection.execute(_PATCH, values)
         return await self.load(session_id)
 
@@ -184,14 +241,23 @@ class PostgresSessionStore(rules.SessionStore):
 
     async def list(self, query: SessionQuery) -> rules.SessionPage:
         search_words = rules.words(query.text)
-        condition = "s.collection = %(collection)s" + (" AND s.owner = %(owner)s" if query.owner is not None else "")
+        condition = "s.collection = %(collection)s" + (
+            " AND s.owner = %(owner)s" if query.owner is not None else ""
+        )
         condition += "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
         values = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
-        page = {**values, "collection": self._collection, "limit": query.limit, "offset": query.offset}
+        page = {
+            **values,
+            "collection": self._collection,
+            "limit": query.limit,
+            "offset": query.offset,
+        }
         page["owner"] = query.owner
         async with self._database.connection("list the sessions") as connection:
             rows = await fetch_all(connection, _LIST.format(condition), page)
-            count = await fetch_one(connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page)
+            count = await fetch_one(
+                connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page
+            )
         entries = []
         for row in rows:
             try:
@@ -204,12 +270,16 @@ class PostgresSessionStore(rules.SessionStore):
 
     async def due_turns(self, until: float) -> Mapping[str, float]:
         async with self._database.connection("find interrupted turns") as connection:
-            due: dict[str, float] = dict(await fetch_all(connection, _DUE_TURNS, (until, self._collection)))
+            due: dict[str, float] = dict(
+                await fetch_all(connection, _DUE_TURNS, (until, self._collection))
+            )
             locked = await locked_names(connection, self._collection, due)
         return {session_id: time for session_id, time in due.items() if session_id not in locked}
 
     @asynccontextmanager
-    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+    async def hold(
+        self, session_id: str, *, run_id: str | None = None, wait: bool = False
+    ) -> AsyncIterator[None]:
         self._parameters(session_id)  # raises SessionNotFound
         async with self._locks.holding(session_id, run_id=run_id, wait=wait):
             try:
@@ -217,23 +287,37 @@ class PostgresSessionStore(rules.SessionStore):
                     await self._wait_before_retry(session_id, wait=wait)
                 yield
             finally:
-                if session_id in self.locked_sessions:  # also if the caller was cancelled while locking
+                if (
+                    session_id in self.locked_sessions
+                ):  # also if the caller was cancelled while locking
                     await self._release(session_id)
 
     async def lost_sessions(self, connection: Connection) -> set[str]:
-        """Return the ids of sessions that this process had locked, but another process has since locked or deleted."""
+        """Return the ids of sessions that this process had locked, but another process has since
+        locked or deleted.
+        """
         values = {"keys": [lock.key for lock in self.locked_sessions.values()]}
-        current = await fetch_all(connection, "SELECT key, fence FROM sessions WHERE key = ANY(%(keys)s)", values)
-        return {id_ for id_, lock in self.locked_sessions.items() if (lock.key, lock.fence) not in current}
+        current = await fetch_all(
+            connection, "SELECT key, fence FROM sessions WHERE key = ANY(%(keys)s)", values
+        )
+        return {
+            id_
+            for id_, lock in self.locked_sessions.items()
+            if (lock.key, lock.fence) not in current
+        }
 
     async def recover_crashed(self, session_id: str) -> None:
-        """Store the partial answer and missing tool results as messages, unless a live server runs the turn."""
+        """Store the partial answer and missing tool results as messages, unless a live server runs
+        the turn.
+        """
         with suppress(errors.SessionNotFound):
             async with self._row_for_update(session_id) as (connection, head):
                 row = await fetch_one(connection, _READ, self._parameters(session_id, change=0))
                 if row is None or row[-3] is not None or head.survives():
                     return
-                history = History.of(head.message(body, position) for position, body in enumerate(row[-1] or []))
+                history = History.of(
+                    head.message(body, position) for position, body in enumerate(row[-1] or [])
+                )
                 if (complete := with_missing_results(history)) is history:
                     return
                 await row_mapping.replace_tail(connection, head, 0, complete, touch=False)
@@ -241,8 +325,14 @@ class PostgresSessionStore(rules.SessionStore):
                 self.locked_sessions[session_id] = lock._replace(end=len(complete))
 
     async def recover_all_crashed(self) -> None:
-        """Recover every session whose partial answer was written by a dead server. Raises ``StorageFailed``."""
-        statement = "SELECT session_id FROM partials JOIN sessions ON key = session WHERE collection = %(collection)s"
+        """Recover every session whose partial answer was written by a dead server.
+
+        Raises ``StorageFailed``.
+        """
+        statement = (
+            "SELECT session_id FROM partials JOIN sessions ON key = session WHERE collection = "
+            "%(collection)s"
+        )
         async with self._database.connection("find interrupted answers") as connection:
             rows = await fetch_all(connection, statement, {"collection": self._collection})
             ids = {id_ for (id_,) in rows} - self.locked_sessions.keys()
@@ -250,9 +340,13 @@ class PostgresSessionStore(rules.SessionStore):
         for session_id in ids - locked:
             await self.recover_crashed(session_id)
 
-    async def _insert_new(self, connection: Connection, session: ChatSession, images: Sequence[Image]) -> ChatSession:
+    async def _insert_new(
+        self, connection: Connection, session: ChatSession, images: Sequence[Image]
+    ) -> ChatSession:
         fresh = rules.normalized(session)
-        row = await fetch_one(connection, "SELECT clock_timestamp()")  # the clocks of servers may differ
+        row = await fetch_one(
+            connection, "SELECT clock_timestamp()"
+        )  # the clocks of servers may differ
         moment: datetime = row[0] if row else datetime.now(timezone.utc)
         if any(message["role"] != "system" for message in fresh.messages):  # imported
             moment = min(moment, as_datetime(timestamp(fresh.metadata.updated_at)))
@@ -263,7 +357,11 @@ class PostgresSessionStore(rules.SessionStore):
         return fresh
 
     async def _insert(
-        self, connection: Connection, session: ChatSession, updated_at: datetime, images: Sequence[Image]
+        self,
+        connection: Connection,
+        session: ChatSession,
+        updated_at: datetime,
+        images: Sequence[Image],
     ) -> bool:
         values = self._parameters(
             session.session_id,
@@ -275,7 +373,9 @@ class PostgresSessionStore(rules.SessionStore):
         )
         if row := await fetch_one(connection, _CREATE, values):
             head = SessionRow(*row)
-            await row_mapping.replace_tail(connection, head, 0, session.messages, images=images, touch=False)
+            await row_mapping.replace_tail(
+                connection, head, 0, session.messages, images=images, touch=False
+            )
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
@@ -292,13 +392,16 @@ class PostgresSessionStore(rules.SessionStore):
     async def _write_messages(self, session_id: str, change: Change) -> None:
         async with self._row_for_update(session_id) as (connection, head):
             lock = self.locked_sessions.get(session_id)
-            # Messages after `end` are from a committed first attempt of this write, or from a premature recovery.
+            # Messages after `end` are from a committed first attempt of this write, or from a
+            # premature recovery.
             end = lock.end if lock else head.message_count
             start = end if change.start is None else max(0, min(change.start, end))
             new = rules.normalized_messages(change.messages, start)
             written = revision_at(start + len(new), new[-1]) if new else None
             await _require_revision(connection, head, change.revision, written)
-            await row_mapping.replace_tail(connection, head, start, new, images=change.images, turn=change.turn)
+            await row_mapping.replace_tail(
+                connection, head, start, new, images=change.images, turn=change.turn
+            )
             await insert_notices(connection, change.notices)
             advanced = lock and lock._replace(end=start + len(new))
             if change.partial is not None:
@@ -318,19 +421,30 @@ class PostgresSessionStore(rules.SessionStore):
     async def _write_partial(
         self, connection: Connection, session_id: str, partial: Message, lock: SessionLock | None
     ) -> bool:
-        """Store a partial answer. Return False if the session was deleted, or if a newer lock than ``lock`` exists."""
-        expected = {"key": lock and lock.key, "fence": lock and lock.fence, "position": lock and lock.end}
+        """Store a partial answer.
+
+        Return False if the session was deleted, or if a newer lock than ``lock`` exists.
+        """
+        expected = {
+            "key": lock and lock.key,
+            "fence": lock and lock.fence,
+            "position": lock and lock.end,
+        }
         body = text_of(complete_message(partial.copy(), 0, now()))
-        return (await connection.execute(_FLUSH, self._parameters(session_id, body=body, **expected))).rowcount == 1
+        return (
+            await connection.execute(_FLUSH, self._parameters(session_id, body=body, **expected))
+        ).rowcount == 1
 
     @asynccontextmanager
     async def _row_for_update(
         self, session_id: str, operation: str = "save", *, is_new_lock: bool = False
     ) -> AsyncIterator[tuple[Connection, SessionRow]]:
-        """Provide a transaction and the locked row of a session, after storing a dead server's partial answer.
+        """Provide a transaction and the locked row of a session, after storing a dead server's
+        partial answer.
 
-        If ``is_new_lock`` is true, this process has just locked the session, so any partial answer is from a dead
-        server. Raises ``SessionTaken`` if another process has locked the session since this process locked it.
+        If ``is_new_lock`` is true, this process has just locked the session, so any partial answer
+        is from a dead server. Raises ``SessionTaken`` if another process has locked the session
+        since this process locked it.
         """
         async with self._database.transaction(f"{operation} session {session_id}") as connection:
             row = await fetch_one(connection, _LOCK, self._parameters(session_id))
@@ -343,7 +457,9 @@ class PostgresSessionStore(rules.SessionStore):
                 raise errors.SessionTaken(session_id)
             if partial is not None and head.survives():
                 partial = None  # the parked turn continues
-            if partial is not None and (is_new_lock or await self._is_abandoned(connection, session_id)):
+            if partial is not None and (
+                is_new_lock or await self._is_abandoned(connection, session_id)
+            ):
                 head = await row_mapping.recover_partial(connection, head, position, partial)
             yield connection, head
 
@@ -357,16 +473,24 @@ class PostgresSessionStore(rules.SessionStore):
                     raise errors.SessionNotFound(session_id)
                 *columns, partial, positions, bodies = row
                 head = SessionRow(*columns)
-                history = (cached or CachedHistory(head.key)).updated_to(head, positions or [], bodies or [])
+                history = (cached or CachedHistory(head.key)).updated_to(
+                    head, positions or [], bodies or []
+                )
                 if history is None:
                     continue
                 self._histories.put(session_id, history)
                 if head.survives():
                     return head, history, False
                 if partial is None:
-                    return head, history, with_missing_results(history.messages) is not history.messages
+                    return (
+                        head,
+                        history,
+                        with_missing_results(history.messages) is not history.messages,
+                    )
                 return head, history, await self._is_abandoned(connection, session_id)
-        raise errors.StorageFailed(f"read session {session_id}", OSError(5, "some of its messages are missing"))
+        raise errors.StorageFailed(
+            f"read session {session_id}", OSError(5, "some of its messages are missing")
+        )
 
     async def _is_abandoned(self, connection: Connection, session_id: str) -> bool:
         if session_id in self.locked_sessions:
@@ -378,19 +502,27 @@ class PostgresSessionStore(rules.SessionStore):
         if not await self._process.try_lock(self._key(session_id)):
             return False
         try:
-            async with self._row_for_update(session_id, "lock", is_new_lock=True) as (connection, head):
+            async with self._row_for_update(session_id, "lock", is_new_lock=True) as (
+                connection,
+                head,
+            ):
                 await connection.execute(_NEXT_FENCE, [run_id, head.key])
                 if run_id is not None and self._collection == "chats":
                     await connection.execute(_BEGIN_RUN, [run_id, session_id, self._process.name])
         except BaseException:
             await self._process.release(self._key(session_id))
             raise
-        self.locked_sessions[session_id] = SessionLock(head.key, head.fence + 1, run_id, head.message_count)
+        self.locked_sessions[session_id] = SessionLock(
+            head.key, head.fence + 1, run_id, head.message_count
+        )
         return True
 
     @_shielded
     async def _release(self, session_id: str) -> None:
-        """Unlock a session. A database outage is no error, because the lost connection has released the lock."""
+        """Unlock a session.
+
+        A database outage is no error, because the lost connection has released the lock.
+        """
         lock = self.locked_sessions.pop(session_id)
         try:
             if self._process.connected:
@@ -403,9 +535,14 @@ class PostgresSessionStore(rules.SessionStore):
             await self._process.release(self._key(session_id))
 
     async def _wait_before_retry(self, session_id: str, *, wait: bool) -> None:
-        """Wait for ``_POLL_SECONDS``. Raises ``SessionBusy`` for a turn if not ``wait``, ``ServerLost`` if frozen."""
+        """Wait for ``_POLL_SECONDS``.
+
+        Raises ``SessionBusy`` for a turn if not ``wait``, ``ServerLost`` if frozen.
+        """
         async with self._database.connection(f"lock session {session_id}") as connection:
-            run_id, is_silent = await fetch_one(connection, _OWNER, self._parameters(session_id)) or (None, None)
+            run_id, is_silent = await fetch_one(
+                connection, _OWNER, self._parameters(session_id)
+            ) or (None, None)
         if run_id is not None and not wait:
             raise errors.SessionBusy(session_id, run_id)
         if is_silent:
@@ -427,7 +564,9 @@ class PostgresStores(rules.Stores):
     is_shared = True
 
     def __init__(self, url: str, own_url: str = "") -> None:
-        """``own_url`` is the address at which other servers reach this process (see ``ServerProcess``)."""
+        """``own_url`` is the address at which other servers reach this process (see
+        ``ServerProcess``).
+        """
         self._database = Database(url)
         self._process = ServerProcess(self._database, own_url)
         self.webhooks: PostgresWebhookOutbox = PostgresWebhookOutbox(self._database)
@@ -442,7 +581,10 @@ class PostgresStores(rules.Stores):
         return self._process.connected
 
     async def open(self) -> None:
-        """Connect, migrate the schema, register this process and start crash recovery. Raises ``MochiError``."""
+        """Connect, migrate the schema, register this process and start crash recovery.
+
+        Raises ``MochiError``.
+        """
         await self._database.open()
         await migrate(self._database)
         await self._process.open()
@@ -479,7 +621,9 @@ class PostgresStores(rules.Stores):
 async def _require_revision(
     connection: Connection, head: SessionRow, expected: str | None, written: str | None = None
 ) -> None:
-    """Raise ``SessionConflict`` if the revision is not ``expected``, nor that ``written`` by a first attempt."""
+    """Raise ``SessionConflict`` if the revision is not ``expected``, nor that ``written`` by a
+    first attempt.
+    """
     if expected is None:
         return
     statement = "SELECT body FROM messages WHERE session = %(key)s AND position = %(last)s"

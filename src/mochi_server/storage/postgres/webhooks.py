@@ -12,22 +12,27 @@ INSERT INTO webhooks (webhook_id, session_id, body, is_request) VALUES (%s, %s, 
 ON CONFLICT (webhook_id) DO NOTHING"""
 _DROP_OUTDATED = """
 DELETE FROM webhooks w WHERE w.is_request AND (w.claimed IS NULL OR w.claimed <= clock_timestamp())
-AND EXISTS (SELECT FROM webhooks later WHERE later.session_id = w.session_id AND later.number > w.number)"""
+AND EXISTS (SELECT FROM webhooks later
+    WHERE later.session_id = w.session_id AND later.number > w.number)"""
 _CLAIM = """
 UPDATE webhooks SET claimed = clock_timestamp() + make_interval(secs => %s) WHERE webhook_id = (
     SELECT w.webhook_id FROM webhooks w
     WHERE w.due <= clock_timestamp() AND (w.claimed IS NULL OR w.claimed <= clock_timestamp())
-    AND NOT EXISTS (SELECT FROM webhooks e WHERE e.session_id = w.session_id AND e.number < w.number)
+    AND NOT EXISTS (SELECT FROM webhooks e
+        WHERE e.session_id = w.session_id AND e.number < w.number)
     ORDER BY w.due LIMIT 1 FOR UPDATE SKIP LOCKED
 ) RETURNING webhook_id, session_id, body, is_request"""
 _POSTPONE = """
-UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s), claimed = NULL WHERE webhook_id = %s"""
+UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s), claimed = NULL
+WHERE webhook_id = %s"""
 
 
 async def insert_notices(connection: Connection, notices: Iterable[Notice]) -> None:
     """Store notices in the transaction of the change that they report."""
     for notice in notices:
-        await connection.execute(_ADD, [notice.webhook_id, notice.session_id, notice.body, notice.is_request])
+        await connection.execute(
+            _ADD, [notice.webhook_id, notice.session_id, notice.body, notice.is_request]
+        )
 
 
 class PostgresWebhookOutbox(WebhookOutbox):

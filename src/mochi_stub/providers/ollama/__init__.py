@@ -1,4 +1,5 @@
-"""Ollama's API with the bytes of the real server: routes, handlers that run a model, and encoders of replies.
+"""Ollama's API with the bytes of the real server: routes, handlers that run a model, and encoders
+of replies.
 
 The checks of a request have the same order as in Ollama.
 """
@@ -21,7 +22,14 @@ from mochi_stub.prompt import Operation, Prompt, ToolCall, count_tokens, counted
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.ollama import models
 from mochi_stub.providers.ollama import request_schema as schema
-from mochi_stub.providers.ollama.models import JSON, error_line, full_name, json_response, local_model, not_found
+from mochi_stub.providers.ollama.models import (
+    JSON,
+    error_line,
+    full_name,
+    json_response,
+    local_model,
+    not_found,
+)
 from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
 from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, get, line_frame, listed
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, SeededIds, normalised
@@ -61,7 +69,9 @@ async def generate(
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
     _check_remote_limit(model, options)
-    load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
+    load = LoadRequest(
+        model, options, body.get("keep_alive"), body.get("shift", model.shifts_context)
+    )
     lease = await stub.load(load)
     if is_empty:
         return json_response(loaded)
@@ -95,14 +105,20 @@ def _check_remote_limit(model: Model, options: Mapping[str, Any]) -> None:
         raise HttpError(400, f"num_predict must be at most {largest}")
 
 
-def _evaluate(stub: Stub, lease: Lease, body: Mapping[str, Any], prompt: Prompt) -> pipeline.EvaluatedPrompt:
+def _evaluate(
+    stub: Stub, lease: Lease, body: Mapping[str, Any], prompt: Prompt
+) -> pipeline.EvaluatedPrompt:
     has_images, form = any(message.images for message in prompt.messages), prompt.format
     _require("vision", lease.request.model, has_images, pipeline.RefusedPrompt(400, NO_IMAGES))
     if form not in (None, "json") and not isinstance(form, dict):
-        message = f'invalid format: {quoted(dumps(form))}; expected "json" or a valid JSON Schema object'
+        message = (
+            f'invalid format: {quoted(dumps(form))}; expected "json" or a valid JSON Schema object'
+        )
         raise pipeline.RefusedPrompt(500, message)
     truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
-    return pipeline.evaluate_prompt(stub, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+    return pipeline.evaluate_prompt(
+        stub, lease, prompt, truncate=truncate, context_tokens=context_tokens
+    )
 
 
 async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
@@ -120,11 +136,16 @@ async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResp
     vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
     for item in inputs:
         vector, count = pipeline.embed_text(stub, model, item[:room], name)
-        vectors.append(",".join([number(round(value, 8)) for value in normalised(vector[:dimensions])]))
+        vectors.append(
+            ",".join([number(round(value, 8)) for value in normalised(vector[:dimensions])])
+        )
         tokens += max(count, 1)
     arrays = ",".join(f"[{vector}]" for vector in vectors)
     total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
-    counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
+    counters = (
+        f',"total_duration":{total},"load_duration":{lease.load_duration},'
+        f'"prompt_eval_count":{tokens}'
+    )
     answer = f'{{"model":{go_text(name)},"embeddings":[{arrays}]{counters if vectors else ""}}}'
     return HttpResponse(200, answer.encode(), JSON)
 
@@ -165,12 +186,19 @@ class ReplyLines:
     content_type = b"application/x-ndjson"
 
     def __post_init__(self) -> None:
-        self.prompt, self.model, self.reply = self.evaluated.prompt, self.evaluated.model, self.evaluated.reply
+        self.prompt, self.model, self.reply = (
+            self.evaluated.prompt,
+            self.evaluated.model,
+            self.evaluated.reply,
+        )
         self.start = self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.is_chat = self.prompt.operation == "chat"
         content = '"message":{"role":"assistant","content":' if self.is_chat else '"response":'
-        remote = "".join(f'"{name}":{go_text(value)},' for name, value in models.remote_fields(self.model).items())
+        remote = "".join(
+            f'"{name}":{go_text(value)},'
+            for name, value in models.remote_fields(self.model).items()
+        )
         self.head = f'{{"model":{go_text(self.prompt.model)},{remote}"created_at":"'
         self.before_content = f'",{content}'
         self.native = self.model.template_style == "native"
@@ -179,7 +207,9 @@ class ReplyLines:
         self.pending_calls: list[ToolCall] = []
 
     def chunk(self, pieces: list[Piece]) -> bytes:
-        return "".join([self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]).encode()
+        return "".join(
+            [self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]
+        ).encode()
 
     def end(self) -> bytes:
         return self._last_line("", "", self.pending_calls, []).encode()
@@ -189,11 +219,21 @@ class ReplyLines:
 
     def complete_response(self) -> HttpResponse:
         reply = self.reply
-        calls = reply.tool_calls if self.prompt.tools or self.native or reply.sends_unoffered_calls else []
+        calls = (
+            reply.tool_calls
+            if self.prompt.tools or self.native or reply.sends_unoffered_calls
+            else []
+        )
         has_logprobs = self.top_logprobs is not None
-        text_pieces = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if has_logprobs else []
+        text_pieces = (
+            [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)]
+            if has_logprobs
+            else []
+        )
         return HttpResponse(
-            200, self._last_line(reply.text, reply.reasoning, calls, text_pieces).rstrip().encode(), JSON
+            200,
+            self._last_line(reply.text, reply.reasoning, calls, text_pieces).rstrip().encode(),
+            JSON,
         )
 
     @cached_property
@@ -206,7 +246,11 @@ class ReplyLines:
         head, start = self.head, self.start
         before = self.before_content + ('"","thinking":' if kind is Reasoning else "")
         after = self._after_content("", NOT_DONE)
-        logprobs = repeat("") if self.top_logprobs is None else [self._logprobs([piece]) for piece in group]
+        logprobs = (
+            repeat("")
+            if self.top_logprobs is None
+            else [self._logprobs([piece]) for piece in group]
+        )
         return "".join(
             [
                 f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}{entries}}}\n"
@@ -222,7 +266,9 @@ class ReplyLines:
         calls = self._calls([piece.value], self.calls - 1)
         return self._line(piece.due, f'""{self._after_content(calls, NOT_DONE)}')
 
-    def _last_line(self, content: str, thinking: str, calls: list[ToolCall], text_pieces: list[Piece]) -> str:
+    def _last_line(
+        self, content: str, thinking: str, calls: list[ToolCall], text_pieces: list[Piece]
+    ) -> str:
         thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
         logprobs, counters = self._logprobs(text_pieces), self._counters()
         details = f"{logprobs}{counters}" if self.is_chat else f"{self._context()}{counters}"
@@ -231,19 +277,29 @@ class ReplyLines:
         return self._line(self.planned_end, f"{go_text(content)}{thinking_field}{after}")
 
     def _after_content(self, calls: str, done: str) -> str:
-        """Return the fields after the content. Tool calls are in the message of a chat, or else at the end."""
+        """Return the fields after the content.
+
+        Tool calls are in the message of a chat, or else at the end.
+        """
         return f"{calls}}},{done}" if self.is_chat else f",{done}{calls}"
 
     def _line(self, due: int, content: str) -> str:
         return f"{self.head}{timestamp(self.start + due)}{self.before_content}{content}}}\n"
 
     def _calls(self, calls: list[ToolCall], start: int = 0) -> str:
-        """Return the field `tool_calls`, or an empty string if there are no calls. Missing IDs are generated."""
+        """Return the field `tool_calls`, or an empty string if there are no calls.
+
+        Missing IDs are generated.
+        """
         items = []
         for index, call in enumerate(calls, start):
-            generated_id = self.ids.id(index, 32) if self.native else f"call_{self.ids.id(index, 8)}"
+            generated_id = (
+                self.ids.id(index, 32) if self.native else f"call_{self.ids.id(index, 8)}"
+            )
             function = {"index": index, "name": call.name, "arguments": call.arguments}
-            items.append(f'{{"id":{go_text(call.id or generated_id)},"function":{go_dumps(function)}}}')
+            items.append(
+                f'{{"id":{go_text(call.id or generated_id)},"function":{go_dumps(function)}}}'
+            )
         return f',"tool_calls":[{",".join(items)}]' if items else ""
 
     def _logprobs(self, pieces: list[Piece]) -> str:
@@ -253,7 +309,11 @@ class ReplyLines:
         for piece in pieces:
             entries += token_logprobs(piece, self.characters, self.model.chars_per_token)
             self.characters += len(piece.value)
-        return f',"logprobs":[{",".join([_logprob(entry, self.top_logprobs) for entry in entries])}]' if entries else ""
+        return (
+            f',"logprobs":[{",".join([_logprob(entry, self.top_logprobs) for entry in entries])}]'
+            if entries
+            else ""
+        )
 
     def _counters(self) -> str:
         usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
@@ -261,38 +321,60 @@ class ReplyLines:
         length = pipeline.generated_characters(self.reply, go_dumps)
         prompt_tokens = max(self.evaluated.tokens, 1) if usage.input is None else usage.input
         eval_time = self.planned_end if times.eval is None else times.eval
-        planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if seconds is None else round(seconds * 1e9)
+        planned = (
+            prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN
+            if seconds is None
+            else round(seconds * 1e9)
+        )
         prompt_time = planned if times.prompt_eval is None else times.prompt_eval
         load = self.load_duration if times.load is None else times.load
         counters = {
-            "total_duration": load + prompt_time + eval_time if times.total is None else times.total,
+            "total_duration": load + prompt_time + eval_time
+            if times.total is None
+            else times.total,
             "load_duration": load,
             "prompt_eval_count": prompt_tokens,
-            "prompt_eval_cached_count": None if cached is None else str(cached),  # Ollama sends a 0, too
+            "prompt_eval_cached_count": None
+            if cached is None
+            else str(cached),  # Ollama sends a 0, too
             "prompt_eval_duration": prompt_time,
-            "eval_count": count_tokens(length, self.model.chars_per_token) if usage.output is None else usage.output,
+            "eval_count": count_tokens(length, self.model.chars_per_token)
+            if usage.output is None
+            else usage.output,
             "eval_duration": eval_time,
         }
         return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
 
     def _context(self) -> str:
-        """Return the field `context`. By default, it contains one token for each character of the conversation."""
+        """Return the field `context`.
+
+        By default, it contains one token for each character of the conversation.
+        """
         if self.prompt.raw:
             return ""
         tokens = self.reply.context
         if tokens is None:
-            tokens = (*self.body.get("context", ()), *map(ord, counted_text(self.prompt) + self.reply.text))
+            tokens = (
+                *self.body.get("context", ()),
+                *map(ord, counted_text(self.prompt) + self.reply.text),
+            )
         return f',"context":[{",".join(map(str, tokens))}]' if tokens else ""
 
 
 def _logprob(entry: Logprob, top: int) -> str:
     top_entries = ",".join(f"{{{_token(token, logprob)}}}" for token, logprob in entry.top[:top])
-    return f"{{{_token(entry.token, entry.logprob)}" + (f',"top_logprobs":[{top_entries}]' if top_entries else "") + "}"
+    return (
+        f"{{{_token(entry.token, entry.logprob)}"
+        + (f',"top_logprobs":[{top_entries}]' if top_entries else "")
+        + "}"
+    )
 
 
 def _token(token: str, logprob: float) -> str:
     encoded = ",".join(map(str, token.encode(errors="replace")))
-    return f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}' + (f',"bytes":[{encoded}]' if encoded else "")
+    return f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}' + (
+        f',"bytes":[{encoded}]' if encoded else ""
+    )
 
 
 def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
@@ -304,13 +386,19 @@ def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
         builder.call(len(builder.calls), get(call, "function"), get(call, "id"))
     if get(line, "done"):
         builder.end(get(line, "done_reason"), line)
-        durations = {name: get(line, f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
-        builder.durations = Durations(**{name: value for name, value in durations.items() if isinstance(value, int)})
+        durations = {
+            name: get(line, f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")
+        }
+        builder.durations = Durations(
+            **{name: value for name, value in durations.items() if isinstance(value, int)}
+        )
 
 
 _RUNNING = pipeline.always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))
 _VERSION = pipeline.always(json_response({"version": "0.33.3"}))
-NO_FILES = pipeline.always(json_response({"error": "mochi-stub stores no files and pushes no models"}, 400))
+NO_FILES = pipeline.always(
+    json_response({"error": "mochi-stub stores no files and pushes no models"}, 400)
+)
 
 _LINES = RecordedFormat(_read_recorded, line_frame, "application/x-ndjson", go_dumps)
 _ROUTES: Routes = {
@@ -320,7 +408,9 @@ _ROUTES: Routes = {
     "/api/ps": {"GET": models.ps},
     "/api/show": {"POST": checked("ShowRequest", schema.SHOW, models.show)},
     "/api/chat": {"POST": checked("ChatRequest", schema.CHAT, partial(generate, "chat"))},
-    "/api/generate": {"POST": checked("GenerateRequest", schema.GENERATE, partial(generate, "generate"))},
+    "/api/generate": {
+        "POST": checked("GenerateRequest", schema.GENERATE, partial(generate, "generate"))
+    },
     "/api/embed": {"POST": checked("EmbedRequest", schema.EMBED, embed)},
     "/api/embeddings": {"POST": checked("EmbeddingRequest", schema.EMBEDDINGS, embeddings)},
     "/api/pull": {"POST": checked("PullRequest", schema.PULL, models.pull)},

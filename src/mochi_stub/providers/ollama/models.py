@@ -1,4 +1,6 @@
-"""Names of models on Ollama's API, and the handlers that list, describe, pull, create, copy and delete models."""
+"""Names of models on Ollama's API, and the handlers that list, describe, pull, create, copy and
+delete models.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def error_line(failure: Failure) -> bytes:
 
 @lru_cache(maxsize=4096)
 def full_name(text: str) -> str:
-    """Return a model name with default values for missing parts, and without a URL scheme. The name may be invalid."""
+    """Return a model name with default values for missing parts, and without a URL scheme.
+
+    The name may be invalid.
+    """
     path, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         path, tag = text, "latest"
@@ -44,23 +49,37 @@ def full_name(text: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return the name that model lists show: without the default host and namespace, but with the tag."""
-    return full_name(name).removeprefix("registry.ollama.ai/library/").removeprefix("registry.ollama.ai/")
+    """Return the name that model lists show: without the default host and namespace, but with the
+    tag.
+    """
+    return (
+        full_name(name)
+        .removeprefix("registry.ollama.ai/library/")
+        .removeprefix("registry.ollama.ai/")
+    )
 
 
 def valid_name(text: str, field: str = "") -> str:
-    """Return the full name. Raises HttpError for an invalid name, with a message that begins with `field`, if set."""
+    """Return the full name.
+
+    Raises HttpError for an invalid name, with a message that begins with `field`, if set.
+    """
     if _NAME.fullmatch(name := full_name(text)):
         return name
     raise HttpError(400, f"{field} {quoted(text)} is invalid" if field else "invalid model name")
 
 
 def find(models: Iterable[Model], name: str) -> Model | None:
-    """Return the model with this full name, or None for an unknown name. Names are compared case-insensitively."""
+    """Return the model with this full name, or None for an unknown name.
+
+    Names are compared case-insensitively.
+    """
     return next((model for model in models if full_name(model.name).lower() == name.lower()), None)
 
 
-def local_model(stub: Stub, name: str, if_empty: HttpError | None = None, if_missing: HttpError | None = None) -> Model:
+def local_model(
+    stub: Stub, name: str, if_empty: HttpError | None = None, if_missing: HttpError | None = None
+) -> Model:
     """Return the model with this name. Raises HttpError for an empty, unknown or invalid name."""
     if not name:
         raise if_empty or HttpError(400, "model is required")
@@ -71,7 +90,9 @@ def local_model(stub: Stub, name: str, if_empty: HttpError | None = None, if_mis
 
 
 def requested_name(body: Mapping[str, Any]) -> str:
-    """Return the model name from the field `model` or the deprecated field `name`, or "" if both are missing."""
+    """Return the model name from the field `model` or the deprecated field `name`, or "" if both
+    are missing.
+    """
     return body.get("model") or body.get("name") or ""
 
 
@@ -79,7 +100,9 @@ def not_found(name: str) -> HttpError:
     return HttpError(404, f"model '{name}' not found")
 
 
-NEVER = 292 * 365.25 * 24 * 3600  # seconds until `expires_at` in `/api/ps` for a model that stays loaded forever
+NEVER = (
+    292 * 365.25 * 24 * 3600
+)  # seconds until `expires_at` in `/api/ps` for a model that stays loaded forever
 PARTS = 4  # number of parts in which the download of a layer is reported
 CREATE_FIELDS = ("from", "system", "parameters", "template")
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
@@ -87,14 +110,21 @@ Step: TypeAlias = "Mapping[str, Any]"
 
 
 def tags(stub: Stub, _request: Request) -> Result:
-    """List the models (`GET /api/tags`), newest first. Models modified in the same second keep the configured order."""
+    """List the models (`GET /api/tags`), newest first.
+
+    Models modified in the same second keep the configured order.
+    """
     ordered = sorted(list_models(stub), key=lambda model: model.modified_at[:19], reverse=True)
     return json_response({"models": list(map(_list_entry, ordered))})
 
 
 def remote_fields(model: Model) -> dict[str, str]:
     """Return the fields that a cloud model has in lists, in `/api/show` and in its replies."""
-    return {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
+    return (
+        {"remote_model": model.remote.model, "remote_host": model.remote.host}
+        if model.remote
+        else {}
+    )
 
 
 def ps(stub: Stub, _request: Request) -> Result:
@@ -117,10 +147,13 @@ def ps(stub: Stub, _request: Request) -> Result:
 
 
 def _list_entry(model: Model) -> dict[str, Any]:
-    # Ollama lists models without their pooling and chat template, so it reports embedding models as chat models.
+    # Ollama lists models without their pooling and chat template, so it reports embedding models as
+    # chat models.
     name = short_name(model.name)
     lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
-    has_listed_capabilities = model.has_capability("completion") and model.template_style != "native"
+    has_listed_capabilities = (
+        model.has_capability("completion") and model.template_style != "native"
+    )
     return {
         "name": name,
         "model": name,
@@ -137,7 +170,10 @@ def _list_entry(model: Model) -> dict[str, Any]:
 
 
 def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
-    """Handle `POST /api/show`. If the field `verbose` is false, null replaces the arrays in `model_info`."""
+    """Handle `POST /api/show`.
+
+    If the field `verbose` is false, null replaces the arrays in `model_info`.
+    """
     name = requested_name(body)
     model = local_model(stub, name, if_missing=not_found(short_name(name)))
     return json_response(_model_object(model, verbose=body.get("verbose", False)))
@@ -155,7 +191,10 @@ def _details(model: Model, quantization: str) -> dict[str, Any]:
 
 
 def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
-    parameters = ((name, quoted(value) if isinstance(value, str) else go_dumps(value)) for name, value in _pairs(model))
+    parameters = (
+        (name, quoted(value) if isinstance(value, str) else go_dumps(value))
+        for name, value in _pairs(model)
+    )
     info = {
         name: None if isinstance(value, (list, tuple)) and not verbose else value
         for name, value in model.model_info.items()
@@ -196,7 +235,10 @@ def _modelfile(model: Model) -> str:
 
 
 def _pairs(model: Model) -> list[tuple[str, Any]]:
-    values = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in model.parameters.items()}
+    values = {
+        name: value if isinstance(value, (list, tuple)) else [value]
+        for name, value in model.parameters.items()
+    }
     return [(name, item) for name, items in values.items() for item in items]
 
 
@@ -207,7 +249,10 @@ def _quoted(value: str) -> str:
 
 
 class ProgressLines(EventEncoder):
-    """Encoder of progress steps as lines. `finish` is called after the last step, unless the client disconnects."""
+    """Encoder of progress steps as lines.
+
+    `finish` is called after the last step, unless the client disconnects.
+    """
 
     content_type = b"application/x-ndjson"
 
@@ -234,10 +279,17 @@ def progress(
     failure: Failure | None = None,
     finish: Callable[[], None] = lambda: None,
 ) -> Generation:
-    """Return a response that sends `steps` as lines, and then `failure` or the result of `finish` as `success`."""
+    """Return a response that sends `steps` as lines, and then `failure` or the result of `finish`
+    as `success`.
+    """
     parts: list[Part] = [Text([f"{go_dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
-    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), error_content_type=pipeline.JSON)
+    return Generation(
+        Reply(parts),
+        ProgressLines(finish),
+        body.get("stream", True),
+        error_content_type=pipeline.JSON,
+    )
 
 
 def layers(model: Model) -> list[tuple[str, int]]:
@@ -273,23 +325,37 @@ def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     stored = stored_digests(stub)
     for digest, size in layers(model):
         step = {"status": f"pulling {digest[:12]}", "digest": f"sha256:{digest}", "total": size}
-        completed = (size,) if digest in stored else tuple(size * part // PARTS for part in range(PARTS + 1))
+        completed = (
+            (size,)
+            if digest in stored
+            else tuple(size * part // PARTS for part in range(PARTS + 1))
+        )
         steps += [{**step, "completed": count} if count else step for count in completed]
     steps += [{"status": "verifying sha256 digest"}, {"status": "writing manifest"}]
     return progress(body, steps, finish=lambda: stub.registry.add(model))
 
 
 def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
-    """Handle `POST /api/create`: create a model from another model. Capabilities are those of the other model."""
+    """Handle `POST /api/create`: create a model from another model.
+
+    Capabilities are those of the other model.
+    """
     name = valid_name(requested_name(body))
     if refused := sorted(body.keys() - {"model", "name", "stream", *CREATE_FIELDS}):
-        message = f"mochi-stub creates models only with {', '.join(CREATE_FIELDS)}; remove {', '.join(refused)}"
+        message = (
+            f"mochi-stub creates models only with {', '.join(CREATE_FIELDS)}; remove "
+            f"{', '.join(refused)}"
+        )
         raise HttpError(400, message)
     if not body.get("from"):
         return progress(body, [], Failure("neither 'from' or 'files' was specified", 400))
     source = find(stub.models, valid_name(body["from"]))
     if source is None:
-        return progress(body, [{"status": "pulling manifest"}], Failure("pull model manifest: file does not exist"))
+        return progress(
+            body,
+            [{"status": "pulling manifest"}],
+            Failure("pull model manifest: file does not exist"),
+        )
     model = replace(
         source,
         weights=source.blob_digest,
@@ -302,13 +368,19 @@ def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     digests, stored = [digest for digest, _ in layers(model)], stored_digests(stub)
     model = replace(model, manifest=sha256(" ".join(digests).encode()))
     kinds = {True: "using existing", False: "creating new"}
-    steps: list[Step] = [{"status": f"{kinds[digest in stored]} layer sha256:{digest}"} for digest in digests]
-    return progress(body, [*steps, {"status": "writing manifest"}], finish=lambda: store(stub, model, name))
+    steps: list[Step] = [
+        {"status": f"{kinds[digest in stored]} layer sha256:{digest}"} for digest in digests
+    ]
+    return progress(
+        body, [*steps, {"status": "writing manifest"}], finish=lambda: store(stub, model, name)
+    )
 
 
 def copy(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/copy`: store a model under a second name."""
-    source, destination = (valid_name(body.get(field, ""), field) for field in ("source", "destination"))
+    source, destination = (
+        valid_name(body.get(field, ""), field) for field in ("source", "destination")
+    )
     model = find(stub.models, source)
     if model is None:
         raise HttpError(404, f"model {quoted(body['source'])} not found")

@@ -12,17 +12,37 @@ from mochi_stub.http import Request
 from mochi_stub.json_encoding import quoted
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
-from mochi_stub.providers.body_validation import Check, Location, ValidationError, integer, kind_of, read, schema
+from mochi_stub.providers.body_validation import (
+    Check,
+    Location,
+    ValidationError,
+    integer,
+    kind_of,
+    read,
+    schema,
+)
 from mochi_stub.providers.provider_pipeline import with_defaults
 from mochi_stub.reply import HttpError
 
 _DURATION = re.compile(r"(\d+\.?\d*|\.\d+)([^\d.]*)", re.ASCII)
 _LONGEST = 2**63 / 1e9  # seconds: Go counts nanoseconds as a signed 64-bit integer
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
 
 
 def _duration(value: Any, _location: Location) -> float:
-    """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite. Raises HttpError."""
+    """Convert a number or a text such as "1h30m" to seconds.
+
+    Negative durations become infinite. Raises HttpError.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
         raise HttpError(400, f"Unsupported type: '{found}'")
@@ -35,7 +55,11 @@ def _duration(value: Any, _location: Location) -> float:
     if not parts or "".join(map("".join, parts)) != unsigned or seconds > _LONGEST:
         problem = "invalid duration"
     elif wrong:
-        problem = f"unknown unit {quoted(wrong[0])} in duration" if wrong[0] else "missing unit in duration"
+        problem = (
+            f"unknown unit {quoted(wrong[0])} in duration"
+            if wrong[0]
+            else "missing unit in duration"
+        )
     else:
         return inf if value.startswith("-") and seconds else seconds
     raise HttpError(400, f"time: {problem} {quoted(value)}")
@@ -53,11 +77,19 @@ _OWNERS = {
     "tools.function.parameters": "ToolFunctionParameters",
     "tools.function.parameters.properties": "ToolFunctionParameters",
 }
-"""Types that Ollama's messages name for the fields below a path. For other paths, they name the type of the request."""
+"""Types that Ollama's messages name for the fields below a path.
+
+For other paths, they name the type of the request.
+"""
 
 
-def checked(request_type: str, check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
-    """Return a handler that validates the request body. `request_type` is Ollama's name for the type of the body."""
+def checked(
+    request_type: str, check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]
+) -> Handler:
+    """Return a handler that validates the request body.
+
+    `request_type` is Ollama's name for the type of the body.
+    """
 
     def handle(stub: Stub, request: Request) -> Result:
         if not request.body.strip():
@@ -65,7 +97,9 @@ def checked(request_type: str, check: Check, handler: Callable[[Stub, Request, d
         try:
             body = read(request.body, check)
         except ValidationError as error:
-            raise HttpError(400, f"json: cannot unmarshal {_mismatch(request_type, error)}") from error
+            raise HttpError(
+                400, f"json: cannot unmarshal {_mismatch(request_type, error)}"
+            ) from error
         return handler(stub, request, body)
 
     return handle
@@ -73,7 +107,11 @@ def checked(request_type: str, check: Check, handler: Callable[[Stub, Request, d
 
 def _mismatch(request_type: str, error: ValidationError) -> str:
     kind, expected = kind_of(error.found), _TYPES.get(error.type_name, error.type_name)
-    found = f"number {error.found}" if expected == "int" and kind in ("integer", "decimal") else _KINDS.get(kind, kind)
+    found = (
+        f"number {error.found}"
+        if expected == "int" and kind in ("integer", "decimal")
+        else _KINDS.get(kind, kind)
+    )
     steps = [step for step in error.location if isinstance(step, str)]
     if not steps:
         return f"{found} into Go value of type api.{request_type}"
@@ -98,18 +136,26 @@ def _named(type_name: str, literal: Any) -> Check:
 
 
 def _mapping(item: Check) -> Check:
-    """Build a check for an object with values that match `item` or are null. Raises HttpError for another value."""
+    """Build a check for an object with values that match `item` or are null.
+
+    Raises HttpError for another value.
+    """
 
     def check(value: Any, location: Location) -> Any:
         if not isinstance(value, dict):
             raise HttpError(400, NO_OBJECT)
-        return {key: entry if entry is None else item(entry, location) for key, entry in value.items()}
+        return {
+            key: entry if entry is None else item(entry, location) for key, entry in value.items()
+        }
 
     return check
 
 
 def _image(value: Any, location: Location) -> Any:
-    """Check base64 text, which is not decoded. Raises HttpError for the offset of invalid base64."""
+    """Check base64 text, which is not decoded.
+
+    Raises HttpError for the offset of invalid base64.
+    """
     text: str = _named("api.ImageData", str)(value, location).replace("\n", "").replace("\r", "")
     if not _BASE64.fullmatch(text):
         invalid = re.search("[^A-Za-z0-9+/=]", text)
@@ -139,9 +185,18 @@ _INTEGER = integer(-(2**63))
 _STRINGS = _named("[]string", [str])
 _IMAGES = _named("[]api.ImageData", [_image])
 _FUNCTION_CALL = {"name": str, "arguments": _mapping(schema(object))}
-_TOOL_CALL = _named("api.ToolCall", {"id": str, "function": _named("api.ToolCallFunction", _FUNCTION_CALL)})
+_TOOL_CALL = _named(
+    "api.ToolCall", {"id": str, "function": _named("api.ToolCallFunction", _FUNCTION_CALL)}
+)
 _MESSAGE = {
-    **{"role": str, "content": str, "thinking": str, "images": _IMAGES, "tool_name": str, "tool_call_id": str},
+    **{
+        "role": str,
+        "content": str,
+        "thinking": str,
+        "images": _IMAGES,
+        "tool_name": str,
+        "tool_call_id": str,
+    },
     "tool_calls": _named("[]api.ToolCall", [_TOOL_CALL]),
 }
 MESSAGES = _named("[]api.Message", [_named("api.Alias", _MESSAGE)])
@@ -149,8 +204,14 @@ _PROPERTY = _named(
     "api.ToolProperty",
     {
         **{"anyOf": _named("[]api.ToolProperty", [_property]), "description": str},
-        "type": lambda value, location: value if isinstance(value, str) else _STRINGS(value, location),
-        **{"enum": _named("[]interface {}", [object]), "properties": _mapping(_property), "required": _STRINGS},
+        "type": lambda value, location: (
+            value if isinstance(value, str) else _STRINGS(value, location)
+        ),
+        **{
+            "enum": _named("[]interface {}", [object]),
+            "properties": _mapping(_property),
+            "required": _STRINGS,
+        },
     },
 )
 _PARAMETER_FIELDS = {"type": str, "required": _STRINGS, "properties": _mapping(_property)}
@@ -177,21 +238,44 @@ EMBEDDINGS = schema({**_LOAD_FIELDS, "prompt": str})
 DELETE = PULL = schema({"model": str, "name": str, "stream": bool})
 COPY = schema({"source": str, "destination": str})
 _CREATE = schema(
-    {**dict.fromkeys(("model", "name", "from", "template", "system"), str), "stream": bool, "parameters": dict}
+    {
+        **dict.fromkeys(("model", "name", "from", "template", "system"), str),
+        "stream": bool,
+        "parameters": dict,
+    }
 )
 
 
 def create_fields(value: Any, location: Location) -> Any:
-    """Check the body of `create`, and return it with its unknown fields, which the handler refuses."""
+    """Check the body of `create`, and return it with its unknown fields, which the handler
+    refuses.
+    """
     known = _CREATE(value, location)
     return {**{name: field for name, field in value.items() if field}, **known}
 
 
 _INTEGERS = (
-    *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "num_predict", "draft_num_predict"),
+    *(
+        "num_ctx",
+        "num_batch",
+        "num_gpu",
+        "main_gpu",
+        "num_thread",
+        "num_keep",
+        "num_predict",
+        "draft_num_predict",
+    ),
     *("seed", "top_k", "repeat_last_n"),
 )
-_FLOATS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
+_FLOATS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repeat_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
 _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
     **dict.fromkeys(_INTEGERS, ("integer", {int, float})),
     **dict.fromkeys(_FLOATS, ("float32", {int, float})),
@@ -200,9 +284,14 @@ _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
 
 
 def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model's parameters, overridden by `requested`. Raises HttpError (500) for a wrong option type."""
+    """Return the model's parameters, overridden by `requested`.
+
+    Raises HttpError (500) for a wrong option type.
+    """
     overrides = {key: value for key, value in requested.items() if value is not None}
-    parameters = {key: value for key, value in model.parameters.items() if key != "stop"}  # which can also be a text
+    parameters = {
+        key: value for key, value in model.parameters.items() if key != "stop"
+    }  # which can also be a text
     for key, value in {**parameters, **overrides}.items():  # `create` stores parameters of any type
         type_name, types = _OPTION_TYPES.get(key, ("", {type(value)}))
         if type(value) not in types:
@@ -211,20 +300,31 @@ def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, A
             raise HttpError(500, 'option "stop" must be of an array of strings')
     integers = {key: int(overrides[key]) for key in _INTEGERS if key in overrides}
     options = {**model.parameters, **overrides, **integers}
-    return {**options, "num_predict": -1} if options.get("num_predict") == 0 else options  # both mean no limit
+    return (
+        {**options, "num_predict": -1} if options.get("num_predict") == 0 else options
+    )  # both mean no limit
 
 
 def to_prompt(
-    body: Mapping[str, Any], operation: Operation, model: Model, options: Mapping[str, Any], request: bytes
+    body: Mapping[str, Any],
+    operation: Operation,
+    model: Model,
+    options: Mapping[str, Any],
+    request: bytes,
 ) -> Prompt:
     """Convert the body of a request to a prompt for this model."""
     system = [Message("system", body["system"])] if body.get("system") else []
-    generated = [*system, Message("user", body.get("prompt", ""), images=len(body.get("images", ())))]
+    generated = [
+        *system,
+        Message("user", body.get("prompt", ""), images=len(body.get("images", ()))),
+    ]
     think = body.get("think")
     prompt = Prompt(
         model=body.get("model", ""),
         operation=operation,
-        messages=tuple(map(_message, body.get("messages", ())) if operation == "chat" else generated),
+        messages=tuple(
+            map(_message, body.get("messages", ())) if operation == "chat" else generated
+        ),
         tools=tuple(body.get("tools", ())),
         think=think,
         thinks=model.has_capability("thinking") and think is not False,
@@ -241,6 +341,10 @@ def _message(message: Mapping[str, Any]) -> Message:
     calls = []
     for call in message.get("tool_calls", ()):
         function = call.get("function", {})
-        calls.append(ToolCall(function.get("name", ""), function.get("arguments", {}), call.get("id") or None))
+        calls.append(
+            ToolCall(
+                function.get("name", ""), function.get("arguments", {}), call.get("id") or None
+            )
+        )
     changed = {"role": message.get("role", "").lower(), "images": len(message.get("images", ()))}
     return Message(**{**message, **changed, "tool_calls": tuple(calls)})

@@ -1,4 +1,6 @@
-"""OpenAI's API below `/v1`, as OpenAI's specification describes it: routes, models, embeddings and completions."""
+"""OpenAI's API below `/v1`, as OpenAI's specification describes it: routes, models, embeddings and
+completions.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,17 @@ from mochi_stub.providers.provider_pipeline import Counts, EvaluatedPrompt, eval
 from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, event_frame, get, listed
 from mochi_stub.replies import normalised
 from mochi_stub.replies.chunks import Piece, pieces, token_logprobs
-from mochi_stub.reply import Choice, Failure, HttpError, Logprob, Part, Reasoning, Reply, Text, ToolCalls
+from mochi_stub.reply import (
+    Choice,
+    Failure,
+    HttpError,
+    Logprob,
+    Part,
+    Reasoning,
+    Reply,
+    Text,
+    ToolCalls,
+)
 
 
 def models(stub: Stub, _request: Request) -> Result:
@@ -47,7 +59,11 @@ async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Htt
         vector, count = pipeline.embed_text(stub, model, text)
         vector = normalised(vector[: body.get("dimensions")])
         tokens += count
-        encoded = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if is_base64 else vector
+        encoded = (
+            base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+            if is_base64
+            else vector
+        )
         data.append({"object": "embedding", "index": index, "embedding": encoded})
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return pipeline.json_response(
@@ -61,9 +77,12 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 
 class ChunkEncoder(pipeline.EventEncoder):
-    """Base class of the encoders of chat and text completions. Every chunk begins with `common_fields`.
+    """Base class of the encoders of chat and text completions.
 
-    `replies` has the reply of each choice. `reasons` has the finish reason of each choice that ends in a stream.
+    Every chunk begins with `common_fields`.
+
+    `replies` has the reply of each choice. `reasons` has the finish reason of each choice that ends
+    in a stream.
     """
 
     replies: Mapping[int, Reply]
@@ -71,7 +90,9 @@ class ChunkEncoder(pipeline.EventEncoder):
     top: int | None
     characters = 0
 
-    def __init__(self, evaluated: EvaluatedPrompt, common_fields: dict[str, Any], counts: Counts, body: Any) -> None:
+    def __init__(
+        self, evaluated: EvaluatedPrompt, common_fields: dict[str, Any], counts: Counts, body: Any
+    ) -> None:
         self.common_fields, self.per_token = common_fields, evaluated.model.chars_per_token
         self.usage = {
             "prompt_tokens": counts.input,
@@ -80,7 +101,9 @@ class ChunkEncoder(pipeline.EventEncoder):
             "prompt_tokens_details": {"cached_tokens": counts.cache_read, "audio_tokens": 0},
             "completion_tokens_details": {
                 "reasoning_tokens": counts.reasoning,
-                **dict.fromkeys(("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"), 0),
+                **dict.fromkeys(
+                    ("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"), 0
+                ),
             },
         }
         self.wants_usage = body.get("stream_options", {}).get("include_usage", False)
@@ -100,11 +123,17 @@ class ChunkEncoder(pipeline.EventEncoder):
             {**self.choice(index, reply), "finish_reason": self.reasons.get(index, self.reasons[0])}
             for index, reply in self.replies.items()
         ]
-        fields = {**self.common_fields, "object": self.common_fields["object"].removesuffix(".chunk")}
+        fields = {
+            **self.common_fields,
+            "object": self.common_fields["object"].removesuffix(".chunk"),
+        }
         return pipeline.json_response({**fields, "choices": choices, "usage": self.usage})
 
     def tokens(self, pieces: Iterable[Piece]) -> list[Logprob]:
-        """Return the log probabilities of the next pieces. `top` is None if the request wants no probabilities."""
+        """Return the log probabilities of the next pieces.
+
+        `top` is None if the request wants no probabilities.
+        """
         found: list[Logprob] = []
         for piece in pieces if self.top is not None else ():
             if piece.kind is Text:
@@ -131,7 +160,9 @@ def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         tools=tools,
         required_tools=required_tools,
         think=schema.thinking(body.get("reasoning_effort")),
-        format=schema.reply_format(response_format.get("type"), response_format.get("json_schema", {})),
+        format=schema.reply_format(
+            response_format.get("type"), response_format.get("json_schema", {})
+        ),
         options=pipeline.options(body),
         stream=body.get("stream", False),
         choices=True,
@@ -140,7 +171,10 @@ def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 
 
 class ChatChunks(ChunkEncoder):
-    """Encoder of a chat completion. All `n` choices have the same content, unless the reply has scripted choices."""
+    """Encoder of a chat completion.
+
+    All `n` choices have the same content, unless the reply has scripted choices.
+    """
 
     def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
         self.top = body.get("top_logprobs", 0) if body.get("logprobs") else None
@@ -160,7 +194,10 @@ class ChatChunks(ChunkEncoder):
         counts = counts._replace(output=counts.output * count, reasoning=counts.reasoning * count)
         super().__init__(evaluated, common_fields, counts, body)
         self.content_head: str | None = None
-        """Cached start of content chunks. None if several choices are active, or before the first text of a choice."""
+        """Cached start of content chunks.
+
+        None if several choices are active, or before the first text of a choice.
+        """
         self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
         self.roles_sent: set[int] = set()
         self.calls = self.calls_of_choice = 0
@@ -175,7 +212,11 @@ class ChatChunks(ChunkEncoder):
         if kind is ToolCall:
             return self._call(piece.value)
         encoded = dumps(piece.value)
-        delta = f'"reasoning":{encoded},"reasoning_content":{encoded}' if kind is Reasoning else f'"content":{encoded}'
+        delta = (
+            f'"reasoning":{encoded},"reasoning_content":{encoded}'
+            if kind is Reasoning
+            else f'"content":{encoded}'
+        )
         logprobs = "" if self.top is None else f',"logprobs":{dumps(self._logprobs([piece]))}'
         chunks = "".join([self.line(index, delta, f"null{logprobs}") for index in self.choices])
         if len(self.choices) == 1 and not logprobs:
@@ -186,13 +227,17 @@ class ChatChunks(ChunkEncoder):
         """Return a chunk of one choice. The first chunk of a choice has the field `role`."""
         role = '"role":"assistant",' if content and index not in self.roles_sent else ""
         self.roles_sent.add(index)
-        return f'{self.head}[{{"index":{index},"delta":{{{role}{content}}},"finish_reason":{reason}}}]{self.tail}'
+        choice = f'{{"index":{index},"delta":{{{role}{content}}},"finish_reason":{reason}}}'
+        return f"{self.head}[{choice}]{self.tail}"
 
     def _call(self, call: ToolCall) -> str:
         index = self.calls_of_choice
         entry = {"index": index, "id": self._call_id(call), "type": "function"}
         first = {**entry, "function": {"name": call.name, "arguments": ""}}
-        rest = [{"index": index, "function": {"arguments": piece}} for piece in pipeline.argument_pieces(call)]
+        rest = [
+            {"index": index, "function": {"arguments": piece}}
+            for piece in pipeline.argument_pieces(call)
+        ]
         deltas = [f'"tool_calls":{dumps([part])}' for part in (first, *rest)]
         self.calls_of_choice += 1
         return "".join([self.line(choice, delta) for choice in self.choices for delta in deltas])
@@ -206,7 +251,11 @@ class ChatChunks(ChunkEncoder):
             "role": "assistant",
             "content": reply.text or (None if calls else ""),
             "refusal": None,
-            **(dict.fromkeys(("reasoning", "reasoning_content"), reply.reasoning) if reply.reasoning else {}),
+            **(
+                dict.fromkeys(("reasoning", "reasoning_content"), reply.reasoning)
+                if reply.reasoning
+                else {}
+            ),
             **({"tool_calls": calls} if calls else {}),
         }
         return {"index": index, "message": message, "logprobs": self._logprobs(pieces(reply))}
@@ -238,20 +287,27 @@ async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Gen
         stream=body.get("stream", False),
     )
     prompts = [
-        pipeline.with_defaults(replace(template, messages=(Message("user", text),)), model, request.body)
+        pipeline.with_defaults(
+            replace(template, messages=(Message("user", text),)), model, request.body
+        )
         for text in schema.texts(body.get("prompt", "<|endoftext|>"))
         for _ in range(body.get("n", 1))
     ]
     lease = await pipeline.load_model(stub, model)
     evaluated = [evaluate_prompt(stub, lease, prompt) for prompt in prompts]
     encoder = CompletionChunks(evaluated, body)
-    parts = [part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)]
+    parts = [
+        part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)
+    ]
     all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
     return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
 
 
 class CompletionChunks(ChunkEncoder):
-    """Encoder of text completions. It sends one choice after the other, without reasoning and tool calls."""
+    """Encoder of text completions.
+
+    It sends one choice after the other, without reasoning and tool calls.
+    """
 
     def __init__(self, evaluated: list[EvaluatedPrompt], body: Mapping[str, Any]) -> None:
         ids, usages, self.index = evaluated[0].ids, [choice.usage for choice in evaluated], 0
@@ -260,7 +316,9 @@ class CompletionChunks(ChunkEncoder):
         self.replies = {}
         for index, choice in enumerate(evaluated):
             echoed = [Text(choice.prompt.user_text)] if body.get("echo") else []
-            parts = [part for part in choice.reply.parts if not isinstance(part, (Reasoning, ToolCalls))]
+            parts = [
+                part for part in choice.reply.parts if not isinstance(part, (Reasoning, ToolCalls))
+            ]
             self.replies[index] = Reply([*echoed, *parts])
         common_fields = {
             "id": f"cmpl-{ids.id(0, 24)}",
@@ -269,8 +327,15 @@ class CompletionChunks(ChunkEncoder):
             "model": evaluated[0].prompt.model,
         }
         per_prompt = Counts(*map(sum, zip(*usages[:: body.get("n", 1)], strict=True)))
-        output, reasoning = (sum(getattr(usage, name) for usage in usages) for name in ("output", "reasoning"))
-        super().__init__(evaluated[0], common_fields, per_prompt._replace(output=output, reasoning=reasoning), body)
+        output, reasoning = (
+            sum(getattr(usage, name) for usage in usages) for name in ("output", "reasoning")
+        )
+        super().__init__(
+            evaluated[0],
+            common_fields,
+            per_prompt._replace(output=output, reasoning=reasoning),
+            body,
+        )
 
     def piece(self, piece: Piece) -> str:
         if piece.kind is Choice:
@@ -278,9 +343,14 @@ class CompletionChunks(ChunkEncoder):
             return ""
         return self.line(self.index, dumps(piece.value), logprobs=self._logprobs([piece]))
 
-    def line(self, index: int, content: str, reason: str = "null", logprobs: dict[str, Any] | None = None) -> str:
+    def line(
+        self, index: int, content: str, reason: str = "null", logprobs: dict[str, Any] | None = None
+    ) -> str:
         text = content or '""'
-        choice = f'{{"text":{text},"index":{index},"logprobs":{dumps(logprobs)},"finish_reason":{reason}}}'
+        choice = (
+            f'{{"text":{text},"index":{index},"logprobs":{dumps(logprobs)},'
+            f'"finish_reason":{reason}}}'
+        )
         return f"{self.head}[{choice}]{self.tail}"
 
     def choice(self, index: int, reply: Reply) -> dict[str, Any]:
@@ -295,7 +365,9 @@ class CompletionChunks(ChunkEncoder):
             "tokens": [token.token for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
             "top_logprobs": [dict(token.top[: self.top]) for token in tokens],
-            "text_offset": [*accumulate((len(token.token) for token in tokens), initial=start)][:-1],
+            "text_offset": [*accumulate((len(token.token) for token in tokens), initial=start)][
+                :-1
+            ],
         }
 
 
@@ -310,17 +382,28 @@ def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
         builder.add(Text, get(choice, "text"))
         for position, call in enumerate(listed(message, "tool_calls")):
             index = get(call, "index")
-            builder.call(position if index is None else index, get(call, "function"), get(call, "id"))
+            builder.call(
+                position if index is None else index, get(call, "function"), get(call, "id")
+            )
         builder.end(get(choice, "finish_reason"))
 
 
 def _with_index(value: Any) -> Any:
-    """Add the position of each choice of OpenAI's APIs as its index if it has none, because clients require it."""
+    """Add the position of each choice of OpenAI's APIs as its index if it has none, because clients
+    require it.
+    """
     choices = get(value, "choices")
-    if not isinstance(choices, list) or all("index" in choice for choice in choices if isinstance(choice, dict)):
+    if not isinstance(choices, list) or all(
+        "index" in choice for choice in choices if isinstance(choice, dict)
+    ):
         return value
     numbered = enumerate(choices)
-    return {**value, "choices": [{"index": index, **one} if isinstance(one, dict) else one for index, one in numbered]}
+    return {
+        **value,
+        "choices": [
+            {"index": index, **one} if isinstance(one, dict) else one for index, one in numbered
+        ],
+    }
 
 
 def _headers(stub: Stub, request: Request) -> Headers:
@@ -336,7 +419,9 @@ _ROUTES: Routes = {
     "/models/*": {"GET": model},
     "/*": {ANY: pipeline.refuse(404, "Invalid URL ({method} {path})", code=None)},
 }
-_WRONG_METHOD = pipeline.refuse(405, "Not allowed to {method} on {path}.", code="method_not_supported")
+_WRONG_METHOD = pipeline.refuse(
+    405, "Not allowed to {method} on {path}.", code="method_not_supported"
+)
 _CHUNKS = RecordedFormat(
     _read_recorded,
     frame=lambda value: event_frame(_with_index(value), named=False, done="data: [DONE]\n\n"),
@@ -347,4 +432,6 @@ _RECORDED = {
     "/completions": _CHUNKS,
     "/responses": RecordedFormat(read_recorded, event_frame),
 }
-API = pipeline.Api(("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD, _RECORDED, headers=_headers)
+API = pipeline.Api(
+    ("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD, _RECORDED, headers=_headers
+)

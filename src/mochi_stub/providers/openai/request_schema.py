@@ -28,7 +28,9 @@ def error_response(failure: Failure, *_: object, **details: Any) -> HttpResponse
     headers = pipeline.headers_of(failure)
     if failure.status == 429 and not any(name.startswith(b"x-ratelimit-") for name, _ in headers):
         headers = (*_RATE_LIMITS, *headers)
-    return pipeline.json_response({"error": failure_error(failure, **details)}, failure.status, headers)
+    return pipeline.json_response(
+        {"error": failure_error(failure, **details)}, failure.status, headers
+    )
 
 
 def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
@@ -44,7 +46,10 @@ def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
 
 
 def find_model(stub: Stub, name: str | None, capability: str) -> Model:
-    """Return the model with this name, or the first listed model with the capability. Raises HttpError for no model."""
+    """Return the model with this name, or the first listed model with the capability.
+
+    Raises HttpError for no model.
+    """
     if name is None:
         for model in pipeline.list_models(stub):
             if model.has_capability(capability):
@@ -67,27 +72,44 @@ _FUNCTION = {"name!": str, "description": str, "parameters": dict, "strict": boo
 _CALL = {"id": str, "function!": {"name!": str, "arguments": str}}
 _MESSAGE = {
     "system": {"content!": _CONTENT},
-    "assistant": {"content": _CONTENT, "reasoning": str, "reasoning_content": str, "tool_calls": [_CALL]},
+    "assistant": {
+        "content": _CONTENT,
+        "reasoning": str,
+        "reasoning_content": str,
+        "tool_calls": [_CALL],
+    },
     "user": {"content!": _CONTENT},
     "function": {"content": _CONTENT, "name!": str},
     "tool": {"content!": _CONTENT, "tool_call_id!": str},
     "developer": {"content!": _CONTENT},
 }
-_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"json_schema!": {"name!": str, "schema": dict}}}
+_FORMAT = {
+    "text": {},
+    "json_object": {},
+    "json_schema": {"json_schema!": {"name!": str, "schema": dict}},
+}
 NAMED = {"name!": str}
-ALLOWED = {"mode!": ("auto", "required"), "tools!": [{"type!": str, "name": str, "function": NAMED}]}
+ALLOWED = {
+    "mode!": ("auto", "required"),
+    "tools!": [{"type!": str, "name": str, "function": NAMED}],
+}
 EFFORT = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON = {
     "stream": bool,
     "stream_options": {"include_usage": bool},
-    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), float),
+    **dict.fromkeys(
+        ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), float
+    ),
     "stop": string_or([str]),
     "n": integer(1, 128),
 }
 
 
 def tool_choice(function: Any, allowed: Any) -> Check:
-    """Build the check of the field `tool_choice`. Choices of tools that OpenAI runs itself are not checked."""
+    """Build the check of the field `tool_choice`.
+
+    Choices of tools that OpenAI runs itself are not checked.
+    """
     mode = schema(("none", "auto", "required"))
     details = tagged("type", {"function": function, "allowed_tools": allowed}, others=True)
     return lambda value, location: (mode if isinstance(value, str) else details)(value, location)
@@ -110,7 +132,9 @@ CHAT = schema(
 
 
 def _prompts(value: Any, location: Location) -> Any:
-    """Validate a prompt: a text, an array of token ids, an array of texts, or an array of token arrays."""
+    """Validate a prompt: a text, an array of token ids, an array of texts, or an array of token
+    arrays.
+    """
     first = value[0] if isinstance(value, list) and value else None
     tokens = [integer(0)]
     items = tokens if isinstance(first, int) else [tokens if isinstance(first, list) else str, ...]
@@ -119,12 +143,26 @@ def _prompts(value: Any, location: Location) -> Any:
 
 _LENGTHS = {"max_tokens": integer(0), "logprobs": integer(0, 5)}
 COMPLETION = schema({"model": str, "prompt": _prompts, "echo": bool, **_LENGTHS, **_COMMON})
-EMBEDDING = schema({"model": str, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": integer(1)})
+EMBEDDING = schema(
+    {
+        "model": str,
+        "input!": _prompts,
+        "encoding_format": ("float", "base64"),
+        "dimensions": integer(1),
+    }
+)
 
 
 def texts(value: Any) -> list[str]:
-    """Convert a prompt to a list of texts. An array of token IDs becomes a text that contains the IDs as numbers."""
-    items = value if isinstance(value, list) and not all(isinstance(item, int) for item in value) else [value]
+    """Convert a prompt to a list of texts.
+
+    An array of token IDs becomes a text that contains the IDs as numbers.
+    """
+    items = (
+        value
+        if isinstance(value, list) and not all(isinstance(item, int) for item in value)
+        else [value]
+    )
     return [item if isinstance(item, str) else " ".join(map(str, item)) for item in items]
 
 
@@ -136,7 +174,10 @@ def to_message(message: Mapping[str, Any]) -> Message:
         content=content,
         thinking=message.get("reasoning_content") or message.get("reasoning", ""),
         images=images,
-        tool_calls=tuple(ToolCall(call["name"], arguments(call.get("arguments", "")), id_) for id_, call in functions),
+        tool_calls=tuple(
+            ToolCall(call["name"], arguments(call.get("arguments", "")), id_)
+            for id_, call in functions
+        ),
         tool_name=message.get("name", ""),
         tool_call_id=message.get("tool_call_id", ""),
     )
@@ -147,11 +188,16 @@ def text_and_images(content: Any) -> tuple[str, int]:
     if isinstance(content, str):
         return content, 0
     texts = [part.get("text") or part.get("refusal") for part in content]
-    return "\n".join(filter(None, texts)), sum(part["type"] in ("image_url", "input_image") for part in content)
+    return "\n".join(filter(None, texts)), sum(
+        part["type"] in ("image_url", "input_image") for part in content
+    )
 
 
 def arguments(text: str) -> Mapping[str, Any]:
-    """Parse the arguments of a tool call. Text that is not a JSON object becomes `{"arguments": text}`."""
+    """Parse the arguments of a tool call.
+
+    Text that is not a JSON object becomes `{"arguments": text}`.
+    """
     try:
         value = orjson.loads(text) if text else {}
     except orjson.JSONDecodeError:
@@ -161,28 +207,48 @@ def arguments(text: str) -> Mapping[str, Any]:
 
 def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
     """Return the requested reply format: a JSON schema, `"json"` or None."""
-    return json_schema.get("schema", {}) if kind == "json_schema" else "json" if kind == "json_object" else None
+    return (
+        json_schema.get("schema", {})
+        if kind == "json_schema"
+        else "json"
+        if kind == "json_object"
+        else None
+    )
 
 
 def thinking(effort: str | None, summary: str | None = None) -> bool | str | None:
-    """Return the value of `Prompt.think`. A request without an effort enables thinking if it wants a summary of it."""
+    """Return the value of `Prompt.think`.
+
+    A request without an effort enables thinking if it wants a summary of it.
+    """
     return False if effort == "none" else effort or (True if summary else None)
 
 
 def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
-    """Return the requested model. Raises HttpError if that model does not support text generation or tools."""
+    """Return the requested model.
+
+    Raises HttpError if that model does not support text generation or tools.
+    """
     model = find_model(stub, body.get("model"), "completion")
     if not model.has_capability("completion"):
         kind = "completion" if endpoint == "v1/completions" else "chat"
         message = f"This is not a {kind} model and thus not supported in the {endpoint} endpoint."
         raise HttpError(404, message, param="model", code=None)
     if body.get("tools") and not model.has_capability("tools"):
-        raise HttpError(400, "tools is not supported in this model.", param="tools", code="unsupported_parameter")
+        raise HttpError(
+            400,
+            "tools is not supported in this model.",
+            param="tools",
+            code="unsupported_parameter",
+        )
     return model
 
 
 def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools, Tools]:
-    """Return the tools that the model may call, and the tools of which it must call one. Raises HttpError."""
+    """Return the tools that the model may call, and the tools of which it must call one.
+
+    Raises HttpError.
+    """
     kind = choice["type"] if isinstance(choice, Mapping) else choice or "auto"
     if kind not in ("function", "allowed_tools"):
         return choose_tools(tools, kind)

@@ -33,7 +33,11 @@ _ITEMS = {
     "reasoning": {"summary": [requests.TEXT], "content": [requests.TEXT]},
     "item_reference": dict,
 }
-_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": str, "schema!": dict, "strict": bool}}
+_FORMAT = {
+    "text": {},
+    "json_object": {},
+    "json_schema": {"name!": str, "schema!": dict, "strict": bool},
+}
 _FUNCTION = {"name!": str, "description": str, "parameters": dict, "strict": bool}
 RESPONSE = schema(
     {
@@ -57,14 +61,35 @@ RESPONSE = schema(
 )
 _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _DEFAULTS = {
-    **{"background": False, "error": None, "instructions": None, "max_output_tokens": None, "max_tool_calls": None},
-    **{"metadata": {}, "parallel_tool_calls": True, "previous_response_id": None, "service_tier": "default"},
-    **{"store": True, "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_logprobs": 0, "top_p": 1.0},
+    **{
+        "background": False,
+        "error": None,
+        "instructions": None,
+        "max_output_tokens": None,
+        "max_tool_calls": None,
+    },
+    **{
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "service_tier": "default",
+    },
+    **{
+        "store": True,
+        "temperature": 1.0,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_logprobs": 0,
+        "top_p": 1.0,
+    },
     **{"truncation": "disabled", "user": None},
 }
 """Fields of a response with the values that they have if the request does not set them."""
 _FIRST_ITEM_ID = 1000
-"""Index from which the first item ID is generated. Indices of call IDs are lower, so that all IDs differ."""
+"""Index from which the first item ID is generated.
+
+Indices of call IDs are lower, so that all IDs differ.
+"""
 
 
 def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -72,8 +97,12 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     previous_id = body.get("previous_response_id")
     if previous_id is not None:
         message = f"Previous response with id '{previous_id}' not found."
-        raise HttpError(400, message, param="previous_response_id", code="previous_response_not_found")
-    return pipeline.generate(stub, model, _prompt(body, model), request, partial(ResponseEvents, body))
+        raise HttpError(
+            400, message, param="previous_response_id", code="previous_response_not_found"
+        )
+    return pipeline.generate(
+        stub, model, _prompt(body, model), request, partial(ResponseEvents, body)
+    )
 
 
 def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
@@ -118,12 +147,16 @@ def _message(item: Mapping[str, Any]) -> Message | None:
     match item["type"]:
         case "message":
             text, images = requests.text_and_images(item["content"])
-            return Message("system" if item["role"] == "developer" else item["role"], text, images=images)
+            return Message(
+                "system" if item["role"] == "developer" else item["role"], text, images=images
+            )
         case "function_call":
             call = ToolCall(item["name"], requests.arguments(item["arguments"]), item["call_id"])
             return Message("assistant", tool_calls=(call,))
         case "function_call_output":
-            return Message("tool", requests.text_and_images(item["output"])[0], tool_call_id=item["call_id"])
+            return Message(
+                "tool", requests.text_and_images(item["output"])[0], tool_call_id=item["call_id"]
+            )
         case "reasoning":
             parts = item.get("content") or item.get("summary", [])
             return Message("assistant", thinking="\n".join(part["text"] for part in parts))
@@ -160,22 +193,33 @@ def _read_call(item: Any, builder: ReplyBuilder) -> None:
 
 
 _EVENTS = {
-    Reasoning: ("rs", "summary_index", "response.reasoning_summary_text", "response.reasoning_summary_part"),
+    Reasoning: (
+        "rs",
+        "summary_index",
+        "response.reasoning_summary_text",
+        "response.reasoning_summary_part",
+    ),
     Text: ("msg", "content_index", "response.output_text", "response.content_part"),
 }
-"""For each kind of item: the prefix of its ID, its index field, and the events of its text and its part."""
+"""For each kind of item: the prefix of its ID, its index field, and the events of its text and its
+part.
+"""
 
 
 def token_object(entry: Logprob, top: int | None) -> dict[str, Any]:
     pairs = ((entry.token, entry.logprob), *entry.top[:top])
     first, *others = (
-        {"token": token, "logprob": each, "bytes": [*token.encode(errors="replace")]} for token, each in pairs
+        {"token": token, "logprob": each, "bytes": [*token.encode(errors="replace")]}
+        for token, each in pairs
     )
     return {**first, "top_logprobs": others}
 
 
 class ResponseEvents(pipeline.EventEncoder):
-    """Encoder of a response. For the item of the kind `open`, `target` has its place and `text` its pieces of text."""
+    """Encoder of a response.
+
+    For the item of the kind `open`, `target` has its place and `text` its pieces of text.
+    """
 
     def __init__(self, body: Mapping[str, Any], evaluated: pipeline.EvaluatedPrompt) -> None:
         self.evaluated, self.body, self.ids = evaluated, body, evaluated.ids
@@ -184,7 +228,11 @@ class ResponseEvents(pipeline.EventEncoder):
         self.open: type | None = None
         self.target: dict[str, Any] = {}
         self.text: list[str] = []
-        self.top = body.get("top_logprobs", 0) if "message.output_text.logprobs" in body.get("include", ()) else None
+        self.top = (
+            body.get("top_logprobs", 0)
+            if "message.output_text.logprobs" in body.get("include", ())
+            else None
+        )
         self.logprobs: list[dict[str, Any]] = []
         self.sequence = 0
         counts = evaluated.usage
@@ -198,11 +246,17 @@ class ResponseEvents(pipeline.EventEncoder):
 
     def end(self) -> bytes:
         last = self.start() + self._close(self.status)
-        return (last + self._event(f"response.{self.status}", response=self._response(self.status))).encode()
+        return (
+            last + self._event(f"response.{self.status}", response=self._response(self.status))
+        ).encode()
 
     def error(self, failure: Failure) -> bytes:
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
-        response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
+        response = {
+            **self._response("failed"),
+            "error": {"code": code, "message": failure.message},
+            "usage": None,
+        }
         return (self.start() + self._event("response.failed", response=response)).encode()
 
     def complete_response(self) -> HttpResponse:
@@ -219,14 +273,20 @@ class ResponseEvents(pipeline.EventEncoder):
         if self.sequence:
             return ""
         state = self._response("in_progress")
-        return self._event("response.created", response=state) + self._event("response.in_progress", response=state)
+        return self._event("response.created", response=state) + self._event(
+            "response.in_progress", response=state
+        )
 
     def piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
         opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind)
         wanted = self.top is not None and piece.kind is Text
-        tokens = token_logprobs(piece, sum(map(len, self.text)), self.evaluated.model.chars_per_token) if wanted else ()
+        tokens = (
+            token_logprobs(piece, sum(map(len, self.text)), self.evaluated.model.chars_per_token)
+            if wanted
+            else ()
+        )
         logprobs = [token_object(token, self.top) for token in tokens]
         self.text.append(piece.value)
         self.logprobs += logprobs
@@ -271,9 +331,19 @@ class ResponseEvents(pipeline.EventEncoder):
     def _item(self, text: str, status: str) -> dict[str, Any]:
         item_id = self.target["item_id"]
         if self.open is Reasoning:
-            return {"id": item_id, "type": "reasoning", "summary": [self._part(text)] if text else []}
+            return {
+                "id": item_id,
+                "type": "reasoning",
+                "summary": [self._part(text)] if text else [],
+            }
         content = [] if status == "in_progress" else [self._part(text)]
-        return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": content}
+        return {
+            "id": item_id,
+            "type": "message",
+            "status": status,
+            "role": "assistant",
+            "content": content,
+        }
 
     def _call(self, call: ToolCall) -> str:
         item = {
@@ -287,8 +357,13 @@ class ResponseEvents(pipeline.EventEncoder):
         target = {"item_id": item["id"], "output_index": len(self.items)}
         name = "response.function_call_arguments"
         added = self._item_event("added", {**item, "status": "in_progress", "arguments": ""})
-        deltas = [self._event(f"{name}.delta", **target, delta=piece) for piece in pipeline.argument_pieces(call)]
-        done = self._event(f"{name}.done", **target, arguments=item["arguments"]) + self._item_event("done", item)
+        deltas = [
+            self._event(f"{name}.delta", **target, delta=piece)
+            for piece in pipeline.argument_pieces(call)
+        ]
+        done = self._event(
+            f"{name}.done", **target, arguments=item["arguments"]
+        ) + self._item_event("done", item)
         self.items.append(item)
         return "".join([added, *deltas, done])
 
@@ -299,7 +374,9 @@ class ResponseEvents(pipeline.EventEncoder):
             "object": "response",
             "created_at": self.ids.start // 10**9,
             "status": status,
-            "incomplete_details": {"reason": _INCOMPLETE_REASONS[finish]} if status == "incomplete" else None,
+            "incomplete_details": {"reason": _INCOMPLETE_REASONS[finish]}
+            if status == "incomplete"
+            else None,
             "model": self.evaluated.prompt.model,
             "output": list(self.items),
             "reasoning": {"effort": None, "summary": None, **body.get("reasoning", {})},
