@@ -76,18 +76,16 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Directory = Annotated[str, BeforeValidator(_expand_home)]
 
-DATA_DIR_MARKER = (
-    ".mochi-server"  # file with which `init` marks a data directory whose code may be imported
-)
+# File with which `init` marks a data directory whose code may be imported.
+DATA_DIR_MARKER = ".mochi-server"
 SAMPLE_FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
 CodeDirectory = Literal["tools_dir", "agents_dir"]
 CODE_DIRECTORIES: tuple[CodeDirectory, ...] = (
     "tools_dir",
     "agents_dir",
 )  # the server imports code from these
-OLLAMA_HOST = (
-    "OLLAMA_HOST"  # variable of Ollama, which this server reads if MOCHI_OLLAMA_HOST is not set
-)
+# Variable of Ollama, which this server reads if MOCHI_OLLAMA_HOST is not set.
+OLLAMA_HOST = "OLLAMA_HOST"
 _PREFIX = "MOCHI_"
 _ORIGIN = re.compile(r"[\w+.-]+://([^\s/\[\]@]+|\[[\da-fA-F:.]+\](:\d+)?)")
 # Options of the command that are not settings

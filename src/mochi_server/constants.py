@@ -20,15 +20,12 @@ PING_SECONDS = 10  # maximum time without bytes in a stream, so that proxies do 
 FORMAT_VERSION = "1.4"  # of session files
 PREVIEW_CHARS = 250  # maximum length of a preview in lists, without the "..." that follows
 
-DEFAULT_WINDOW = (
-    8192  # initial context window of a session in tokens, limited to the model's maximum
-)
-SAFE_WINDOW_RATIO = (
-    0.9  # largest share of a model's maximum context window that is selected automatically
-)
-MIN_ANSWER_TOKENS = (
-    64  # number of tokens that a prompt must leave free in the context window for the answer
-)
+# Initial context window of a session in tokens, limited to the model's maximum.
+DEFAULT_WINDOW = 8192
+# Largest share of a model's maximum context window that is selected automatically.
+SAFE_WINDOW_RATIO = 0.9
+# Number of tokens that a prompt must leave free in the context window for the answer.
+MIN_ANSWER_TOKENS = 64
 
 RELOADING_OPTIONS = frozenset(
     {"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
@@ -45,7 +42,6 @@ MAX_TITLE_CHARS = 500
 MAX_PROMPT_CHARS = 10_000  # system prompt files must be shorter than this
 MAX_IMAGES = 16  # per message; the limit of the request body also limits their total size
 MAX_ARGUMENT_LEVELS = 100  # nesting of tool call arguments; JSON encoders fail at about 250 levels
-MAX_ARGUMENT_VALUES = (
-    50_000  # in the arguments of a tool call, whose validation blocks the event loop
-)
+# In the arguments of a tool call, whose validation blocks the event loop.
+MAX_ARGUMENT_VALUES = 50_000
 MAX_SCHEMA_VALUES = 20_000  # in the schema of an MCP tool

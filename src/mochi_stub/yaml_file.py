@@ -29,9 +29,8 @@ from typing_extensions import Self
 
 from mochi_stub.replies import shortened
 
-MTIME_RESOLUTION = (
-    100_000_000  # nanoseconds; file changes within this time can have the same modification time
-)
+# Nanoseconds; file changes within this time can have the same modification time.
+MTIME_RESOLUTION = 100_000_000
 _T = TypeVar("_T")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")  # a name and a value
 

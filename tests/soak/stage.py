@@ -39,9 +39,8 @@ def mochi(directory: Path, ollama: Server, cache_bytes: int) -> Iterator[Server]
     """Start the server with its own data directory and `cache_bytes` of memory for ended runs."""
     # A summary would be an additional request to the stub at any time.
     environment = {"MOCHI_SUMMARIZATION_ENABLED": "false", "MOCHI_LOG_LEVEL": "WARNING"}
-    environment["MOCHI_KEEP_ALIVE_SECONDS"] = (
-        "5"  # so that idle connections are closed before they are counted
-    )
+    # So that idle connections are closed before they are counted.
+    environment["MOCHI_KEEP_ALIVE_SECONDS"] = "5"
     command = python(
         "tests.soak.server",
         str(cache_bytes),

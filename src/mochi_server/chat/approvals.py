@@ -28,9 +28,8 @@ from mochi_server.tools.toolbox import (
 from mochi_server.util.clock import new_id
 
 _MAX_ENDED = 1000
-_CLOCK_SECONDS = (
-    5.0  # interval at which a wait compares its deadline with the clock, which a person can set
-)
+# Interval at which a wait compares its deadline with the clock, which a person can set.
+_CLOCK_SECONDS = 5.0
 
 
 def new_confirmation_id(run_id: str) -> str:
@@ -93,9 +92,8 @@ class ApprovalRequest:
     stored: asyncio.Event = field(
         default_factory=asyncio.Event
     )  # set when the decision is durable, or has a failure
-    failure: errors.StorageFailed | None = (
-        None  # why the decision was not stored, so that the call waits for another
-    )
+    # Why the decision was not stored, so that the call waits for another.
+    failure: errors.StorageFailed | None = None
 
     @property
     def confirmation_id(self) -> str:

@@ -17,9 +17,8 @@ from mochi_server.events import (
     TurnWarning,
 )
 
-_MAX_BATCH_EVENTS = (
-    1000  # in a batch from the log, so that a slow client does not fill the send buffer
-)
+# In a batch from the log, so that a slow client does not fill the send buffer.
+_MAX_BATCH_EVENTS = 1000
 _RECENT_BATCHES = 4
 _LINE_BYTES = 48  # memory that each line needs in addition to its characters
 _CLASSES = {event_class.type.encode(): event_class for event_class in get_args(ChatEvent)}
@@ -80,9 +79,8 @@ class EventLog:
     """Latest batches as they were published, so that a subscriber that is a little slow needs no
     decoding.
     """
-    _dropped: int = (
-        0  # number of the last event that the snapshot replaces, or 0 if there is no snapshot
-    )
+    # Number of the last event that the snapshot replaces, or 0 if there is no snapshot.
+    _dropped: int = 0
     _snapshot: Snapshot | None = None
     _restored: Sequence[
         ChatEvent

@@ -53,9 +53,8 @@ class ToolLoopLimits:
 
     rounds: int = 50
     identical_calls: int = 3
-    calls_per_round: int = (
-        128  # maximum number of distinct calls in a round; further calls are skipped
-    )
+    # Maximum number of distinct calls in a round; further calls are skipped.
+    calls_per_round: int = 128
     rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"  # environment variable that sets `rounds`
 
 
@@ -96,9 +95,8 @@ class TurnLoop:
     limits: ToolLoopLimits
     publish: Publish
     phases: Phases = field(default_factory=Phases)
-    parallel_calls: bool = (
-        True  # whether an answer may call several tools; else only the first call counts
-    )
+    # Whether an answer may call several tools; else only the first call counts.
+    parallel_calls: bool = True
     checks: SchemaChecks | None = None  # check of the last answer with the JSON schema of the turn
     decided_by: Callable[[ToolInvocation], DecidedBy] = lambda _: (
         "policy"

@@ -392,9 +392,8 @@ class TurnService:
         state = _state_after(run, result)
         failure = result.failure or (run.abort_error if result.cancelled else None)
         if failure is not None:
-            failure.__traceback__ = failure.__cause__ = failure.__context__ = (
-                None  # they refer to all data
-            )
+            # They refer to all data.
+            failure.__traceback__ = failure.__cause__ = failure.__context__ = None
             run.publish([TurnError.of(failure)])
         # The session lock is released before `done`, because a client may start its next turn on
         # `done`.
@@ -776,9 +775,8 @@ class TurnService:
             await self._refuse_starting()
             while running := [run.task for run in self.table.running() if run.task]:
                 await asyncio.wait(running)
-            self.turns_ended = (
-                True  # from now on, no further request is forwarded that could delay the end
-            )
+            # From now on, no further request is forwarded that could delay the end.
+            self.turns_ended = True
             while self.forwarded:
                 await asyncio.wait(self.forwarded)
         await self.end_all()

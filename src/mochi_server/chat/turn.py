@@ -39,13 +39,11 @@ class PreparedTurn:
     phases: Phases = field(default_factory=Phases)
     warnings: Sequence[TurnWarning] = ()  # about what the session enables and the turn cannot use
     approver: SessionApprover | None = None  # approver of the calls if clients can approve them
-    sessions: SessionService | None = (
-        None  # service that stores another model of the request with the session
-    )
+    # Service that stores another model of the request with the session.
+    sessions: SessionService | None = None
     checks: SchemaChecks | None = None  # check of the last answer with the JSON schema of the turn
-    drops_checkpoint: bool = (
-        False  # whether the summary of the session covers messages that the turn removes
-    )
+    # Whether the summary of the session covers messages that the turn removes.
+    drops_checkpoint: bool = False
 
     @property
     def rules(self) -> TurnRules:

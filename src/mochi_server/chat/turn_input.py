@@ -39,16 +39,13 @@ class GenerationOptions:
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
-    format: str | dict[str, Any] | None = (
-        None  # an empty string is plain text, even if the session has a format
-    )
+    # An empty string is plain text, even if the session has a format.
+    format: str | dict[str, Any] | None = None
     keep_alive: str | float | None = None
-    thinks_by_default: bool = (
-        False  # whether the model may think if neither the request nor the session sets `think`
-    )
-    logprobs: int | None = (
-        None  # number of alternative tokens with log probabilities for each token
-    )
+    # Whether the model may think if neither the request nor the session sets `think`.
+    thinks_by_default: bool = False
+    # Number of alternative tokens with log probabilities for each token.
+    logprobs: int | None = None
 
     def answer_format(self, default: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
         """Return the format of the answer. ``default`` is the format of the session."""
@@ -65,12 +62,10 @@ class ToolSelection:
     ] = ()  # schemas of the tools that the client runs, in Ollama's format
     may_call: bool = True
     must_call: bool = False  # whether the first answer must call a tool
-    only: frozenset[str] | None = (
-        None  # names of the only tools to offer, or None to offer all tools
-    )
-    parallel: bool = (
-        True  # whether an answer may call several tools; else the server drops all but the first
-    )
+    # Names of the only tools to offer, or None to offer all tools.
+    only: frozenset[str] | None = None
+    # Whether an answer may call several tools; else the server drops all but the first.
+    parallel: bool = True
 
     @property
     def offered_client_tools(self) -> frozenset[str]:
@@ -97,26 +92,21 @@ class TurnInput:
         default_factory=GenerationOptions
     )  # overrides the session's defaults
     tools: ToolSelection = field(default_factory=ToolSelection)
-    policy: ToolExecutionPolicy | None = (
-        None  # of an agent without a user; None is `always_confirm`
-    )
-    model: str | None = (
-        None  # requested model, to which a stored session switches; None for the session's model
-    )
+    # Of an agent without a user; None is `always_confirm`.
+    policy: ToolExecutionPolicy | None = None
+    # Requested model, to which a stored session switches; None for the session's model.
+    model: str | None = None
     agent: str | None = None  # name of the agent that answers in its own session, if any
-    instructions: str | None = (
-        None  # text that is added to the system prompt for this turn and never stored
-    )
+    # Text that is added to the system prompt for this turn and never stored.
+    instructions: str | None = None
     if_busy: Literal["reject", "wait"] = "reject"
-    if_waiting: Literal["reject", "deny"] = (
-        "reject"  # if the session's turn waits for approval: deny the calls
-    )
+    # If the session's turn waits for approval: deny the calls.
+    if_waiting: Literal["reject", "deny"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True  # whether clients can approve tool calls
     key: str | None = None
-    revision: str | None = (
-        None  # expected revision; if it differs, the turn fails with `SessionConflict`
-    )
+    # Expected revision; if it differs, the turn fails with `SessionConflict`.
+    revision: str | None = None
 
     @property
     def new_message(self) -> str | None:

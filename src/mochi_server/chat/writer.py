@@ -74,9 +74,8 @@ class TurnWriter:
             str, Image
         ] = {}  # images of tool results that are not stored yet, by SHA-256 hash
         self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
-        self.window: WindowDecision | None = (
-            None  # context window of the turn, or None if no model was called
-        )
+        # Context window of the turn, or None if no model was called.
+        self.window: WindowDecision | None = None
         self._new_messages = (
             _new_messages(turn_input, self._session_id) if continued is None else []
         )

@@ -51,9 +51,8 @@ class Host:
     tracker: RequestTracker
     queue: FairQueue
     models: dict[str, ModelSlots] = field(default_factory=dict)  # by qualified name
-    max_models: int | None = (
-        None  # number of models that fit into memory, or None if no load has replaced a model
-    )
+    # Number of models that fit into memory, or None if no load has replaced a model.
+    max_models: int | None = None
     loaded: frozenset[str] = frozenset()  # names of the loaded models at the latest choice
     is_draining: bool = False  # whether it was removed from the list of hosts
     failure: MochiError | None = None  # why the host is left out, or None

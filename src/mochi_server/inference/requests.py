@@ -50,15 +50,12 @@ class ModelRequest:
     payload: Mapping[str, Any]  # body of the request, without the prompt and the window
     prompt: PromptSource
     limits_answer: bool = True  # whether the answer must end where the window ends
-    exchange: Callable[[Mapping[str, Any], PromptSize, int], Exchange] | None = (
-        None  # from body, prompt and tokens
-    )
-    report: Report | None = (
-        None  # receives `queued`, `loading_model`, `processing_prompt` or `failover`
-    )
-    session_id: str = (
-        ""  # session whose prompt this is, or "" for a prompt that no later request continues
-    )
+    # From body, prompt and tokens.
+    exchange: Callable[[Mapping[str, Any], PromptSize, int], Exchange] | None = None
+    # Receives `queued`, `loading_model`, `processing_prompt` or `failover`.
+    report: Report | None = None
+    # Session whose prompt this is, or "" for a prompt that no later request continues.
+    session_id: str = ""
     avoid: Sequence[str] = ()  # names of hosts that serve other parts of the same comparison
     ticket: Ticket = field(default_factory=Ticket)
 

@@ -12,9 +12,8 @@ from mochi_server.inference.windows import PromptSize
 
 _MAX_TOKENS_PER_SECOND = 10_000.0  # limit for implausible measurements
 _MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are in memory
-_CACHED_RATIO = (
-    0.8  # share of a session's latest prompt that is cached if a slot still holds the prompt
-)
+# Share of a session's latest prompt that is cached if a slot still holds the prompt.
+_CACHED_RATIO = 0.8
 _SMOOTHING = 0.3
 _MAX_PROMPTS = 32  # number of prompts that are recorded
 

@@ -121,9 +121,8 @@ class RequestTracker:
     """Tracker of the requests of this process to one Ollama host."""
 
     def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
-        self._on_first_token = (
-            on_first_token  # receives the model and the seconds until the first token
-        )
+        # Receives the model and the seconds until the first token.
+        self._on_first_token = on_first_token
         self._running: dict[TrackedRequest, None] = {}
         self._answering: Counter[str] = Counter()  # requests after their first token, by model
         self._max_parallel: dict[

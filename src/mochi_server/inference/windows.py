@@ -33,9 +33,8 @@ _GROWTH_FACTOR = 2  # a window doubles, several times if necessary
 _BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
 _MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
 _MAX_ADJUSTMENTS = 10
-_REFUSAL_MARGIN = (
-    1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
-)
+# Size of the window after Ollama refused a prompt, as a multiple of the prompt.
+_REFUSAL_MARGIN = 1.5
 _LONG_CHARS = 4000
 _MAX_CHARS_PER_TOKEN = 8  # highest plausible average in texts longer than `_LONG_CHARS`
 
@@ -123,9 +122,8 @@ class WindowDecision:
 @dataclass
 class _ModelWindow:
     window: int | None = None
-    ceiling: int | None = (
-        None  # upper limit of the window after Ollama has run out of memory, or None
-    )
+    # Upper limit of the window after Ollama has run out of memory, or None.
+    ceiling: int | None = None
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
     manual: set[int] = field(
         default_factory=set
@@ -153,9 +151,8 @@ class WindowRegistry:
     """
     dynamic: bool = True
     on_adjusted: Callable[[str], object] = lambda _: None  # receives the reason of a change
-    initial: int | None = (
-        None  # first window of a model that a user has set, in place of the default
-    )
+    # First window of a model that a user has set, in place of the default.
+    initial: int | None = None
     size_of: Callable[[str], float | None] = lambda _: (
         None
     )  # returns the size of an installed model in MiB
@@ -376,14 +373,12 @@ class Allocation:
     model: ModelInfo
     config: Mapping[str, Any] | None = None  # the session's `context_window_config`, if any
     previous_model: str | None = None
-    usage: int = (
-        0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
-    )
+    # Ollama's latest token count of the conversation, or 0 if that count no longer applies.
+    usage: int = 0
     counted: int = 0  # the part of `usage` that the next prompt contains
     is_fixed: bool = False  # whether the requests always use the window of `decision`
-    decision: WindowDecision | None = (
-        None  # for the latest request, with the reason of the latest change
-    )
+    # For the latest request, with the reason of the latest change.
+    decision: WindowDecision | None = None
     _has_stepped_down: bool = field(default=False, init=False)
     _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
 

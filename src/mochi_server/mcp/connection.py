@@ -41,14 +41,12 @@ from mochi_server.util import platform
 from mochi_server.util.net import is_loopback
 from mochi_server.util.schema_checks import SchemaChecks
 
-_REAP_SECONDS = (
-    1  # maximum seconds to wait until the event loop detects that a killed server has exited
-)
+# Maximum seconds to wait until the event loop detects that a killed server has exited.
+_REAP_SECONDS = 1
 _CHUNK_BYTES = 64 * 1024  # maximum size of one read, and of one line of stderr
 _CONNECT_SECONDS = 10
-_CLOSE_SECONDS = (
-    1  # maximum seconds to wait for the response to the request that ends the HTTP session
-)
+# Maximum seconds to wait for the response to the request that ends the HTTP session.
+_CLOSE_SECONDS = 1
 # A restarted server rejects requests of the old session.
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 # Prefixes of the SDK's messages for a refused response, and for a closed connection, whose code has

@@ -48,9 +48,8 @@ _LAST_ID = re.compile(_ID + rb"[^{}\[\]]*\}\s*$")
 """ID of a message that cannot be decoded, before its first and after its last nested value."""
 _TAIL_BYTES = 300
 
-_ENDLESS = (
-    "subscriptions/listen"  # method of the request whose response arrives when the connection ends
-)
+# Method of the request whose response arrives when the connection ends.
+_ENDLESS = "subscriptions/listen"
 _USED_KEYS = ("name", "title", "description", "inputSchema", "annotations")
 """Keys of a tool that are used.
 

@@ -57,9 +57,8 @@ class McpSession:
     )
     """Future with the function that calls tools, or with None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
-    error_status: int | None = (
-        None  # HTTP status of the latest response to a message, if it is an error
-    )
+    # HTTP status of the latest response to a message, if it is an error.
+    error_status: int | None = None
     received_too_much: bool = False  # whether the server sent a too large message to its stdout
     ended: bool = False
     changed: asyncio.Event = field(

@@ -69,9 +69,8 @@ class AsyncOllamaClient:
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
         self._answers: Counter[str] = Counter()  # running answers by qualified name of the model
-        self.last_windows: dict[str, int] | None = (
-            None  # windows of the loaded models in the latest response
-        )
+        # Windows of the loaded models in the latest response.
+        self.last_windows: dict[str, int] | None = None
         self.version = ""  # of Ollama, as soon as it has responded to `is_reachable`
         self._tasks: set[asyncio.Future[Any]] = set()
 

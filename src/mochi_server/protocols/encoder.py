@@ -89,9 +89,8 @@ class BlockEncoder(Encoder):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._first: Text | Reasoning | None = (
-            None  # first part of the open block, or None if no block is open
-        )
+        # First part of the open block, or None if no block is open.
+        self._first: Text | Reasoning | None = None
 
     @abstractmethod
     def start_block(self, first: Text | Reasoning) -> bytes: ...

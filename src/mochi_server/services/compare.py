@@ -23,9 +23,8 @@ from mochi_server.util.tasks import run_shielded
 
 MAX_MODELS = 3
 
-_LAST_EVENTS_SECONDS = (
-    0.3  # maximum wait until clients have received the last events during a shutdown
-)
+# Maximum wait until clients have received the last events during a shutdown.
+_LAST_EVENTS_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,8 @@ from mochi_server.util.validation import (
 _REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
-_MIN_MILLISECONDS = (
-    1e11  # larger timestamps are in milliseconds, others in seconds; exports contain both
-)
+# Larger timestamps are in milliseconds, others in seconds; exports contain both.
+_MIN_MILLISECONDS = 1e11
 
 
 class OpenModel(BaseModel):

@@ -73,9 +73,8 @@ _SCHEMA = ConversationSummary.model_json_schema()
 @dataclass
 class _SummaryState:
     task: "asyncio.Task[None] | None" = None
-    answer_id: str | None = (
-        None  # last answer of this process; other servers summarize after their own
-    )
+    # Last answer of this process; other servers summarize after their own.
+    answer_id: str | None = None
     covered: str | None = None  # ID of the last message that the stored summary covers
     failed: set[str] = field(default_factory=set)  # models that the background does not use again
     postponements: int = 0  # by turns of other sessions, since the latest turn of this one
@@ -92,9 +91,8 @@ class SummarizationService:
     selector: SummaryModelManager
     enabled: bool
     interval: float
-    idle_seconds: float = (
-        60  # time without a turn after which a summary may load a model that the user has chosen
-    )
+    # Time without a turn after which a summary may load a model that the user has chosen.
+    idle_seconds: float = 60
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _requesting: set[str] = field(
         default_factory=set, init=False

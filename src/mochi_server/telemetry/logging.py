@@ -77,9 +77,8 @@ def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
     handler.setFormatter(JsonFormatter(secrets) if log_format == "json" else TextFormatter(secrets))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)
-    logging.raiseExceptions = (
-        False  # a tool may close standard error; log calls must not raise then
-    )
+    # A tool may close standard error; log calls must not raise then.
+    logging.raiseExceptions = False
     sys.excepthook = lambda *error: logging.critical("Uncaught exception", exc_info=error)
     threading.excepthook = lambda error: logging.critical(
         "Uncaught exception", exc_info=error.exc_value

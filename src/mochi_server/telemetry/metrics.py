@@ -120,9 +120,8 @@ class Metrics(GatewayObserver):
         self._host_state = new(
             Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state"
         )
-        self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = (
-            tuple  # names, states and numbers of queued requests
-        )
+        # Names, states and numbers of queued requests.
+        self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple
         self.key_turns = new(
             Counter, "key_turns", "Turns that ended, by API key.", "key", "outcome"
         )

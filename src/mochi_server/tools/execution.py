@@ -29,9 +29,8 @@ T = TypeVar("T")
 
 HISTORY_LENGTH = 100
 IMPORT_SECONDS = 30
-MAX_PARALLEL_CALLS = (
-    32  # calls, or imports of tools, that run in threads at the same time. Further ones wait
-)
+# Calls, or imports of tools, that run in threads at the same time. Further ones wait.
+MAX_PARALLEL_CALLS = 32
 # maximum number of threads, including the threads of timed-out calls whose tools have not returned
 MAX_THREADS = 128
 

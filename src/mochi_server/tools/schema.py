@@ -53,9 +53,8 @@ class ToolSchema:
     ]  # Python type and description of each parameter by name, for clients
     bind: Callable[[Mapping[str, Any]], Awaitable[inspect.BoundArguments]]
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
-    returns: str = (
-        ""  # description of the result for models, from the docstring's section "Returns", or ""
-    )
+    # Description of the result for models, from the docstring's section "Returns", or "".
+    returns: str = ""
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in Ollama's format."""

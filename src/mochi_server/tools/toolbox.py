@@ -39,13 +39,11 @@ class CallProgress:
     If the turn ends during the call, the progress determines the call's result.
     """
 
-    is_announced: bool = (
-        False  # whether an event has announced the call, so that clients expect its result
-    )
+    # Whether an event has announced the call, so that clients expect its result.
+    is_announced: bool = False
     decided_by: DecidedBy = "policy"
-    running: "ToolInvocation | None" = (
-        None  # the running call, with any arguments that the user edited
-    )
+    # The running call, with any arguments that the user edited.
+    running: "ToolInvocation | None" = None
     partial_output: str = ""  # if the turn ends during the call, the result begins with this text
     agent_result: Any = None  # `TurnResult` of the agent that the call runs, or None
 
@@ -243,12 +241,10 @@ class FunctionToolbox:
     tools: Mapping[str, Tool]
     execution: ToolExecutionService
     approver: Approver
-    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = (
-        None  # returns the tools that are enabled now
-    )
-    publishes_approved: bool = (
-        False  # whether ``run`` publishes ``ToolCalled`` also for a call that the user approved
-    )
+    # Returns the tools that are enabled now.
+    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
+    # Whether ``run`` publishes ``ToolCalled`` also for a call that the user approved.
+    publishes_approved: bool = False
 
     def schemas(self) -> list[dict[str, Any]]:
         return [tool.schema.definition() for tool in self.tools.values()]

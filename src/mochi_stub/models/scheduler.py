@@ -28,9 +28,8 @@ from mochi_stub.reply import HttpError
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
 OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
-_LEAST_SIMILARITY = (
-    0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
-)
+# Share of a prompt that must be in a slot; otherwise it takes the least recently used slot.
+_LEAST_SIMILARITY = 0.1
 
 
 @dataclass
@@ -188,9 +187,8 @@ class Scheduler:
     ) -> None:
         self.machine = machine or Machine()
         self.now = now
-        self.loads = self.reloads = self.truncations = self.queued = (
-            0  # queued: requests that wait for a load
-        )
+        # Queued: requests that wait for a load.
+        self.loads = self.reloads = self.truncations = self.queued = 0
         self._wait = wait
         self._loaded: dict[str, LoadedModel] = {}
         self._loading = asyncio.Lock()

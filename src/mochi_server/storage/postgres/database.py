@@ -39,9 +39,8 @@ A frozen database does not enforce its own timeout for statements.
 """
 _START_SECONDS = 5
 _WAIT_SECONDS = 10  # timeout for getting a connection from the pool
-_UNREACHABLE_SECONDS = (
-    0.3  # the same timeout during an outage; it is short, because turns retry their writes
-)
+# The same timeout during an outage; it is short, because turns retry their writes.
+_UNREACHABLE_SECONDS = 0.3
 
 _OPTIONS: dict[str, Any] = {
     "autocommit": True,
@@ -99,9 +98,8 @@ _CONNECTION_CLASSES = (
     "57",
 )  # SQLSTATE classes: "08" is a lost connection, "57" an intervention of an operator
 
-_SCHEMA_LOCK = (
-    0x6D6F636869  # "mochi" in ASCII; servers that start at the same time wait for each other
-)
+# "mochi" in ASCII; servers that start at the same time wait for each other.
+_SCHEMA_LOCK = 0x6D6F636869
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS mochi_schema (version integer PRIMARY KEY, applied_at "
     "timestamptz NOT NULL)"
