@@ -107,10 +107,8 @@ class WindowDecision:
 
     window: int | None
     reason: str
-    loaded: int | None = (
-        # window of the loaded model, or None if the model is not loaded or its state is unknown
-        None
-    )
+    # Window of the loaded model, or None if the model is not loaded or its state is unknown.
+    loaded: int | None = None
     differs: bool = False  # whether Ollama reloads the model because of a manual window
 
     @property

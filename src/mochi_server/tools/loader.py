@@ -95,9 +95,8 @@ def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
     _importers[importer.name] = importer
     try:
         return import_module(importer.name), importer.problems
-    except (
-        BaseException
-    ):  # user code may raise anything, including SystemExit; the importer reports it
+    except BaseException:
+        # User code may raise anything, including SystemExit; the importer reports it.
         for name in [name for name in list(sys.modules) if name.startswith(f"{importer.name}.")]:
             del sys.modules[name]
         return None, importer.problems

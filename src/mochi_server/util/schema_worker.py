@@ -91,9 +91,8 @@ class _Expansion:
     def _add_target(self, reference: str, resolver: Any, targets: tuple[int, ...]) -> None:
         try:
             resolved = resolver.lookup(reference)
-        except (
-            Exception
-        ):  # the library does not document the type; the reference accepts every value
+        except Exception:
+            # The library does not document the type; the reference accepts every value.
             return
         if id(resolved.contents) not in targets:
             self._add(resolved.contents, resolved.resolver, (*targets, id(resolved.contents)))
