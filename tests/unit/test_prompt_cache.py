@@ -11,9 +11,8 @@ from mochi_server.chat.prompt import (
     TRIMMED_CHARS,
     Checkpoint,
     Prompt,
-    shows_images,
-    to_ollama_messages,
 )
+from mochi_server.inference.messages import shows_images, to_ollama_messages
 from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import Encoded

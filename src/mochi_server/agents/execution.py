@@ -15,12 +15,11 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.chat.approvals import SessionApprover, TurnParked
-from mochi_server.chat.conversation import Conversation, StorageRetry
-from mochi_server.chat.loop import Phases, ToolLoopLimits
+from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.loop import TurnLoop
 from mochi_server.chat.preparation import LiveParts, TurnPreparation
-from mochi_server.chat.prompt import answer_index
-from mochi_server.chat.steps import Phase
-from mochi_server.chat.turn import PreparedTurn
+from mochi_server.chat.steps import Phase, TurnRules
+from mochi_server.chat.turn import Phases, PreparedTurn
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_result import TurnResult, agent_event
 from mochi_server.chat.writer import TurnWriter
@@ -35,7 +34,7 @@ from mochi_server.errors import (
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.change import Change
-from mochi_server.sessions.history import History, with_missing_results
+from mochi_server.sessions.history import History, first_answer_index, with_missing_results
 from mochi_server.sessions.session import (
     OWNER,
     ChatSession,
@@ -47,6 +46,7 @@ from mochi_server.sessions.session import (
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.turn import AgentCall, Parent, StoredTurn
 from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy
+from mochi_server.storage.retry import StorageRetry
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.toolbox import Approver, FunctionToolbox, ToolInvocation, needs_approval
@@ -247,7 +247,7 @@ class AgentExecutionService:
     store: SessionStore
     tools: ToolExecutionService = field(default_factory=ToolExecutionService)
     prompts: PromptLoader = field(default_factory=PromptLoader)
-    limits: ToolLoopLimits = field(default_factory=ToolLoopLimits)
+    rules: TurnRules = field(default_factory=TurnRules)
     on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None  # receives stored messages
     retry: StorageRetry = field(default_factory=StorageRetry)
     callers: SessionStore | None = None  # store of the sessions whose turns call agents
@@ -298,7 +298,7 @@ class AgentExecutionService:
                 else:
                     again = replace(turn_input, text=None, change="continue")
                     # A file before format 1.4 does not state where the turn begins.
-                    first = continued.first or answer_index(session.history, "none")
+                    first = continued.first or first_answer_index(session.history)
                     next_run = replace(continued, first=first).continued(run_id, is_new_start=False)
                     writer = TurnWriter(conversation, session, again, run_id, continued=next_run)
                 phases = AgentPhases(self.prompts, publisher)
@@ -334,7 +334,7 @@ class AgentExecutionService:
         writer, failure = turn.writer, None
         try:
             await writer.begin()
-            await turn.play(publish)
+            await TurnLoop(turn, publish).run()
         except TurnParked:
             raise
         except MochiError as error:
@@ -380,9 +380,8 @@ class AgentExecutionService:
             toolbox,
             model,
             self.gateway,
-            self.limits,
+            replace(self.rules, plans=True),
             GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive),
-            plans=True,
             phases=phases,
             warnings=[*_warnings(agent, session.model)],
             approver=approver if isinstance(approver, SessionApprover) else None,

@@ -4,22 +4,19 @@ options.
 
 import logging
 import time
-from base64 import b64encode
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import anyio.to_thread
-
 from mochi_server.chat.compaction import CompactionPrompt
-from mochi_server.chat.prompt import Budget, Checkpoint, Prompt, shows_images
+from mochi_server.chat.prompt import Budget, Checkpoint, Prompt
 from mochi_server.chat.turn_input import GenerationOptions
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
-from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
+from mochi_server.errors import ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.messages import shows_images, with_images
 from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
@@ -27,7 +24,7 @@ from mochi_server.inference.waiting import Ticket
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
-from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
+from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import (
     ChatSession,
@@ -323,30 +320,3 @@ class TurnPrompt:
         if (forced or budget.is_exceeded_by(prompt)) and budget.boundary(prompt) is not None:
             prompt, forced = await self.call.compact(prompt, budget), False
         return budget.fit(prompt, forced=forced)
-
-
-async def with_images(
-    messages: Sequence[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
-) -> tuple[list[ChatMessage | Encoded], int]:
-    """Replace image names in messages by base64 data.
-
-    Return the messages and the number of missing images.
-    """
-    names = [
-        name
-        for message in messages
-        if isinstance(message, dict)
-        for name in message.get("images") or ()
-    ]
-    encoded: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        with suppress(BlobNotFound):
-            data = await load(name)
-            encoded[name] = (await anyio.to_thread.run_sync(b64encode, data)).decode()
-    sent: list[ChatMessage | Encoded] = [
-        {**message, "images": [encoded[name] for name in message["images"] if name in encoded]}
-        if isinstance(message, dict) and message.get("images")
-        else message
-        for message in messages
-    ]
-    return sent, sum(name not in encoded for name in names)

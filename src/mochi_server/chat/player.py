@@ -8,6 +8,7 @@ from typing import Any
 from mochi_server import errors
 from mochi_server.chat.approvals import TurnParked
 from mochi_server.chat.idempotency import StoredAnswer
+from mochi_server.chat.loop import TurnLoop
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_result import TurnResult
@@ -27,7 +28,7 @@ async def play_turn(turn: PreparedTurn, run: Run) -> TurnResult:
     gate = _EventGate(run, writer)
     failure, cancelled = None, False
     try:
-        await turn.play(gate.publish)
+        await TurnLoop(turn, gate.publish).run()
         await writer.wait_until_stored()
     except TurnParked:
         return _result(writer, parked=True)

@@ -10,7 +10,7 @@ from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService, SessionApprover, TurnControl
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.event_log import EventLog
-from mochi_server.chat.loop import ToolLoopLimits
+from mochi_server.chat.steps import TurnRules
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
 from mochi_server.chat.writer import TurnWriter
@@ -85,7 +85,7 @@ class ModelTurns(TurnPreparation):
     execution: ToolExecutionService
     approvals: ApprovalService
     agents: AgentSource
-    limits: ToolLoopLimits
+    rules: TurnRules
     sessions: SessionService
     checks: SchemaChecks
     continues_background_turns: bool = True
@@ -224,7 +224,7 @@ class ModelTurns(TurnPreparation):
             toolbox,
             model,
             gateway,
-            self.limits,
+            replace(self.rules, must_call=turn_input.tools.must_call),
             turn_input.generation,
             warnings=warnings,
             approver=approver,

@@ -1,66 +1,19 @@
 """Prompts: stored messages in Ollama's format, shortened until they fit into the context window."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-import orjson
-
-from mochi_server.chat.turn_input import HistoryChange
 from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import ContextOverflow
+from mochi_server.inference.messages import EncodedMessages, encode_messages, to_ollama_messages
 from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.session import system_message
-from mochi_server.sessions.types import Message, images_in, images_of
-
-_SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
-_NO_RESULT = "The call was interrupted and has no result."
-
-
-def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
-    """Convert messages to Ollama's format, without thinking before index ``turn_start`` and with
-    missing results.
-    """
-    sent: list[ChatMessage] = []
-    missing: dict[str, str] = {}
-    for index, message in enumerate(messages):
-        if message["role"] == "tool":
-            missing.pop(message.get("tool_call_id", ""), None)
-        elif message["role"] != "system":  # results may follow instructions
-            sent.extend(_missing_results(missing))
-            calls = message.get("tool_calls") or ()
-            missing = {call["id"]: call["function"]["name"] for call in calls if call.get("id")}
-        if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
-            sent.append(_to_ollama(message, with_thinking=index > turn_start))
-    return [*sent, *_missing_results(missing)]
-
-
-def last_user_index(messages: Sequence[Message]) -> int | None:
-    """Return the index of the latest user message, or None if no message is from the user."""
-    backwards = zip(range(len(messages) - 1, -1, -1), reversed(messages), strict=True)
-    return next((index for index, message in backwards if message["role"] == "user"), None)
-
-
-def answer_index(messages: Sequence[Message], change: HistoryChange) -> int:
-    """Return the index of the next answer, which replaces all messages from this index on."""
-    if change != "continue":
-        user_index = last_user_index(messages)
-        return len(messages) if user_index is None else user_index + 1
-    has_partial = (
-        bool(messages)
-        and messages[-1]["role"] == "assistant"
-        and bool(messages[-1].get("interrupted"))
-    )
-    return len(messages) - has_partial
-
-
-def follows_result(messages: Sequence[Message]) -> bool:
-    index = answer_index(messages, "continue")
-    return index > 0 and messages[index - 1]["role"] == "tool"
+from mochi_server.sessions.types import Message
 
 
 def with_instructions(
@@ -79,53 +32,6 @@ def with_instructions(
         return history, user_index
     combined: Message = {**first, "content": f"{first['content']}\n\n{instructions}"}
     return History.of([combined, *history[1:]]), user_index
-
-
-def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
-    sent: ChatMessage = {}
-    for name in _SENT_FIELDS:
-        value = message.get(name)
-        if value is not None:
-            sent[name] = value  # type: ignore[literal-required]  # the key is not a literal
-    if with_thinking and message.get("thinking"):
-        sent["thinking"] = message["thinking"]
-    if "images" in message and (images := images_of(message)):
-        sent["images"] = images
-    return sent
-
-
-def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
-    return [
-        {"role": "tool", "content": _NO_RESULT, "tool_name": name, "tool_call_id": call_id}
-        for call_id, name in names.items()
-    ]
-
-
-class EncodedMessages(NamedTuple):
-    """Messages encoded as JSON for Ollama, and their size.
-
-    Images are represented by their SHA-256 names.
-    """
-
-    encoded: Encoded
-    size: PromptSize
-
-
-def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
-    """Encode the messages of completed turns as JSON for Ollama.
-
-    The thinking of the model is omitted.
-    """
-    converted = to_ollama_messages(messages, len(messages))
-    return EncodedMessages(
-        Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted)
-    )
-
-
-def shows_images(history: History) -> bool:
-    return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(
-        images_in(history.tail)
-    )
 
 
 BEGIN_RATIO = 0.85  # share of the context window; longer prompts are compacted

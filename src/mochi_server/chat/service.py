@@ -26,7 +26,6 @@ from mochi_server.chat.idempotency import StoredAnswer, find_repetition
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits, TurnLimiter
 from mochi_server.chat.player import as_mochi_error, play_turn, repeat_answer
 from mochi_server.chat.preparation import LiveParts, ModelTurns, TurnPreparation
-from mochi_server.chat.prompt import answer_index, last_user_index
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
 from mochi_server.chat.turn import PreparedTurn
@@ -45,6 +44,7 @@ from mochi_server.events import (
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.change import Change
+from mochi_server.sessions.history import first_answer_index, last_user_index
 from mochi_server.sessions.session import ChatSession, goes_on, last_answer, refuse_if_turn_goes_on
 from mochi_server.sessions.turn import Approval, Decision, StoredTurn, TurnState
 from mochi_server.sessions.types import Message
@@ -594,7 +594,7 @@ class TurnService:
     async def _agent_messages(self, session_id: str) -> Sequence[Message]:
         with suppress(errors.SessionNotFound):
             history = (await self.conversations.agent_chats.load(session_id)).history
-            return history[answer_index(history, "none") :]
+            return history[first_answer_index(history) :]
         return []
 
     async def _waiting_run(self, session: ChatSession, turn: StoredTurn) -> Run:
@@ -634,7 +634,7 @@ class TurnService:
         events.
         """
         state = turn.state
-        stored: Sequence[Message] = session.history[answer_index(session.history, "none") :]
+        stored: Sequence[Message] = session.history[first_answer_index(session.history) :]
         result = TurnResult(stored)
         if turn.answer_id is None and result.partial_id is None:
             result = TurnResult()  # the session may have the answer that the turn was to replace
@@ -870,7 +870,7 @@ def _position(session: ChatSession, turn_input: TurnInput) -> int:
         return turn_input.edit_index + 1
     if turn_input.text is not None:
         return len(session.history)
-    return answer_index(session.history, turn_input.change)  # the turn may replace the last answer
+    return turn_input.answer_index(session.history)  # the turn may replace the last answer
 
 
 def _input_of(turn: StoredTurn) -> TurnInput:

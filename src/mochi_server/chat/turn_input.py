@@ -1,24 +1,14 @@
-"""Input of a turn: the request of any protocol as pure data, and the images that a request
-contains.
-"""
+"""Input of a turn: the request of any protocol as pure data."""
 
-import re
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import anyio.to_thread
 from pydantic import TypeAdapter, ValidationError
 
-from mochi_server.errors import ValidationFailed
 from mochi_server.ollama.payloads import qualified_name
+from mochi_server.sessions.history import complete_length, first_answer_index
 from mochi_server.sessions.types import Image, Message, ToolExecutionPolicy
-
-_DATA_URL = re.compile(r"data:[^,;]{0,100}(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
-_LINE_ENDS = str.maketrans("", "", "\r\n")
-
-Location = tuple[str | int, ...]  # path of a field in a request body
 
 HistoryChange = Literal["none", "regenerate", "continue", "edit"]
 """What a turn does to the history before the model answers.
@@ -122,12 +112,19 @@ class TurnInput:
     def new_message(self) -> str | None:
         return self.text if self.change == "none" else None
 
+    def answer_index(self, messages: Sequence[Message]) -> int:
+        """Return the index of the answer, which replaces all messages from this index on."""
+        if self.change == "continue":
+            return complete_length(messages)
+        return first_answer_index(messages)
+
     def is_same_request(self, other: "TurnInput") -> bool:
-        mine, others = (
-            (qualified_name(each.model or ""), each.text, each.images, each.generation)
-            for each in (self, other)
+        return (
+            qualified_name(self.model or "") == qualified_name(other.model or "")
+            and self.text == other.text
+            and self.images == other.images
+            and self.generation == other.generation
         )
-        return mine == others
 
     @property
     def new_images(self) -> tuple[Image, ...]:
@@ -171,28 +168,3 @@ def restored_input(stored: Mapping[str, Any]) -> TurnInput:
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"input.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-
-
-async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
-    """Decode base64 texts or data URLs by path in the request body.
-
-    Raises ``ValidationFailed`` with the path.
-    """
-
-    def decode() -> tuple[Image, ...]:
-        return tuple(_decode(location, text) for location, text in encoded.items())
-
-    return await anyio.to_thread.run_sync(decode) if encoded else ()
-
-
-def _decode(location: Location, text: str) -> Image:
-    prefix = _DATA_URL.match(text)
-    try:
-        return Image.of(
-            b64decode(text[prefix.end() if prefix else 0 :].translate(_LINE_ENDS), validate=True)
-        )
-    except ValueError as error:
-        reason = (
-            str(error) if str(error).startswith("not an image") else "not an image: invalid base64"
-        )
-        raise ValidationFailed.at(location, reason) from error

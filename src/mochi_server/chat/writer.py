@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
+from mochi_server.chat.prompt import with_instructions
 from mochi_server.chat.turn_input import TurnInput, stored_input
 from mochi_server.chat.turn_result import stored_outcomes
 from mochi_server.errors import MochiError
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.sessions.change import Change
-from mochi_server.sessions.history import INTERRUPTED
+from mochi_server.sessions.history import INTERRUPTED, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
 from mochi_server.sessions.types import Image, Message, ToolCall
@@ -83,7 +83,7 @@ class TurnWriter:
         self.history = history = session.history.extended(
             self._new_messages
         )  # includes the new messages
-        first = answer_index(history, turn_input.change) if continued is None else continued.first
+        first = turn_input.answer_index(history) if continued is None else continued.first
         self.is_regeneration = (
             first < len(history) if continued is None else turn_input.change == "regenerate"
         )

@@ -7,7 +7,7 @@ from fastapi import Header, Query
 from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn_input import GenerationOptions, TurnInput, read_images
+from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_result import TurnResult, stored_outcomes
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import ValidationFailed
@@ -22,6 +22,7 @@ from mochi_server.models.common import (
     StrictBody,
     WarningOut,
 )
+from mochi_server.sessions.images import read_images
 from mochi_server.sessions.types import Format, KeepAlive, Think
 
 _POSITION = "^([0-9a-f]{1,32}:)?[0-9]{1,18}$"
