@@ -142,7 +142,7 @@ class Services:
         )
         self.approvals = ApprovalService(
             timeout=settings.tool_confirmation_timeout_seconds,
-            park_seconds=settings.park_seconds,
+            suspend_seconds=settings.park_seconds,
         )
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)

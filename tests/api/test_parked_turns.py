@@ -288,7 +288,7 @@ def test_decision_or_stop_after_a_restart_ends_the_wait(
         assert error_of(decide(server.client, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
 
 
-def test_turn_that_ends_while_it_is_parked_is_counted_once(
+def test_turn_that_ends_while_it_is_suspended_is_counted_once(
     private_stub: StubServer, tmp_path: Path
 ) -> None:
     write_tools(tmp_path, TOOLS)
@@ -675,7 +675,7 @@ def test_agent_stream_shows_that_its_call_is_denied(parking: RunningServer) -> N
     )
 
 
-def test_session_of_an_agent_whose_caller_is_parked_is_in_use(
+def test_session_of_an_agent_whose_caller_is_suspended_is_in_use(
     private_stub: StubServer, tmp_path: Path
 ) -> None:
     write_agent(tmp_path)
@@ -722,7 +722,7 @@ def test_other_protocols_say_that_the_session_waits(
         server.client.ok(server.client.http.post(f"/chat/{session_id}/stop"))
 
 
-def test_streams_follow_a_turn_that_is_parked_while_they_wait(parking: RunningServer) -> None:
+def test_streams_follow_a_turn_that_is_suspended_while_they_wait(parking: RunningServer) -> None:
     api = parking.client
     session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
     with api.open_stream(session_id, PLAN) as events:
@@ -860,7 +860,7 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()
-    await approvals.decide("0", control, "conf_1", Decision(approved=True))
+    await approvals.deliver_decision("0", control, "conf_1", Decision(approved=True))
     assert await waiting == Decision(approved=True)
 
 
@@ -894,7 +894,7 @@ async def test_stopped_turn_is_not_parked_later() -> None:
     def note() -> None:
         """Take a note."""
 
-    approvals, control = ApprovalService(timeout=0, park_seconds=0), TurnControl()
+    approvals, control = ApprovalService(timeout=0, suspend_seconds=0), TurnControl()
     tool = Tool("note", note, make_schema(note, "note"))
     request = control.request = await request_for(ToolInvocation(0, "call", "note", {}), tool)
     waiting = asyncio.ensure_future(approvals.wait_for_decision("0", control, request))
@@ -926,9 +926,9 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
     has_bound = True
     request.stored.set()
     edit = Decision(approved=True, arguments={"text": "edited"})
-    edited = asyncio.ensure_future(approvals.decide("0", control, "conf_1", edit))
+    edited = asyncio.ensure_future(approvals.deliver_decision("0", control, "conf_1", edit))
     await asyncio.sleep(0)
-    await approvals.decide("0", control, "conf_1", Decision(approved=False))
+    await approvals.deliver_decision("0", control, "conf_1", Decision(approved=False))
     checked.set()
     with pytest.raises(ConfirmationResolved):
         await edited

@@ -14,10 +14,11 @@ from mochi_server import events
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.chat.approvals import SessionApprover, TurnParked
+from mochi_server.chat.approvals import SessionApprover, TurnSuspended
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.loop import TurnLoop
-from mochi_server.chat.preparation import LiveParts, TurnPreparation
+from mochi_server.chat.preparation import TurnPreparation
+from mochi_server.chat.run import Run
 from mochi_server.chat.steps import Phase, TurnRules
 from mochi_server.chat.turn import Phases, PreparedTurn
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
@@ -335,7 +336,7 @@ class AgentExecutionService:
         try:
             await writer.begin()
             await TurnLoop(turn, publish).run()
-        except TurnParked:
+        except TurnSuspended:
             raise
         except MochiError as error:
             failure = error.with_traceback(None)  # the traceback refers to this frame
@@ -573,22 +574,15 @@ class AgentTurns(TurnPreparation):
     registry: AgentRegistry
     service: AgentExecutionService
 
-    async def prepare(
-        self,
-        conversation: Conversation,
-        session: ChatSession,
-        turn_input: TurnInput,
-        run_id: str,
-        live: LiveParts,
-    ) -> PreparedTurn:
+    async def prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
         """Find the agent of a turn.
 
         Raises ``AgentNotFound``, ``AgentInvalid``, ``SessionNotFound`` or ``SessionBusy``.
         """
-        del live  # a turn without a user requests no approvals
         ticket = self.service.gateway.admit()
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
+        conversation = run.conversation
         if conversation.kind == "agent_chat":
             session = await self.service.released(session)
         name = session.model
@@ -608,7 +602,7 @@ class AgentTurns(TurnPreparation):
         )
         changed_model = name if failure is None and name != stored_model else None
         phases = AgentAnswerPhases(self.service.prompts, publisher, conversation, changed_model)
-        writer = TurnWriter(conversation, session, turn_input, run_id, opening=opening)
+        writer = TurnWriter(conversation, session, turn_input, run.run_id, opening=opening)
         tools = partial(self.registry.current_tools, agent)
         answerer = failure if model is None else model
         assert answerer is not None  # noqa: S101 - there is a model or the error of its lookup

@@ -68,7 +68,7 @@ async def bind_edited(call: ToolInvocation, tool: Tool) -> BoundArguments:
         raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
 
 
-class TurnParked(Exception):
+class TurnSuspended(Exception):
     """Signal that ends the task of a turn that waits for approval.
 
     The stored turn continues later.
@@ -87,7 +87,7 @@ class ApprovalRequest:
     )
     """Decision of the client.
 
-    The future is cancelled if the timeout passes first, and has an error if it is parked.
+    The future is cancelled if the timeout passes first, and has an error if it is suspended.
     """
     is_listed: bool = False  # whether the request is stored, so that clients find it
     stored: asyncio.Event = field(
@@ -119,7 +119,7 @@ class TurnControl:
     def __init__(self) -> None:
         self.request: ApprovalRequest | None = None
         """Request for the decision that the turn waits for."""
-        self.is_parking = False
+        self.is_suspending = False
         """Whether the task ends because the turn waits, so that the turn cannot be cancelled."""
         self.ends_for_shutdown = False
         """Whether a shutdown ends the task.
@@ -129,13 +129,13 @@ class TurnControl:
         self.decided_at = -math.inf
         """Time of the latest decision, on the clock of the event loop."""
 
-    def park(self) -> bool:
-        """Park the turn if a call waits for a decision. Return whether the turn is being parked."""
+    def suspend(self) -> bool:
+        """Suspend the turn if a call waits for a decision. Return whether its task ends for that."""
         if self.request is not None and not self.request.decision.done():
-            self.is_parking = True
-            self.request.decision.set_exception(TurnParked())
+            self.is_suspending = True
+            self.request.decision.set_exception(TurnSuspended())
             self.request = None
-        return self.is_parking
+        return self.is_suspending
 
 
 @dataclass(eq=False, kw_only=True)
@@ -143,7 +143,7 @@ class ApprovalService:
     """Decisions on the tool calls of live turns. All times are in seconds."""
 
     timeout: float  # time that a call waits for a decision, or 0 for no timeout
-    park_seconds: float = 30  # time after which a turn that waits is parked
+    suspend_seconds: float = 30  # time after which a turn that waits is suspended
     _ended: dict[tuple[str, str], type[errors.MochiError]] = field(default_factory=dict)
     """Errors of later decisions on the requests that were decided or timed out, by session and
     confirmation ID.
@@ -154,9 +154,9 @@ class ApprovalService:
     ) -> Decision | None:
         """Wait for the client's decision.
 
-        Return None if the timeout passes first. Raises ``TurnParked``.
+        Return None if the timeout passes first. Raises ``TurnSuspended``.
         """
-        timer = asyncio.get_running_loop().call_later(self.park_seconds, control.park)
+        timer = asyncio.get_running_loop().call_later(self.suspend_seconds, control.suspend)
         try:
             while request.approval.is_waiting and not request.decision.done():
                 expires_at = request.approval.expires_at
@@ -173,12 +173,12 @@ class ApprovalService:
             return None
         return request.decision.result()
 
-    async def decide(
+    async def deliver_decision(
         self, session_id: str, control: TurnControl, confirmation_id: str, decision: Decision
     ) -> ToolInvocation:
         """Apply the client's decision to the call of a live turn that waits, and return the call.
 
-        Raises ``ConfirmationNotFound``, also if the turn is parked, ``ConfirmationResolved``,
+        Raises ``ConfirmationNotFound``, also if the turn is suspended, ``ConfirmationResolved``,
         ``ConfirmationTimeout``, and ``ConfirmationStale`` if the tool has changed. After
         ``ValidationFailed`` and ``StorageFailed``, the call stays pending.
         """
@@ -256,7 +256,7 @@ class SessionApprover(Approver):
         """
         return replace(self, own_writer=writer, agent=agent)
 
-    async def decide(
+    async def obtain_decision(
         self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
     ) -> tuple[Decision, BoundCall] | None:
         """Return the user's decision and the call with edited arguments, or None after the
@@ -305,13 +305,13 @@ class SessionApprover(Approver):
     async def _store(self, decision: Decision | None, request: ApprovalRequest) -> None:
         """Store a decision.
 
-        If that fails, park the turn, because its call waits for another decision.
+        If that fails, suspend the turn, because its call waits for another decision.
         """
         try:
-            await self.writer.decide(decision)
+            await self.writer.store_decision(decision)
         except errors.StorageFailed as error:
             request.failure = error
-            raise TurnParked from error
+            raise TurnSuspended from error
 
     async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
         if self._stored_approval(call) is not None:

@@ -18,7 +18,7 @@ class RunLimits:
     log_bytes: int = 8 * 1024 * 1024
     """Maximum memory for the events of one run."""
     scan_seconds: float = 2
-    """Interval of the search for parked turns that continue without a decision."""
+    """Interval of the search for suspended turns that continue without a decision."""
 
 
 DEFAULT_LIMITS = RunLimits()

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from mochi_server import errors
-from mochi_server.chat.approvals import TurnParked
+from mochi_server.chat.approvals import TurnSuspended
 from mochi_server.chat.idempotency import StoredAnswer
 from mochi_server.chat.loop import TurnLoop
 from mochi_server.chat.run import Run
@@ -30,12 +30,12 @@ async def play_turn(turn: PreparedTurn, run: Run) -> TurnResult:
     try:
         await TurnLoop(turn, gate.publish).run()
         await writer.wait_until_stored()
-    except TurnParked:
-        return _result(writer, parked=True)
+    except TurnSuspended:
+        return _result(writer, suspended=True)
     except asyncio.CancelledError:
         cancelled = not writer.turn.has_ended
         if cancelled and _continues_later(run, writer):
-            return _result(writer, parked=True)
+            return _result(writer, suspended=True)
     except Exception as error:
         failure = as_mochi_error(error, run.session_id)
     if failure is None and not cancelled:

@@ -15,7 +15,7 @@ from mochi_server.chat.subscribers import Subscriber
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError, ShuttingDown
-from mochi_server.events import ChatEvent
+from mochi_server.events import ChatEvent, Status
 from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.sessions.turn import TurnState
 from mochi_server.util.clock import new_id
@@ -62,7 +62,7 @@ class Run:
     client_will_return: bool = (
         False  # whether the run waits without a subscriber for the decision on a tool call
     )
-    continued_by: "Run | None" = None  # run that continues this run, after it was parked
+    continued_by: "Run | None" = None  # run that continues this run, after it was suspended
     stopped: bool = False
     abort_error: MochiError | None = (
         None  # error to report if the server cancels the run, else None
@@ -76,7 +76,7 @@ class Run:
     _subscribed: "set[Subscriber]" = field(default_factory=set)
     _left: asyncio.Event = field(
         default_factory=asyncio.Event
-    )  # set when another run continues a parked run, or none
+    )  # set when another run continues a suspended run, or none
 
     @property
     def session_id(self) -> str:
@@ -107,7 +107,7 @@ class Run:
         return self.state in ("running", "waiting_for_approval") and not self._left.is_set()
 
     @property
-    def is_parked(self) -> bool:
+    def is_suspended(self) -> bool:
         """Whether the turn goes on, but no task executes it."""
         return self.running and self.task is None
 
@@ -143,13 +143,21 @@ class Run:
         confirmation_id, number = next(reversed(self.log.confirmations.items()), (None, 0))
         if self.state == "waiting_for_approval":
             return confirmation_id
-        # An event follows each decision. A turn can be parked before its latest request is
+        # An event follows each decision. A turn can be suspended before its latest request is
         # announced.
-        return confirmation_id if self.control.is_parking and number == self.log.last else None
+        return confirmation_id if self.control.is_suspending and number == self.log.last else None
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(
+        self, work: Coroutine[Any, Any, None], first_write: "asyncio.Future[None] | None" = None
+    ) -> None:
         """Execute the turn of this run in a task."""
+        self.first_write = first_write
         self.task = asyncio.get_running_loop().create_task(work)
+
+    def continue_after(self, earlier: Sequence[ChatEvent], continued: Status) -> None:
+        """Begin with the ``earlier`` events of the turn and its continuation."""
+        self.continued_after = len(earlier)
+        self.log.add([*earlier, continued])
 
     def rest(self, state: TurnState, result: TurnResult) -> None:
         """Note the end of the task of a turn that goes on. The clients of the run stay."""
@@ -183,13 +191,13 @@ class Run:
         if self.task is not None:
             self.task.get_loop().call_soon(self._cancel_task)
 
-    def park_or_cancel(self, abort_error: MochiError | None = None) -> None:
-        """Park the turn if a call waits for a decision, else cancel the run."""
-        if not self.control.park():
+    def suspend_or_cancel(self, abort_error: MochiError | None = None) -> None:
+        """Suspend the turn if a call waits for a decision, else cancel the run."""
+        if not self.control.suspend():
             self.cancel(abort_error)
 
     def _cancel_task(self) -> None:
-        if self.task is not None and not self.control.is_parking:
+        if self.task is not None and not self.control.is_suspending:
             self.task.cancel()
 
     def publish(self, events: list[ChatEvent]) -> None:
@@ -202,7 +210,7 @@ class Run:
     ) -> None:
         """Call ``receive`` with this run and its events after number ``after``.
 
-        If it is parked, its successors follow.
+        If it is suspended, its successors follow.
 
         After ``idle`` seconds without events, ``receive`` gets None in place of events.
         """
@@ -224,7 +232,7 @@ class Run:
     def subscribed(self) -> Iterator[None]:
         """Count a subscriber.
 
-        If all stay away for ``disconnect_grace`` seconds, park or cancel the run.
+        If all stay away for ``disconnect_grace`` seconds, suspend or cancel the run.
         """
         self.subscribers += 1
         if self._cancel_timer is not None:
@@ -261,9 +269,9 @@ class Run:
             return
         loop = asyncio.get_running_loop()
         if self.control.request is not None:  # a decision during the grace period must not be lost
-            self._cancel_timer = loop.call_later(self.disconnect_grace, self.control.park)
+            self._cancel_timer = loop.call_later(self.disconnect_grace, self.control.suspend)
         elif loop.time() - self.control.decided_at > _DECISION_SECONDS:
-            self._cancel_timer = loop.call_later(self.disconnect_grace, self.park_or_cancel)
+            self._cancel_timer = loop.call_later(self.disconnect_grace, self.suspend_or_cancel)
 
 
 ReceiveBatch = Callable[[Run, Batch | None], Coroutine[Any, Any, None]]

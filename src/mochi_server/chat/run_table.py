@@ -30,7 +30,7 @@ class RunTable:
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
-        self._parked: WeakValueDictionary[str, Run] = (
+        self._suspended: WeakValueDictionary[str, Run] = (
             WeakValueDictionary()
         )  # by session ID, while a client is connected
         self._bytes = 0
@@ -75,27 +75,27 @@ class RunTable:
         while self._bytes > self._max_bytes and len(self._ended) > 1:
             self._drop(next(iter(self._ended)))
 
-    def park(self, run: Run) -> None:
-        """Move a run whose turn is parked aside.
+    def suspend(self, run: Run) -> None:
+        """Move a run whose turn is suspended aside.
 
         Another run continues the turn, and has its idempotency key.
         """
         if run.run_id in self._runs.get(run.conversation.run_key, {}):
             self._remove(run)
         self._keys.pop((run.session_id, run.input.key or ""), None)
-        self._parked[run.session_id] = run
+        self._suspended[run.session_id] = run
 
-    def parked(self, session_id: str, run_id: str) -> Run | None:
-        """Return the parked run with this ID if a client is connected to it, or None."""
-        run = self._parked.get(session_id)
-        return run if run is not None and run.run_id == run_id and run.is_parked else None
+    def suspended(self, session_id: str, run_id: str) -> Run | None:
+        """Return the suspended run with this ID if a client is connected to it, or None."""
+        run = self._suspended.get(session_id)
+        return run if run is not None and run.run_id == run_id and run.is_suspended else None
 
-    def take_parked(self, session_id: str) -> Run | None:
-        """Remove the parked run of a session, which another run continues."""
-        return self._parked.pop(session_id, None)
+    def take_suspended(self, session_id: str) -> Run | None:
+        """Remove the suspended run of a session, which another run continues."""
+        return self._suspended.pop(session_id, None)
 
-    def all_parked(self) -> list[Run]:
-        return list(self._parked.values())
+    def all_suspended(self) -> list[Run]:
+        return list(self._suspended.values())
 
     def drop_session(self, session_id: str) -> None:
         for run_id in list(self._runs.get(session_id, {})):
@@ -119,7 +119,7 @@ class RunTable:
             if run is None:
                 run = await start()
                 if (
-                    run.input.key == key and not run.is_parked
+                    run.input.key == key and not run.is_suspended
                 ):  # a turn that continues is found by its history
                     self._keys[session_key] = run
             elif not run.input.is_same_request(turn_input):

@@ -24,7 +24,7 @@ from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
 @dataclass(frozen=True)
 class TurnResult:
-    """Result of a turn that has completed, failed, been cancelled or been parked."""
+    """Result of a turn that has completed, failed, been cancelled or been suspended."""
 
     stored: Sequence[Message] = ()  # messages that the turn added, oldest first
     repeated: Sequence[
@@ -39,7 +39,7 @@ class TurnResult:
     failure: MochiError | None = None
     cancelled: bool = False
     turn: StoredTurn | None = None  # the turn as it is stored, or None if nothing was stored
-    parked: bool = False  # whether the turn goes on, although its task has ended
+    suspended: bool = False  # whether the turn goes on, although its task has ended
 
     @property
     def answer(self) -> Message | None:

@@ -200,7 +200,7 @@ class TurnWriter:
             stored = stored_input(self._input, replaces=self.is_regeneration)
             await self._write(Change(turn=replace(self.turn, input=stored)))
 
-    async def decide(self, decision: Decision | None) -> None:
+    async def store_decision(self, decision: Decision | None) -> None:
         """Store the decision on the latest request, or that it has expired."""
         await self._write(Change(turn=self.turn.decided(decision)))
 

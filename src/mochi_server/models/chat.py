@@ -193,7 +193,7 @@ class RunStatus(BaseModel):
             return cls(run_id=None, state="idle", answer_id=None, continues=None)
         state = (
             "waiting_for_approval"
-            if run.running and (run.pending or run.control.is_parking)
+            if run.running and (run.pending or run.control.is_suspending)
             else run.state
         )
         answer_id = None if state == "waiting_for_approval" else run.answer_id
