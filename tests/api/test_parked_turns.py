@@ -288,7 +288,7 @@ def test_decision_or_stop_after_a_restart_ends_the_wait(
         assert error_of(decide(server.client, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
 
 
-def test_turn_that_ends_while_it_is_suspended_is_counted_once(
+def test_turn_that_ends_while_it_is_parked_is_counted_once(
     private_stub: StubServer, tmp_path: Path
 ) -> None:
     write_tools(tmp_path, TOOLS)
@@ -675,7 +675,7 @@ def test_agent_stream_shows_that_its_call_is_denied(parking: RunningServer) -> N
     )
 
 
-def test_session_of_an_agent_whose_caller_is_suspended_is_in_use(
+def test_session_of_an_agent_whose_caller_is_parked_is_in_use(
     private_stub: StubServer, tmp_path: Path
 ) -> None:
     write_agent(tmp_path)
@@ -722,7 +722,7 @@ def test_other_protocols_say_that_the_session_waits(
         server.client.ok(server.client.http.post(f"/chat/{session_id}/stop"))
 
 
-def test_streams_follow_a_turn_that_is_suspended_while_they_wait(parking: RunningServer) -> None:
+def test_streams_follow_a_turn_that_is_parked_while_they_wait(parking: RunningServer) -> None:
     api = parking.client
     session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
     with api.open_stream(session_id, PLAN) as events:

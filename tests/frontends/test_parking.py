@@ -129,7 +129,7 @@ def test_message_ends_a_turn_that_is_being_parked(parking: RunningServer, parked
     assert parked.roles() == ["user", "assistant", "tool", "user", "assistant"]
 
 
-def test_decided_request_does_not_wait_while_the_next_one_is_suspended_before_its_announcement() -> (
+def test_decided_request_does_not_wait_while_the_next_one_is_parked_before_its_announcement() -> (
     None
 ):
     run = Run(Conversation("a1b2c3d4e5", MemorySessionStore()), TurnInput())

@@ -130,7 +130,7 @@ class TurnControl:
         """Time of the latest decision, on the clock of the event loop."""
 
     def suspend(self) -> bool:
-        """Suspend the turn if a call waits for a decision. Return whether its task ends for that."""
+        """Suspend the turn if a call waits for a decision. Return whether its task ends."""
         if self.request is not None and not self.request.decision.done():
             self.is_suspending = True
             self.request.decision.set_exception(TurnSuspended())

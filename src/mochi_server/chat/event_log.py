@@ -101,7 +101,8 @@ class EventLog:
     def add(self, events: list[ChatEvent]) -> Batch:
         lines = list[bytes]()
         for number, event in enumerate(events, self.last + 1):
-            lines.append(line := encode(event))
+            line = encode(event)
+            lines.append(line)
             self.size += len(line) + _LINE_BYTES
             if type(event) is TurnWarning:
                 self.warnings.append(event)
@@ -123,11 +124,15 @@ class EventLog:
             return None
         recent = [batch for batch in self._recent if batch.first > position]
         if recent and recent[0].first == position + 1:
-            lines = [line for batch in recent for line in batch.lines]
-            return Batch(position + 1, lines, [event for batch in recent for event in batch.events])
+            lines, events = list[bytes](), list[ChatEvent]()
+            for batch in recent:
+                lines += batch.lines
+                events += batch.events
+            return Batch(position + 1, lines, events)
         if self._snapshot is not None and position < self._dropped:
             replaced = (self._snapshot, *self._restored)
-            return Batch(self._dropped - len(self._restored), [*map(encode, replaced)], replaced)
+            first = self._dropped - len(self._restored)
+            return Batch(first, [*map(encode, replaced)], replaced)
         begin = position - self._dropped
         return Batch(position + 1, self._lines[begin : begin + _MAX_BATCH_EVENTS])
 
@@ -152,8 +157,10 @@ class EventLog:
         for event in map(decode, self._lines[:count]):
             if isinstance(event, Snapshot):
                 content, thinking = [event.content], [event.thinking]
-            elif isinstance(event, ContentDelta | ThinkingDelta):
-                (content if isinstance(event, ContentDelta) else thinking).append(event.content)
+            elif isinstance(event, ContentDelta):
+                content.append(event.content)
+            elif isinstance(event, ThinkingDelta):
+                thinking.append(event.content)
         self._snapshot = Snapshot("".join(content), "".join(thinking))
         del self._lines[:count]
         self._recent.clear()

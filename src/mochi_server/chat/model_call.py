@@ -17,7 +17,7 @@ from mochi_server.errors import ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.messages import shows_images, with_images
-from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
+from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.waiting import Ticket
@@ -159,15 +159,12 @@ class ModelCall:
         """
         tools = tools if self.model.has_capability("tools") else []
         shows = self.model.has_capability("vision")
-        turn_prompt = TurnPrompt(
-            self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools
-        )
+        prompt = Prompt(history, turn_start, self._checkpoint, shows_images=shows)
+        turn_prompt = TurnPrompt(self, prompt, tools)
         if largest := self.allocation.context_length:
             budget = turn_prompt.budget(largest)
-            if budget.is_exceeded_by(turn_prompt.prompt):
-                budget.check(
-                    turn_prompt.prompt.shortest
-                )  # neither a larger window nor a summary would help
+            if budget.is_exceeded_by(prompt):
+                budget.check(prompt.shortest)  # neither a larger window nor a summary would help
         think = self._think
         if not self.model.has_capability("thinking"):
             think = None
@@ -217,11 +214,11 @@ class ModelCall:
         """
         request, prompt = self._last
         prompt = prompt.extended(text, _CORRECTION.format(problem[:_MAX_PROBLEM_CHARS]))
-        payload = {
-            name: value for name, value in request.payload.items() if name != "tools"
-        }  # it must not call one
+        payload = dict(request.payload)
+        payload.pop("tools", None)  # the model must not call one
         repair = StructuredRequest(self.gateway, replace(request, payload=payload, prompt=prompt))
-        return (await repair.send(payload["format"])).message["content"], repair.lines[-1]
+        answer = await repair.send(payload["format"])
+        return answer.message["content"], repair.lines[-1]
 
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
         """Replace the oldest turns by a stored summary.
@@ -230,20 +227,7 @@ class ModelCall:
         """
         self._report("compacting")
         part = CompactionPrompt(self.allocation, prompt, budget)
-        payload = payload_without_thinking(self.model, self.name, part.length, self._keep_alive)
-        request = ModelRequest(
-            allocation=self.allocation.fixed(budget.window), payload=payload, prompt=part
-        )
-        while part.end < part.limit:
-            lines: list[Line] = []
-            await self.gateway.send(request, lines.extend)
-            part.proceed(
-                "".join(
-                    str((line.get("message") or {}).get("content") or "") for line in lines
-                ).strip()
-            )
-        last = prompt.history[part.end - 1]["message_id"]
-        self._checkpoint = Checkpoint(part.summary or "-", last, self.name)
+        self._checkpoint = await part.summarize(self.gateway, self.name, self._keep_alive)
         await self.writer.conversation.patch({"compaction": asdict(self._checkpoint)})
         self.gateway.observer.context_compacted()
         return replace(prompt, checkpoint=self._checkpoint)
@@ -273,26 +257,20 @@ class TurnPrompt:
 
         Raise ``ContextOverflow`` if that is impossible.
         """
-        call, trims, history = self.call, self.call.gateway.trims, self.prompt.history
-        window, session_id = call.allocation.size, call.session.session_id
+        call = self.call
+        window = call.allocation.size
         if window is None and refused is not None:
             raise ContextOverflow(None, refused)
         if self._is_new:
             self._is_new = False
             if call.allocation.decision is not None and call.allocation.decision.differs:
                 call.warn("WINDOW_DIFFERS", _RELOAD)
-            # A prompt that trims what the latest one has trimmed begins with the same text, which
-            # is cached.
-            if (trim := trims.get(session_id)) is not None:
-                trimmed = (
-                    i for i, each in enumerate(history, 1) if trim == (window, each["message_id"])
-                )
-                if trim_end := next(trimmed, 0):
-                    self.prompt = replace(self.prompt, trim_end=trim_end)
+            trim_end = self._earlier_trim_end(window)
+            if trim_end:
+                self.prompt = replace(self.prompt, trim_end=trim_end)
         if window is not None:
             self.prompt = await self._shorten(self.budget(window), forced=refused is not None)
-        if window is not None and self.prompt.trim_limit:
-            trims[session_id] = window, history[self.prompt.trim_limit - 1]["message_id"]
+            self._store_trim_end(window)
         compaction = (self.prompt.dropped, self.prompt.trimmed)
         if compaction != call.last_compaction:
             call.last_compaction = compaction
@@ -303,6 +281,24 @@ class TurnPrompt:
                 "IMAGE_NOT_FOUND", f"The prompt omits images that are no longer stored: {missing}."
             )
         return FixedPrompt(messages, self.size)
+
+    def _earlier_trim_end(self, window: int | None) -> int:
+        """Return the number of messages that the session's latest prompt has trimmed.
+
+        A prompt that trims them again begins with the same text, which is cached.
+        """
+        trim = self.call.gateway.trims.get(self.call.session.session_id)
+        if trim is not None:
+            for number, message in enumerate(self.prompt.history, 1):
+                if trim == (window, message["message_id"]):
+                    return number
+        return 0
+
+    def _store_trim_end(self, window: int) -> None:
+        prompt = self.prompt
+        if prompt.trim_limit:
+            last = prompt.history[prompt.trim_limit - 1]["message_id"]
+            self.call.gateway.trims[self.call.session.session_id] = window, last
 
     def budget(self, window: int) -> Budget:
         estimate = self.call.allocation.estimate
@@ -317,6 +313,8 @@ class TurnPrompt:
         if not forced and not budget.is_exceeded_by(prompt):
             return prompt
         prompt = replace(prompt, trim_end=max(prompt.trim_end, prompt.turn_start))
-        if (forced or budget.is_exceeded_by(prompt)) and budget.boundary(prompt) is not None:
-            prompt, forced = await self.call.compact(prompt, budget), False
+        is_too_long = forced or budget.is_exceeded_by(prompt)
+        if is_too_long and budget.boundary(prompt) is not None:
+            prompt = await self.call.compact(prompt, budget)
+            forced = False
         return budget.fit(prompt, forced=forced)

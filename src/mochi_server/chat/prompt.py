@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -57,8 +57,11 @@ class Checkpoint:
         """
         if not isinstance(stored, dict):
             return None
-        values = [stored.get(name) for name in ("text", "covers_through_message_id", "model")]
-        return cls(*values) if all(isinstance(value, str) and value for value in values) else None  # type: ignore[arg-type]  # checked
+        values: list[Any] = [stored.get(each.name) for each in fields(cls)]
+        for value in values:
+            if not isinstance(value, str) or not value:
+                return None
+        return cls(*values)
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,10 @@ class Prompt:
         if self.checkpoint is None:
             return 0
         last = self.checkpoint.covers_through_message_id
-        return next(
-            (i + 1 for i, message in enumerate(self.history) if message.get("message_id") == last),
-            0,
-        )
+        for number, message in enumerate(self.history, 1):
+            if message.get("message_id") == last:
+                return number
+        return 0
 
     @property
     def trimmed(self) -> int:
@@ -113,10 +116,15 @@ class Prompt:
         """The prompt with a minimal summary of all earlier turns and with trimmed tool results of
         the current turn.
         """
+        trimmed = replace(self, trim_turn=True)
         if self.turn_start <= max(self.covered, self.system_count):
-            return replace(self, trim_turn=True)
-        covers_through = self.history[self.turn_start - 1]["message_id"]
-        return replace(self, checkpoint=Checkpoint("-", covers_through, ""), trim_turn=True)
+            return trimmed
+        return trimmed.summarized(self.turn_start)
+
+    def summarized(self, end: int) -> "Prompt":
+        """Return the prompt with a minimal summary of its first ``end`` messages."""
+        covers_through = self.history[end - 1]["message_id"]
+        return replace(self, checkpoint=Checkpoint("-", covers_through, ""))
 
     @property
     def messages(self) -> list[ChatMessage | Encoded]:
@@ -130,8 +138,12 @@ class Prompt:
         sent: list[ChatMessage | Encoded] = []
         total = PromptSize()
         for part in self._parts():
-            sent.extend([part.encoded] if isinstance(part, EncodedMessages) else part)
-            total += part.size if isinstance(part, EncodedMessages) else PromptSize.of(part)
+            if isinstance(part, EncodedMessages):
+                sent.append(part.encoded)
+                total += part.size
+            else:
+                sent.extend(part)
+                total += PromptSize.of(part)
         return sent, total
 
     def _parts(self) -> Iterator[EncodedMessages | list[ChatMessage]]:
@@ -157,22 +169,20 @@ class Prompt:
         yield self._to_ollama(position, len(self.history))
 
     def _is_unchanged(self, block: Block, begin: int) -> bool:
-        may_be_trimmed = begin < self.trim_limit and block.cached(_has_long_results)
-        return not block.cached(encode_messages).size.images and not may_be_trimmed
+        if begin < self.trim_limit and block.cached(_has_long_results):
+            return False
+        return not block.cached(encode_messages).size.images
 
     def _to_ollama(self, start: int, end: int) -> list[ChatMessage]:
-        is_whole = start >= self.trim_limit
-        messages = (
-            self.history[start:end]
-            if is_whole
-            else [self._trim_message(i) for i in range(start, end)]
-        )
+        messages: Sequence[Message] = self.history[start:end]
+        if start < self.trim_limit:
+            messages = [self._trim_message(i) for i in range(start, end)]
         sent = to_ollama_messages(messages, self.turn_start - start)
         if not self.shows_images:
             for message in sent:
                 if message.pop("images", None):
-                    texts = (message["content"], HIDDEN_IMAGES)
-                    message["content"] = "\n".join(filter(None, texts))
+                    text = message["content"]
+                    message["content"] = f"{text}\n{HIDDEN_IMAGES}" if text else HIDDEN_IMAGES
         return sent
 
     @property
@@ -188,10 +198,10 @@ class Prompt:
 
         The model has not yet received the tool results after this index.
         """
-        return max(
-            (i for i, message in enumerate(self.history) if message["role"] == "assistant"),
-            default=0,
-        )
+        for index in range(len(self.history) - 1, 0, -1):
+            if self.history[index]["role"] == "assistant":
+                return index
+        return 0
 
     def _trim_message(self, index: int) -> Message:
         message = self.history[index]
@@ -218,9 +228,9 @@ def _has_long_results(messages: Sequence[Message]) -> bool:
 
 
 def _is_long_result(message: Message) -> bool:
-    return message["role"] == "tool" and (
-        len(message["content"]) > TRIMMED_CHARS or bool(message.get("images"))
-    )
+    if message["role"] != "tool":
+        return False
+    return len(message["content"]) > TRIMMED_CHARS or bool(message.get("images"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +251,9 @@ class Budget:
 
         Raises ``ContextOverflow``.
         """
-        ends = [
-            i
-            for i in range(prompt.covered + 1, min(prompt.turn_start + 1, len(prompt.history)))
-            if prompt.history[i]["role"] == "user" and i > prompt.system_count
-        ]
+        first = max(prompt.covered, prompt.system_count) + 1
+        last = min(prompt.turn_start + 1, len(prompt.history))
+        ends = [i for i in range(first, last) if prompt.history[i]["role"] == "user"]
         if not ends:
             return None
         self.check(prompt.shortest)
@@ -253,14 +261,12 @@ class Budget:
         length = checkpoint_tokens(self.window)
 
         def rest_fits(end: int) -> bool:
-            rest = replace(
-                prompt, checkpoint=Checkpoint("-", prompt.history[end - 1]["message_id"], "")
-            )
-            return self.estimate(rest) + length <= max(self.window * TARGET_RATIO, length)
+            needed = self.estimate(prompt.summarized(end)) + length
+            return needed <= max(self.window * TARGET_RATIO, length)
 
         # A binary search works because a checkpoint that covers more messages always makes the
-        # prompt smaller.
-        return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)]
+        # prompt smaller. If no rest fits, the checkpoint covers all earlier turns.
+        return ends[bisect_left(ends[:-1], True, key=rest_fits)]
 
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
         """Return the prompt, if necessary with trimmed results of the current turn.

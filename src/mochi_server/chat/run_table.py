@@ -46,8 +46,11 @@ class RunTable:
         see the session.
         """
         runs = self._runs.get(session_id)
-        run = None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
-        return run if run is not None and CALLER.get().sees(run.caller.owner) else None
+        if not runs:
+            return None
+        latest = runs[next(reversed(runs))]
+        run = runs.get(run_id or "", latest)
+        return run if CALLER.get().sees(run.caller.owner) else None
 
     def with_key(self, session_id: str, key: str) -> Run | None:
         """Return the run with this idempotency key, or None.
@@ -80,7 +83,8 @@ class RunTable:
 
         Another run continues the turn, and has its idempotency key.
         """
-        if run.run_id in self._runs.get(run.conversation.run_key, {}):
+        runs = self._runs.get(run.conversation.run_key, {})
+        if run.run_id in runs:
             self._remove(run)
         self._keys.pop((run.session_id, run.input.key or ""), None)
         self._suspended[run.session_id] = run
@@ -88,7 +92,9 @@ class RunTable:
     def suspended(self, session_id: str, run_id: str) -> Run | None:
         """Return the suspended run with this ID if a client is connected to it, or None."""
         run = self._suspended.get(session_id)
-        return run if run is not None and run.run_id == run_id and run.is_suspended else None
+        if run is None or run.run_id != run_id or not run.is_suspended:
+            return None
+        return run
 
     def take_suspended(self, session_id: str) -> Run | None:
         """Remove the suspended run of a session, which another run continues."""
