@@ -131,53 +131,44 @@ def _explain(agent: str, failure: MochiError) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentPublisher:
-    """Publisher of the events of one agent call.
+class AgentEvents:
+    """Events of one agent call. ``call_id`` is the ID of the tool call that started the agent."""
 
-    ``call_id`` is the ID of the tool call that started the agent.
-    """
-
-    publish: events.Publish
     agent_name: str
     instruction: str
     call_id: str
     session_id: str | None = None
 
-    def start(self) -> None:
-        self.publish(
-            [events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)]
+    def start(self) -> events.AgentStart:
+        return events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)
+
+    def complete(self, result: AgentResult) -> events.AgentComplete:
+        code = result.error_code
+        session_id = self.session_id
+        return events.AgentComplete(
+            self.agent_name,
+            session_id,
+            result.output,
+            code is None,
+            code,
+            session_id,
+            self.call_id,
         )
 
-    def complete(
-        self, output: str, code: str | None, messages: Sequence[Message] = ()
-    ) -> AgentResult:
-        """Publish the end of the agent and return its result.
-
-        ``code`` is the code of the error, or None.
-        """
-        name, session_id = self.agent_name, self.session_id
-        self.publish(
-            [
-                events.AgentComplete(
-                    name, session_id, output, code is None, code, session_id, self.call_id
-                )
-            ]
-        )
-        return AgentResult(output, session_id, code, messages)
-
-    def complete_with(self, messages: Sequence[Message], failure: MochiError | None) -> AgentResult:
-        """Complete an agent that added ``messages`` to its session.
+    def result(self, messages: Sequence[Message], failure: MochiError | None) -> AgentResult:
+        """Return the result of an agent that added ``messages`` to its session.
 
         ``failure`` is None on success.
         """
-        parts = (
-            [] if self.session_id is None else [f"Session ID: {self.session_id}", *_texts(messages)]
-        )
+        parts: list[str] = []
+        if self.session_id is not None:
+            parts = [f"Session ID: {self.session_id}", *_texts(messages)]
+        code = None
         if failure is not None:
             parts.append(_explain(self.agent_name, failure))
-        return self.complete(
-            "\n\n".join(filter(None, parts)), failure.code if failure else None, messages
-        )
+            code = failure.code
+        output = "\n\n".join(filter(None, parts))
+        return AgentResult(output, self.session_id, code, messages)
 
     def convert(self, event: events.ChatEvent, phase: Phase) -> events.ChatEvent | None:
         """Convert an event of the agent's turn. Return None if clients do not receive the event."""
@@ -192,11 +183,9 @@ class AgentPublisher:
                 return replace(event, agent_name=name)
             case events.TurnWarning():
                 return replace(event, message=f"Agent {name!r}: {event.message}")
-        return (
-            None
-            if isinstance(event, events.ThinkingDelta | events.ToolContinuationStart)
-            else event
-        )
+            case events.ThinkingDelta() | events.ToolContinuationStart():
+                return None
+        return event
 
 
 @dataclass(frozen=True)
@@ -204,7 +193,7 @@ class AgentPhases(Phases):
     """Phases of an agent's turn. Clients receive its events as those of an agent."""
 
     prompts: PromptLoader
-    agent: AgentPublisher
+    agent: AgentEvents
 
     async def reminders(self, phase: Phase) -> Sequence[Message]:
         prompt = self.prompts.planning if phase == "planning" else self.prompts.execution
@@ -230,14 +219,14 @@ class AgentAnswerPhases(AgentPhases):
     """Model to store with the session, or None if the session has it."""
 
     async def begin(self, publish: events.Publish) -> None:
-        replace(self.agent, publish=publish).start()
+        publish([self.agent.start()])
         if self.model is not None:
             await self.conversation.patch({"model": self.model})
 
     def complete(
         self, publish: events.Publish, messages: Sequence[Message], failure: MochiError | None
     ) -> None:
-        replace(self.agent, publish=publish).complete_with(messages, failure)
+        publish([self.agent.complete(self.agent.result(messages, failure))])
 
 
 @dataclass
@@ -271,7 +260,7 @@ class AgentExecutionService:
         too. If a ``MochiError`` ends the agent, the result contains its code.
         """
         call_id = "" if caller is None else caller.call.id
-        publisher = AgentPublisher(publish, agent.name, turn_input.text or "", call_id)
+        reported = AgentEvents(agent.name, turn_input.text or "", call_id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
         try:
@@ -281,28 +270,19 @@ class AgentExecutionService:
                 agent, session_id, name, model, caller=caller, run_id=run_id
             )
             async with opening as (session, continued):
-                publisher = replace(publisher, session_id=session.session_id)
+                reported = replace(reported, session_id=session.session_id)
                 if continued is None:
-                    publisher.start()
-                conversation = Conversation(
-                    session.session_id, self.store, "agent_chat", self.retry
+                    publish([reported.start()])
+                writer = TurnWriter(
+                    Conversation(session.session_id, self.store, "agent_chat", self.retry),
+                    session,
+                    turn_input,
+                    run_id,
+                    survives=caller is not None and caller.approver.writer.turn.survives,
+                    parent=None if caller is None else caller.parent,
+                    continued=continued and continued.continued(run_id, is_new_start=False),
                 )
-                if continued is None:
-                    writer = TurnWriter(
-                        conversation,
-                        session,
-                        turn_input,
-                        run_id,
-                        survives=caller is not None and caller.approver.writer.turn.survives,
-                        parent=None if caller is None else caller.parent,
-                    )
-                else:
-                    again = replace(turn_input, text=None, change="continue")
-                    # A file before format 1.4 does not state where the turn begins.
-                    first = continued.first or first_answer_index(session.history)
-                    next_run = replace(continued, first=first).continued(run_id, is_new_start=False)
-                    writer = TurnWriter(conversation, session, again, run_id, continued=next_run)
-                phases = AgentPhases(self.prompts, publisher)
+                phases = AgentPhases(self.prompts, reported)
                 turn = self.prepared(
                     agent,
                     session,
@@ -323,9 +303,11 @@ class AgentExecutionService:
         except MochiError as error:
             failure = error.with_traceback(None)  # the traceback refers to this frame
         self.on_tool_calls(messages)
-        if publisher.session_id is None:
-            publisher.start()
-        return publisher.complete_with(messages, failure)
+        if reported.session_id is None:
+            publish([reported.start()])
+        result = reported.result(messages, failure)
+        publish([reported.complete(result)])
+        return result
 
     async def _play(self, turn: PreparedTurn, publish: events.Publish) -> MochiError | None:
         """Execute the turn of an agent that a call has started, and store its end.
@@ -415,6 +397,8 @@ class AgentExecutionService:
             session = await self.store.load(session_id)
             check_owner(session, agent)
             continued = session.metadata.turn if _is_child(session, caller) else None
+            if continued is not None and not continued.first:  # from a file before format 1.4
+                continued = replace(continued, first=first_answer_index(session.history))
             if continued is None:
                 session = await self.released(session)
             if session.model != model:
@@ -597,11 +581,9 @@ class AgentTurns(TurnPreparation):
         metadata = replace(session.metadata, model=name)
         history = session.history if opening is None else History.of(opening.messages)
         session = ChatSession(metadata, history, session.extra)
-        publisher = AgentPublisher(
-            _publish_nothing, agent.name, turn_input.text or "", "", session.session_id
-        )
+        reported = AgentEvents(agent.name, turn_input.text or "", "", session.session_id)
         changed_model = name if failure is None and name != stored_model else None
-        phases = AgentAnswerPhases(self.service.prompts, publisher, conversation, changed_model)
+        phases = AgentAnswerPhases(self.service.prompts, reported, conversation, changed_model)
         writer = TurnWriter(conversation, session, turn_input, run.run_id, opening=opening)
         tools = partial(self.registry.current_tools, agent)
         answerer = failure if model is None else model
@@ -616,7 +598,3 @@ class AgentTurns(TurnPreparation):
             current_tools=tools,
         )
         return replace(turn, ticket=ticket)
-
-
-def _publish_nothing(_: list[events.ChatEvent]) -> None:
-    """Publish no events. A turn passes the function that publishes them to its phases."""

@@ -57,7 +57,6 @@ MAX_STARTS = 3
 _LOST_EVENTS = (
     1 << 30
 )  # number of the snapshot of a run whose events are lost; later than that of any event
-_CANCEL_AGAIN_SECONDS = 0.5
 _PAUSE_SECONDS = 30.0
 _RETRY_SECONDS, _RETRIES = 0.1, 50
 
@@ -108,9 +107,7 @@ class TurnService:
         self._on_ended = on_ended
         self._limits = limits
         self._limiter = TurnLimiter()
-        self._starting = set[
-            "asyncio.Task[Any]"
-        ]()  # starts of turns that wait for the end of another turn
+        self._starting = set[anyio.CancelScope]()  # of starts that wait for another turn
         self._due: dict[str, float] = {}  # Unix times at which turns continue alone, by session ID
         self._tasks: set[asyncio.Future[Any]] = set()
 
@@ -767,7 +764,6 @@ class TurnService:
         """
         self._close()
         with anyio.move_on_after(self._shutdown_grace):
-            await self._refuse_starting()
             while running := [run.task for run in self.table.running() if run.task]:
                 await asyncio.wait(running)
             self.turns_ended = (
@@ -805,6 +801,8 @@ class TurnService:
         of suspended turns.
         """
         self.shutdown.set()
+        for starting in self._starting:
+            starting.cancel()
         self._approvals.suspend_seconds = 0
         for run in self.table.running():
             run.control.suspend()
@@ -823,32 +821,20 @@ class TurnService:
         if self.shutdown.is_set() or not MAY_START_TURN.get():
             raise errors.ShuttingDown
 
-    async def _refuse_starting(self) -> None:
-        """Cancel the starts of turns that wait.
-
-        Cancel them again if a library has swallowed the cancellation.
-        """
-        while self._starting:
-            for task in self._starting:
-                task.cancel()
-            await asyncio.sleep(_CANCEL_AGAIN_SECONDS)
-
     @contextmanager
     def _cancelled_at_shutdown(self) -> Iterator[None]:
         """Cancel the work of the block when a shutdown begins, and raise ``ShuttingDown`` in its
         place.
         """
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - in a coroutine
-        self._starting.add(task)
-        try:
-            self.refuse_at_shutdown()  # it may have begun before this task was in the set
-            yield
-        except asyncio.CancelledError:
-            self.refuse_at_shutdown()
-            raise
-        finally:
-            self._starting.discard(task)
+        self.refuse_at_shutdown()
+        with anyio.CancelScope() as scope:
+            self._starting.add(scope)
+            try:
+                yield
+            finally:
+                self._starting.discard(scope)
+        if scope.cancelled_caught:
+            raise errors.ShuttingDown
 
 
 def _state_after(run: Run, result: TurnResult) -> TurnState:
