@@ -570,31 +570,27 @@ class AgentTurns(TurnPreparation):
         if conversation.kind == "agent_chat":
             session = await self.service.released(session)
         name = session.model
-        model: ModelInfo | None = None
-        failure: MochiError | None = None
+        model: ModelInfo | MochiError
         try:
             name, model = await self.service.find_model(agent, turn_input.model or "")
         except MochiError as error:
-            failure = error.with_traceback(None)
-        stored_model = session.model
+            model = error.with_traceback(None)
+        changed_model = None if name == session.model else name
         opening = _prompt_change(session, agent)
         metadata = replace(session.metadata, model=name)
         history = session.history if opening is None else History.of(opening.messages)
         session = ChatSession(metadata, history, session.extra)
         reported = AgentEvents(agent.name, turn_input.text or "", "", session.session_id)
-        changed_model = name if failure is None and name != stored_model else None
         phases = AgentAnswerPhases(self.service.prompts, reported, conversation, changed_model)
         writer = TurnWriter(conversation, session, turn_input, run.run_id, opening=opening)
         tools = partial(self.registry.current_tools, agent)
-        answerer = failure if model is None else model
-        assert answerer is not None  # noqa: S101 - there is a model or the error of its lookup
         turn = self.service.prepared(
             agent,
             session,
             turn_input,
             writer=writer,
             phases=phases,
-            model=answerer,
+            model=model,
             current_tools=tools,
         )
         return replace(turn, ticket=ticket)

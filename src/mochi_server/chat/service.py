@@ -171,7 +171,9 @@ class TurnService:
         Raises ``SessionNotFound``.
         """
         turn = (await self.store.load(session_id)).metadata.turn
-        return [] if turn is None or turn.waiting is None else [turn.waiting.entry()]
+        if turn is None or turn.waiting is None:
+            return []
+        return [turn.waiting.entry()]
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id``, or a later run of its turn, else the session's latest
@@ -253,12 +255,7 @@ class TurnService:
                 return await self._start_locked(conversation, turn_input)
             except errors.SessionBusy:
                 run = self.table.find(session_id)
-                if (
-                    run is not None
-                    and run.running
-                    and not run.pending
-                    and not run.control.is_suspending
-                ):
+                if run is not None and run.is_busy:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)  # a request decides, or looks at the turn
         return await self._start_locked(conversation, turn_input)
@@ -342,11 +339,8 @@ class TurnService:
         if turn is None or find_repetition(session, turn_input) is None:
             return None
         run = self.table.find(conversation.session_id, turn.run_id)
-        if (
-            run is not None
-            and run.run_id == turn.run_id
-            and (run.running or run.state == "completed")
-        ):
+        is_latest = run is not None and run.run_id == turn.run_id
+        if run is not None and is_latest and (run.running or run.state == "completed"):
             return run
         return await self._unfinished_run(session, turn) if turn.survives else None
 
@@ -435,11 +429,9 @@ class TurnService:
                 if decision.arguments is not None:
                     await bind_edited(replace(call, arguments=decision.arguments), tool)
             decided = turn.decided(decision)
-            run = (
-                None
-                if self.shutdown.is_set()
-                else await self._revive(session, decided, run_id, locks)
-            )
+            run: Run | None = None
+            if not self.shutdown.is_set():
+                run = await self._revive(session, decided, run_id, locks)
             if run is None:  # the next server continues the turn
                 run = await self._unfinished_run(session, turn)
                 await self.conversations.stored(session_id).write(Change(turn=decided))
@@ -488,20 +480,20 @@ class TurnService:
             run, approval = await self._unfinished_run(session, turn), turn.approval
             messages = turn_messages(session, turn)
             answer = last_answer(messages)
+            answer_id = None if answer is None else answer["message_id"]
             results = [tool_message(call, denied(call)) for call in open_calls(messages)]
-            change = Change(
-                results if turn.replacement is None else (),
-                turn=turn.ended("stopped", None if answer is None else answer["message_id"]),
-            )
+            if turn.replacement is not None:
+                results = []
+            change = Change(results, turn=turn.ended("stopped", answer_id))
             await self.conversations.stored(session_id).write(change)
         if approval is not None:
             self._approvals.end(session_id, approval.confirmation_id, errors.ConfirmationResolved)
         self._due.pop(session_id, None)
         self.table.take_suspended(session_id)
-        self._end_suspended(
-            run,
-            [_denied_event(approval)] if turn.state == "waiting_for_approval" and approval else (),
-        )
+        shown: list[ChatEvent] = []
+        if turn.state == "waiting_for_approval" and approval is not None:
+            shown = [_denied_event(approval)]
+        self._end_suspended(run, shown)
         self.table.add(run)
         self.table.retain(run)
         return run
@@ -569,22 +561,22 @@ class TurnService:
 
         ``is_announced`` states whether they contain the call that waits or was decided.
         """
-        messages, approval = turn_messages(session, turn), turn.approval
-        agent = None if approval is None else approval.agent
-        index = approval.call_index if approval is not None and is_announced else None
+        messages = turn_messages(session, turn)
+        approval = turn.approval if is_announced else None
+        index = None if approval is None else approval.call_index
+        agent = None if turn.approval is None else turn.approval.agent
         if agent is None:
             return [*call_events(messages, index)]
         events: list[ChatEvent] = [*call_events(messages, None)]
-        call = next((call for call in open_calls(messages) if call.id == agent.call_id), None)
-        if call is None:
-            return events
-        instruction = str(call.arguments.get("instruction", ""))
-        events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
-        in_agent = call_events(await self._agent_messages(agent.session_id), index)
-        return [
-            *events,
-            *(agent_event(event, agent.name, agent.session_id, call.id) for event in in_agent),
-        ]
+        for call in open_calls(messages):
+            if call.id == agent.call_id:
+                instruction = str(call.arguments.get("instruction", ""))
+                events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
+                of_agent = await self._agent_messages(agent.session_id)
+                for event in call_events(of_agent, index):
+                    events.append(agent_event(event, agent.name, agent.session_id, call.id))
+                break  # several calls can have the same ID
+        return events
 
     async def _agent_messages(self, session_id: str) -> Sequence[Message]:
         with suppress(errors.SessionNotFound):
@@ -633,20 +625,21 @@ class TurnService:
         result = TurnResult(stored)
         if turn.answer_id is None and result.partial_id is None:
             result = TurnResult()  # the session may have the answer that the turn was to replace
-        ending: list[ChatEvent] = [Stopped(result.partial_id)] if state == "stopped" else []
-        if state == "completed" and result.answer is not None:
+        ending: list[ChatEvent] = []
+        if state == "stopped":
+            ending = [Stopped(result.partial_id)]
+        elif state == "completed" and result.answer is not None:
             ending = [result.completed()]
         elif state in ("running", "waiting_for_approval", "failed"):
             lost = errors.ServerLost(session.session_id, starts=turn.starts)
             state, result = "failed", replace(result, failure=lost)
             ending = [TurnError.of(lost)]
+        calls = call_events(result.stored, None)
         run = Run(
             self.conversations.stored(session.session_id),
             TurnInput(),
             turn.run_ids,
-            log=EventLog.restored(
-                snapshot(result.stored), _LOST_EVENTS, call_events(result.stored, None)
-            ),
+            log=EventLog.restored(snapshot(result.stored), _LOST_EVENTS, calls),
             state=state,
             result=result,
             is_stored=True,
@@ -872,9 +865,8 @@ def _announcement(approval: Approval) -> ToolConfirmationRequired:
 
 def _denied_event(approval: Approval) -> ChatEvent:
     """Return the result of the announced call of a turn that a client ends."""
-    call, agent = (
-        ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments),
-        approval.agent,
-    )
-    result = denied(call).event()
-    return agent_event(result, agent.name, agent.session_id, agent.call_id) if agent else result
+    call = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments)
+    result, agent = denied(call).event(), approval.agent
+    if agent is None:
+        return result
+    return agent_event(result, agent.name, agent.session_id, agent.call_id)

@@ -77,35 +77,32 @@ class TurnWriter:
         self.window: WindowDecision | None = (
             None  # context window of the turn, or None if no model was called
         )
-        self._new_messages = (
-            _new_messages(turn_input, self._session_id) if continued is None else []
-        )
-        self.history = history = session.history.extended(
-            self._new_messages
-        )  # includes the new messages
-        first = turn_input.answer_index(history) if continued is None else continued.first
-        self.is_regeneration = (
-            first < len(history) if continued is None else turn_input.change == "regenerate"
-        )
-        """Whether the answer replaces stored messages."""
+        self._new_messages = [] if continued else _new_messages(turn_input, self._session_id)
+        self.history = session.history.extended(self._new_messages)
+        """Messages of the session, and the new messages."""
+        self.added: list[Message] = []  # messages that the turn has added, oldest first
+        # A regeneration replaces stored messages.
+        if continued is None:
+            first = turn_input.answer_index(self.history)
+            self.is_regeneration = first < len(self.history)
+            stored = stored_input(turn_input, replaces=self.is_regeneration) if survives else None
+            self.turn = StoredTurn([run_id], first=first, input=stored, parent=parent)
+        else:
+            self.is_regeneration = turn_input.change == "regenerate"
+            self.turn = continued
+            self.added += turn_messages(session, continued)
         self._revision = session.revision if self.is_regeneration else None
-        user_index = last_user_index(history)
-        turn_start = user_index if user_index is not None else len(history)
+        user_index = last_user_index(self.history)
         self.messages, self.turn_start = with_instructions(
-            history.prefix(first), turn_start, turn_input.instructions
+            self.history.prefix(self.turn.first),
+            len(self.history) if user_index is None else user_index,
+            turn_input.instructions,
         )
         """``messages`` are the messages for the model.
 
         ``turn_start`` is the index of the user message to answer.
         """
-        self.added: list[Message] = []  # messages that the turn has added, oldest first
-        if continued is None:
-            stored = stored_input(turn_input, replaces=self.is_regeneration) if survives else None
-            self.turn = StoredTurn([run_id], first=first, input=stored, parent=parent)
-        else:
-            self.turn = continued
-            self.added = turn_messages(session, continued)
-            self.messages = self.messages.extended(self.added)
+        self.messages = self.messages.extended(self.added)
         self.outcomes: list[ToolOutcome] = stored_outcomes(self.added)
 
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None]":
