@@ -89,7 +89,9 @@ class AgentCaller:
         """
         approval = self.approver.writer.turn.approval
         agent = None if approval is None else approval.agent
-        return agent.session_id if agent is not None and agent.call_id == self.call.id else None
+        if agent is None or agent.call_id != self.call.id:
+            return None
+        return agent.session_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ def _texts(messages: Sequence[Message]) -> Iterator[str]:
             yield f"Result of {message['tool_name']}: {message['content']}"
         else:
             yield message["content"].strip()
-        for function in (call["function"] for call in message.get("tool_calls", ())):
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
             yield f"Calls {function['name']}({orjson.dumps(function['arguments']).decode()})"
 
 
@@ -349,10 +352,8 @@ class AgentExecutionService:
         approver: Approver = PolicyApprover(turn_input.policy or ToolExecutionPolicy.ALWAYS_CONFIRM)
         if caller is not None:
             agent_call = AgentCall(agent.name, session.session_id, caller.call.id)
-            approver, current_tools = (
-                caller.approver.for_agent(agent_call, writer),
-                caller.current_tools,
-            )
+            approver = caller.approver.for_agent(agent_call, writer)
+            current_tools = caller.current_tools
         toolbox = FunctionToolbox(
             agent.catalogue.tools, self.tools, approver, current_tools, publishes_approved=True
         )
@@ -443,18 +444,13 @@ class AgentExecutionService:
         if self.callers is not None:
             with suppress(SessionNotFound):
                 caller = (await self.callers.load(turn.parent.session_id)).metadata.turn
-                if (
-                    caller is not None
-                    and caller.survives
-                    and turn.parent.turn_id in ("", *caller.run_ids)
-                ):
+                goes_on = caller is not None and caller.survives
+                if caller and goes_on and turn.parent.turn_id in ("", *caller.run_ids):
                     raise SessionBusy(session.session_id, caller.run_id)
         complete = with_missing_results(session.history)
-        change = Change(complete[len(session.history) :], turn=turn.ended("failed"))
-        if (
-            len(complete) > len(session.history)
-            and complete[: len(session.history)] != session.history
-        ):
+        length = len(session.history)
+        change = Change(complete[length:], turn=turn.ended("failed"))
+        if len(complete) > length and complete[:length] != session.history:
             change = replace(change, messages=complete, start=0)
         await self.store.write(session.session_id, change)
         return await self.store.load(session.session_id)

@@ -103,12 +103,10 @@ class ApprovalRequest:
 
     async def is_stale(self) -> bool:
         """Return whether another tool has the name of the requested tool now."""
-        tool = await self.find(self.bound.call.name)
-        return (
-            tool is not None
-            and tool is not self.bound.tool
-            and tool.identity != self.bound.tool.identity
-        )
+        tool, requested = await self.find(self.bound.call.name), self.bound.tool
+        if tool is None or tool is requested:
+            return False
+        return tool.identity != requested.identity
 
 
 class TurnControl:
@@ -160,11 +158,9 @@ class ApprovalService:
         try:
             while request.approval.is_waiting and not request.decision.done():
                 expires_at = request.approval.expires_at
-                left = (
-                    _CLOCK_SECONDS
-                    if expires_at is None
-                    else min(expires_at - time.time(), _CLOCK_SECONDS)
-                )
+                left = _CLOCK_SECONDS
+                if expires_at is not None:
+                    left = min(left, expires_at - time.time())
                 await asyncio.wait([request.decision], timeout=left)
         finally:  # also if the turn is stopped
             timer.cancel()
@@ -341,18 +337,21 @@ class SessionApprover(Approver):
         """Return the stored request for this call if it was decided, or has expired, before the
         turn continued.
         """
-        stored = self.writer.turn.approval
-        if stored is None or self.writer.turn.state != "running" or stored.call_index != call.index:
+        turn = self.writer.turn
+        stored = turn.approval
+        if stored is None or turn.state != "running":
             return None
-        return stored if stored.agent == self.agent else None
+        is_for_call = stored.call_index == call.index and stored.agent == self.agent
+        return stored if is_for_call else None
 
     def _is_same_call(self, stored: Approval, bound: BoundCall) -> bool:
         """Return whether the user has seen this call of this tool.
 
         The file may have been changed.
         """
-        seen = (stored.tool_name, stored.arguments, stored.fingerprint)
-        return seen == (bound.call.name, bound.call.arguments, fingerprint(bound.tool))
+        call = bound.call
+        is_same = stored.tool_name == call.name and stored.arguments == call.arguments
+        return is_same and stored.fingerprint == fingerprint(bound.tool)
 
     def _key(self, tool: Tool) -> str:
         return tool.approved_as if self.agent is None else f"{self.agent.name}/{tool.approved_as}"

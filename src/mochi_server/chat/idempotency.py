@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mochi_server.chat.turn_input import HistoryChange, TurnInput
-from mochi_server.chat.turn_result import returned_calls
 from mochi_server.errors import IdempotencyKeyReused
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.history import follows_result, last_user_index
 from mochi_server.sessions.session import ChatSession, ends_turn, key_digest, last_answer
 from mochi_server.sessions.types import Message
+from mochi_server.tools.stored_calls import returned_calls
 from mochi_server.tools.toolbox import ToolInvocation
 
 

@@ -11,8 +11,7 @@ from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.steps import AskModel, Finish, PlannedCall, RunCalls
 from mochi_server.chat.turn import PreparedTurn
-from mochi_server.chat.turn_result import open_calls, snapshot
-from mochi_server.chat.writer import interrupted_outcome
+from mochi_server.chat.turn_result import snapshot
 from mochi_server.errors import FormatNotMet, MochiError, ToolNotCalled
 from mochi_server.events import (
     ChatEvent,
@@ -26,6 +25,7 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.session import ChatSession, user_message
 from mochi_server.sessions.types import Message
 from mochi_server.tools.call_format import call_format
+from mochi_server.tools.stored_calls import interrupted_outcome, open_calls
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 
 OUTCOME_UNKNOWN = (

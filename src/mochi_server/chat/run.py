@@ -137,7 +137,9 @@ class Run:
     def failure(self) -> MochiError | None:
         if self._left.is_set() and not self.has_ended and self.continued_by is None:
             return ShuttingDown(was_running=True)
-        return self.result.failure or (self.abort_error if self.result.cancelled else None)
+        if self.result.cancelled and self.result.failure is None:
+            return self.abort_error
+        return self.result.failure
 
     @property
     def pending(self) -> str | None:
@@ -265,12 +267,9 @@ class Run:
 
     def _unsubscribe(self) -> None:
         self.subscribers -= 1
-        if (
-            self.subscribers
-            or self.task is None
-            or self.client_will_return
-            or self.input.on_disconnect == "continue"
-        ):
+        if self.subscribers or self.task is None or self.client_will_return:
+            return
+        if self.input.on_disconnect == "continue":
             return
         loop = asyncio.get_running_loop()
         if self.control.request is not None:  # a decision during the grace period must not be lost

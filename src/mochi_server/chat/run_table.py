@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from weakref import WeakValueDictionary
 
 from mochi_server.chat.run import Run
@@ -39,7 +40,8 @@ class RunTable:
         self._runs.setdefault(run.conversation.run_key, {})[run.run_id] = run
 
     def running(self) -> list[Run]:
-        return [run for runs in self._runs.values() for run in runs.values() if run.running]
+        runs = chain.from_iterable(runs.values() for runs in self._runs.values())
+        return [run for run in runs if run.running]
 
     def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id`` if it is cached, else the latest run, if the caller may

@@ -29,8 +29,8 @@ from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
 from mochi_server.chat.turn_input import TurnInput, restored_input
-from mochi_server.chat.turn_result import TurnResult, agent_event, call_events, open_calls, snapshot
-from mochi_server.chat.writer import tool_message, turn_messages
+from mochi_server.chat.turn_result import TurnResult, agent_event, call_events, snapshot
+from mochi_server.chat.writer import turn_messages
 from mochi_server.events import (
     AgentStart,
     ChatEvent,
@@ -48,6 +48,7 @@ from mochi_server.sessions.session import ChatSession, goes_on, last_answer, ref
 from mochi_server.sessions.turn import Approval, Decision, StoredTurn, TurnState
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
+from mochi_server.tools.stored_calls import open_calls, tool_message
 from mochi_server.tools.toolbox import ToolInvocation, changed_warning, denied
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait, start_in

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mochi_server.chat.turn_result import all_calls, open_calls
 from mochi_server.sessions.session import last_answer
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
+from mochi_server.tools.stored_calls import all_calls, open_calls
 from mochi_server.tools.toolbox import ToolInvocation
 
 Phase = Literal["answer", "planning", "execution"]

@@ -11,7 +11,6 @@ from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt import with_instructions
 from mochi_server.chat.turn_input import TurnInput, stored_input
-from mochi_server.chat.turn_result import stored_outcomes
 from mochi_server.errors import MochiError
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.sessions.change import Change
@@ -19,14 +18,11 @@ from mochi_server.sessions.history import INTERRUPTED, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
 from mochi_server.sessions.types import Image, Message, ToolCall
+from mochi_server.tools.stored_calls import interrupted_outcome, stored_outcomes, tool_message
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
-from mochi_server.util.clock import new_id, now
 from mochi_server.util.tasks import run_shielded
 
 FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
-_INTERRUPTED_RUNNING = (
-    "The turn was interrupted while this call was running. The call may have taken effect."
-)
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +131,9 @@ class TurnWriter:
     async def load_image(self, name: str) -> bytes:
         """Return an image of the session. Raises ``BlobNotFound``."""
         image = self.unstored_images.get(name)
-        return await self._store.load_image(name) if image is None else image.data
+        if image is not None:
+            return image.data
+        return await self._store.load_image(name)
 
     def schedule_flush(self) -> None:
         """Schedule a write of the partial answer, so that a crash loses only the last seconds of
@@ -368,40 +366,7 @@ def _without_images(messages: Sequence[Message]) -> list[dict[str, object]]:
 
     Their images are not stored before the answer is complete.
     """
-    return [
-        {name: value for name, value in message.items() if name != "images"} for message in messages
-    ]
-
-
-def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
-    """Return the outcome of a tool call that the end of the turn has interrupted."""
-    progress = call.progress
-    parts = (
-        progress.partial_output,
-        INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING,
-    )
-    return failed(
-        progress.running or call, "\n\n".join(filter(None, parts)), decided_by=progress.decided_by
-    )
-
-
-def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
-    message: Message = {
-        "role": "tool",
-        "content": outcome.content,
-        "tool_name": call.name,
-        "tool_call_id": call.id,
-        "message_id": new_id(),
-        "timestamp": now(),
-        "success": outcome.success,
-        "decided_by": outcome.decided_by,
-    }
-    if outcome.images:
-        message["images"] = [image.reference for image in outcome.images]
-    if outcome.error_code is not None:
-        message["error_code"] = outcome.error_code
-    if outcome.is_interrupted:
-        message["interrupted"] = True
-    if outcome.call.arguments != call.arguments:
-        message["arguments"] = outcome.call.arguments
-    return message
+    copies: list[dict[str, object]] = [{**message} for message in messages]
+    for copy in copies:
+        copy.pop("images", None)
+    return copies

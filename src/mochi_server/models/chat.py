@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
-from mochi_server.chat.turn_result import TurnResult, stored_outcomes
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import ValidationFailed
 from mochi_server.events import ChatEvent
@@ -24,6 +24,7 @@ from mochi_server.models.common import (
 )
 from mochi_server.sessions.images import read_images
 from mochi_server.sessions.types import Format, KeepAlive, Think
+from mochi_server.tools.stored_calls import stored_outcomes
 
 _POSITION = "^([0-9a-f]{1,32}:)?[0-9]{1,18}$"
 
