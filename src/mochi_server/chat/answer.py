@@ -34,9 +34,8 @@ class AnswerBuilder:
         self._publish = publish
         self._max_calls = max_calls
         self.message_id = new_id()
-        self.first_chunk: float | None = (
-            None  # time from the request to the first chunk, in seconds
-        )
+        # Time from the request to the first chunk, in seconds.
+        self.first_chunk: float | None = None
         self._began = time.monotonic()
         self.tool_calls: list[ToolCall] = []
         self._content = StringIO()

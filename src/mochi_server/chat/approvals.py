@@ -28,9 +28,8 @@ from mochi_server.tools.toolbox import (
 from mochi_server.util.clock import new_id
 
 _MAX_ENDED = 1000
-_CLOCK_SECONDS = (
-    5.0  # interval at which a wait compares its deadline with the clock, which a person can set
-)
+_CLOCK_SECONDS = 5.0
+"""Interval at which a wait compares its deadline with the clock, which a person can set."""
 
 
 def new_confirmation_id(run_id: str) -> str:
@@ -90,12 +89,10 @@ class ApprovalRequest:
     The future is cancelled if the timeout passes first, and has an error if it is suspended.
     """
     is_listed: bool = False  # whether the request is stored, so that clients find it
-    stored: asyncio.Event = field(
-        default_factory=asyncio.Event
-    )  # set when the decision is durable, or has a failure
-    failure: errors.StorageFailed | None = (
-        None  # why the decision was not stored, so that the call waits for another
-    )
+    stored: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the decision is durable, or has a failure."""
+    failure: errors.StorageFailed | None = None
+    """Why the decision was not stored, so that the call waits for another."""
 
     @property
     def confirmation_id(self) -> str:
@@ -181,16 +178,14 @@ class ApprovalService:
         request = self._undecided(session_id, control, confirmation_id)
         is_stale = decision.approved and await request.is_stale()
         bound = await bind_decision(request.bound, decision)
-        self._undecided(
-            session_id, control, confirmation_id
-        )  # meanwhile, it may have been decided or ended
+        # Meanwhile, it may have been decided or ended.
+        self._undecided(session_id, control, confirmation_id)
         request.bound = bound
         bound.call.progress.decided_by = "user"
         control.request = None
         control.decided_at = asyncio.get_running_loop().time()
-        request.decision.set_result(
-            decision
-        )  # of a changed tool, the turn requests the approval again
+        # Of a changed tool, the turn requests the approval again.
+        request.decision.set_result(decision)
         if is_stale:
             self.end(session_id, confirmation_id, errors.ConfirmationStale)
             raise errors.ConfirmationStale(confirmation_id)

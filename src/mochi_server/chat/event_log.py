@@ -17,9 +17,8 @@ from mochi_server.events import (
     TurnWarning,
 )
 
-_MAX_BATCH_EVENTS = (
-    1000  # in a batch from the log, so that a slow client does not fill the send buffer
-)
+_MAX_BATCH_EVENTS = 1000
+"""In a batch from the log, so that a slow client does not fill the send buffer."""
 _RECENT_BATCHES = 4
 _LINE_BYTES = 48  # memory that each line needs in addition to its characters
 _CLASSES = {event_class.type.encode(): event_class for event_class in get_args(ChatEvent)}
@@ -69,24 +68,20 @@ class EventLog:
     max_bytes: int = DEFAULT_LIMITS.log_bytes
     last: int = 0
     size: int = 0  # memory of the stored events in bytes
-    warnings: list[TurnWarning] = field(
-        default_factory=list
-    )  # all warnings of the run, oldest first
-    confirmations: dict[str, int] = field(
-        default_factory=dict
-    )  # number of the event, by confirmation ID
+    warnings: list[TurnWarning] = field(default_factory=list)
+    """All warnings of the run, oldest first."""
+    confirmations: dict[str, int] = field(default_factory=dict)
+    """Number of the event, by confirmation ID."""
     _lines: list[bytes] = field(default_factory=list)
     _recent: deque[Batch] = field(default_factory=lambda: deque(maxlen=_RECENT_BATCHES))
     """Latest batches as they were published, so that a subscriber that is a little slow needs no
     decoding.
     """
-    _dropped: int = (
-        0  # number of the last event that the snapshot replaces, or 0 if there is no snapshot
-    )
+    _dropped: int = 0
+    """Number of the last event that the snapshot replaces, or 0 if there is no snapshot."""
     _snapshot: Snapshot | None = None
-    _restored: Sequence[
-        ChatEvent
-    ] = ()  # events of calls that follow the snapshot of a restored log
+    _restored: Sequence[ChatEvent] = ()
+    """Events of calls that follow the snapshot of a restored log."""
 
     @classmethod
     def restored(cls, snapshot: Snapshot, last: int, calls: Sequence[ChatEvent] = ()) -> "EventLog":

@@ -29,9 +29,8 @@ class TurnLimiter:
 
     def __init__(self) -> None:
         self._running = Counter[str]()
-        self._started: dict[str, deque[float]] = defaultdict(
-            deque
-        )  # times of the last minute, oldest first
+        # Times of the last minute, oldest first.
+        self._started: dict[str, deque[float]] = defaultdict(deque)
 
     @contextmanager
     def turn(self, caller: Caller) -> Iterator[None]:

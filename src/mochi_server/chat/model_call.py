@@ -73,9 +73,8 @@ async def save_window(allocation: Allocation, session: ChatSession, store: Sessi
     Errors are logged.
     """
     before, decision = session.metadata.context_window_config, allocation.decision
-    if (
-        decision is None or manual_window(allocation.model, before) is not None
-    ):  # a manual window is stored already
+    # A manual window is stored already.
+    if decision is None or manual_window(allocation.model, before) is not None:
         return
     after = allocation.windows.adjusted(before, decision, now())
     if after == before:
@@ -124,10 +123,8 @@ class ModelCall:
             self.gateway, self.model, self.session, self.writer.history
         )
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
-        self.last_compaction = (
-            0,
-            0,
-        )  # numbers of dropped messages and trimmed tool results in the latest event
+        # Numbers of dropped messages and trimmed tool results in the latest event.
+        self.last_compaction = (0, 0)
         self._warned: set[str] = set()
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
@@ -195,9 +192,8 @@ class ModelCall:
             ticket=self.ticket,
         )
         answer = await self.gateway.send(request, on_lines)
-        if (
-            self.schema is not None
-        ):  # a reference cycle, which would keep the turn in memory until a full collection
+        # A reference cycle, which would keep the turn in memory until a full collection.
+        if self.schema is not None:
             self._last = (
                 request,
                 FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(())),

@@ -92,9 +92,8 @@ class _EventGate:
     def __init__(self, run: Run, writer: TurnWriter) -> None:
         self.error: BaseException | None = None  # error of the write
         self._run = run
-        self._buffered: (
-            list[ChatEvent] | None
-        ) = []  # events that are not published yet, or None after the write
+        # Events that are not published yet, or None after the write.
+        self._buffered: list[ChatEvent] | None = []
         writer.initial_write.add_done_callback(self._on_write_end)
 
     def publish(self, events: list[ChatEvent]) -> None:

@@ -73,12 +73,10 @@ class Prompt:
     history: History
     turn_start: int  # index of the user message to answer
     checkpoint: Checkpoint | None = None
-    trim_end: int = (
-        0  # number of first messages whose long tool results and result images are trimmed
-    )
-    trim_turn: bool = (
-        False  # whether results of the current turn are trimmed too, except the latest
-    )
+    trim_end: int = 0
+    """Number of first messages whose long tool results and result images are trimmed."""
+    trim_turn: bool = False
+    """Whether results of the current turn are trimmed too, except the latest."""
     shows_images: bool = True
 
     @cached_property

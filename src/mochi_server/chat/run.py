@@ -36,47 +36,38 @@ class Run:
 
     conversation: Conversation
     input: TurnInput  # input without the bytes of its images
-    run_ids: Sequence[str] = field(
-        default_factory=lambda: [new_id()]
-    )  # of the turn until this run, which is the last
+    run_ids: Sequence[str] = field(default_factory=lambda: [new_id()])
+    """Of the turn until this run, which is the last."""
     model: str = ""  # of the request or the session
     position: int = 0  # number of messages in the session before the messages of the turn
-    holds_text: bool = (
-        False  # whether the answer may be replaced, so that some protocols must hold its text
-    )
+    holds_text: bool = False
+    """Whether the answer may be replaced, so that some protocols must hold its text."""
     caller: Caller = field(default_factory=CALLER.get)  # caller inside the session of the run
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
     log: EventLog = field(default_factory=EventLog)
     control: TurnControl = field(default_factory=TurnControl)
-    first_write: "asyncio.Future[None] | None" = (
-        None  # storage of the request, or None if it was stored before
-    )
+    first_write: "asyncio.Future[None] | None" = None
+    """Storage of the request, or None if it was stored before."""
     state: TurnState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     is_stored: bool = False  # whether the run has ended, and only its stored result is known
     continued_after: int = 0  # number of the last event that repeats events of the run before
     began: float = field(default_factory=time.monotonic)
-    subscribers: int = (
-        0  # number of clients that receive the events of the run or wait for its result
-    )
-    client_will_return: bool = (
-        False  # whether the run waits without a subscriber for the decision on a tool call
-    )
+    subscribers: int = 0
+    """Number of clients that receive the events of the run or wait for its result."""
+    client_will_return: bool = False
+    """Whether the run waits without a subscriber for the decision on a tool call."""
     continued_by: "Run | None" = None  # run that continues this run, after it was suspended
     stopped: bool = False
-    abort_error: MochiError | None = (
-        None  # error to report if the server cancels the run, else None
-    )
-    task: "asyncio.Task[None] | None" = (
-        None  # task that executes the run, or None before the start and after the end
-    )
-    _cancel_timer: asyncio.TimerHandle | None = (
-        None  # ends the run after its last client has disconnected
-    )
+    abort_error: MochiError | None = None
+    """Error to report if the server cancels the run, else None."""
+    task: "asyncio.Task[None] | None" = None
+    """Task that executes the run, or None before the start and after the end."""
+    _cancel_timer: asyncio.TimerHandle | None = None
+    """Ends the run after its last client has disconnected."""
     _subscribed: "set[Subscriber]" = field(default_factory=set)
-    _left: asyncio.Event = field(
-        default_factory=asyncio.Event
-    )  # set when another run continues a suspended run, or none
+    _left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when another run continues a suspended run, or none."""
 
     @property
     def session_id(self) -> str:

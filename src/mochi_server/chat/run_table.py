@@ -31,9 +31,8 @@ class RunTable:
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
-        self._suspended: WeakValueDictionary[str, Run] = (
-            WeakValueDictionary()
-        )  # by session ID, while a client is connected
+        # By session ID, while a client is connected.
+        self._suspended: WeakValueDictionary[str, Run] = WeakValueDictionary()
         self._bytes = 0
 
     def add(self, run: Run) -> None:
@@ -126,9 +125,8 @@ class RunTable:
                 raise SessionNotFound(session_id)
             if run is None:
                 run = await start()
-                if (
-                    run.input.key == key and not run.is_suspended
-                ):  # a turn that continues is found by its history
+                # A turn that continues is found by its history.
+                if run.input.key == key and not run.is_suspended:
                     self._keys[session_key] = run
             elif not run.input.is_same_request(turn_input):
                 raise IdempotencyKeyReused(key, run.run_id)

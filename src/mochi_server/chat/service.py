@@ -55,9 +55,8 @@ from mochi_server.util.tasks import cancel_and_wait, start_in
 
 MAX_STARTS = 3
 """Maximum number of starts of a turn whose server dies again and again."""
-_LOST_EVENTS = (
-    1 << 30
-)  # number of the snapshot of a run whose events are lost; later than that of any event
+_LOST_EVENTS = 1 << 30
+"""Number of the snapshot of a run whose events are lost; later than that of any event."""
 _PAUSE_SECONDS = 30.0
 _RETRY_SECONDS, _RETRIES = 0.1, 50
 
@@ -132,9 +131,8 @@ class TurnService:
         run = await self.table.get_or_start(conversation.session_id, turn_input, start)
         if turn_input.on_disconnect == "continue" and run.first_write is not None:
             await asyncio.shield(run.first_write)  # a client may disconnect when it has the answer
-        if (
-            self.ending.is_set() and run.state == "cancelled"
-        ):  # another server generates the answer again
+        # Another server generates the answer again.
+        if self.ending.is_set() and run.state == "cancelled":
             raise errors.ShuttingDown
         return run
 
@@ -395,9 +393,8 @@ class TurnService:
         state = _state_after(run, result)
         failure = result.failure or (run.abort_error if result.cancelled else None)
         if failure is not None:
-            failure.__traceback__ = failure.__cause__ = failure.__context__ = (
-                None  # they refer to all data
-            )
+            # They refer to all data.
+            failure.__traceback__ = failure.__cause__ = failure.__context__ = None
             run.publish([TurnError.of(failure)])
         # The session lock is released before `done`, because a client may start its next turn on
         # `done`.
@@ -697,9 +694,8 @@ class TurnService:
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn
-        run_id = (
-            new_id() if turn is not None and turn.survives else None
-        )  # new turns wait for a lock without a run
+        # New turns wait for a lock without a run.
+        run_id = new_id() if turn is not None and turn.survives else None
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
             session = await self.store.load(session_id)
@@ -760,9 +756,8 @@ class TurnService:
         with anyio.move_on_after(self._shutdown_grace):
             while running := [run.task for run in self.table.running() if run.task]:
                 await asyncio.wait(running)
-            self.turns_ended = (
-                True  # from now on, no further request is forwarded that could delay the end
-            )
+            # From now on, no further request is forwarded that could delay the end.
+            self.turns_ended = True
             while self.forwarded:
                 await asyncio.wait(self.forwarded)
         await self.end_all()

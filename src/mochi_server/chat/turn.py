@@ -61,13 +61,11 @@ class PreparedTurn:
     phases: Phases = field(default_factory=Phases)
     warnings: Sequence[TurnWarning] = ()  # about what the session enables and the turn cannot use
     approver: SessionApprover | None = None  # approver of the calls if clients can approve them
-    sessions: SessionService | None = (
-        None  # service that stores another model of the request with the session
-    )
+    sessions: SessionService | None = None
+    """Service that stores another model of the request with the session."""
     checks: SchemaChecks | None = None  # check of the last answer with the JSON schema of the turn
-    drops_checkpoint: bool = (
-        False  # whether the summary of the session covers messages that the turn removes
-    )
+    drops_checkpoint: bool = False
+    """Whether the summary of the session covers messages that the turn removes."""
 
     def next_step(self, *messages: Message) -> Step:
         """Return the next step, if the turn adds ``messages`` first."""

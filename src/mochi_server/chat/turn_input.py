@@ -29,16 +29,13 @@ class GenerationOptions:
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
-    format: str | dict[str, Any] | None = (
-        None  # an empty string is plain text, even if the session has a format
-    )
+    format: str | dict[str, Any] | None = None
+    """An empty string is plain text, even if the session has a format."""
     keep_alive: str | float | None = None
-    thinks_by_default: bool = (
-        False  # whether the model may think if neither the request nor the session sets `think`
-    )
-    logprobs: int | None = (
-        None  # number of alternative tokens with log probabilities for each token
-    )
+    thinks_by_default: bool = False
+    """Whether the model may think if neither the request nor the session sets `think`."""
+    logprobs: int | None = None
+    """Number of alternative tokens with log probabilities for each token."""
 
     def answer_format(self, default: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
         """Return the format of the answer. ``default`` is the format of the session."""
@@ -50,17 +47,14 @@ class ToolSelection:
     """Tools that the model may call in a turn. ``names`` replaces the session's enabled tools."""
 
     names: Sequence[str] | None = None
-    client_tools: Sequence[
-        dict[str, Any]
-    ] = ()  # schemas of the tools that the client runs, in Ollama's format
+    client_tools: Sequence[dict[str, Any]] = ()
+    """Schemas of the tools that the client runs, in Ollama's format."""
     may_call: bool = True
     must_call: bool = False  # whether the first answer must call a tool
-    only: frozenset[str] | None = (
-        None  # names of the only tools to offer, or None to offer all tools
-    )
-    parallel: bool = (
-        True  # whether an answer may call several tools; else the server drops all but the first
-    )
+    only: frozenset[str] | None = None
+    """Names of the only tools to offer, or None to offer all tools."""
+    parallel: bool = True
+    """Whether an answer may call several tools; else the server drops all but the first."""
 
     @property
     def offered_client_tools(self) -> frozenset[str]:
@@ -83,30 +77,24 @@ class TurnInput:
     result_images: tuple[Image, ...] = ()  # images to which the results refer
     change: HistoryChange = "none"
     edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
-    generation: GenerationOptions = field(
-        default_factory=GenerationOptions
-    )  # overrides the session's defaults
+    generation: GenerationOptions = field(default_factory=GenerationOptions)
+    """Overrides the session's defaults."""
     tools: ToolSelection = field(default_factory=ToolSelection)
-    policy: ToolExecutionPolicy | None = (
-        None  # of an agent without a user; None is `always_confirm`
-    )
-    model: str | None = (
-        None  # requested model, to which a stored session switches; None for the session's model
-    )
+    policy: ToolExecutionPolicy | None = None
+    """Of an agent without a user; None is `always_confirm`."""
+    model: str | None = None
+    """Requested model, to which a stored session switches; None for the session's model."""
     agent: str | None = None  # name of the agent that answers in its own session, if any
-    instructions: str | None = (
-        None  # text that is added to the system prompt for this turn and never stored
-    )
+    instructions: str | None = None
+    """Text that is added to the system prompt for this turn and never stored."""
     if_busy: Literal["reject", "wait"] = "reject"
-    if_waiting: Literal["reject", "deny"] = (
-        "reject"  # if the session's turn waits for approval: deny the calls
-    )
+    if_waiting: Literal["reject", "deny"] = "reject"
+    """If the session's turn waits for approval: deny the calls."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True  # whether clients can approve tool calls
     key: str | None = None
-    revision: str | None = (
-        None  # expected revision; if it differs, the turn fails with `SessionConflict`
-    )
+    revision: str | None = None
+    """Expected revision; if it differs, the turn fails with `SessionConflict`."""
 
     @property
     def new_message(self) -> str | None:

@@ -28,14 +28,12 @@ class TurnResult:
     """Result of a turn that has completed, failed, been cancelled or been suspended."""
 
     stored: Sequence[Message] = ()  # messages that the turn added, oldest first
-    repeated: Sequence[
-        Message
-    ] = ()  # messages of an earlier turn that this turn sends to the client again
+    repeated: Sequence[Message] = ()
+    """Messages of an earlier turn that this turn sends to the client again."""
     first_chunks: Mapping[str, float | None] = field(default_factory=dict)  # seconds, by message ID
     outcomes: Sequence[ToolOutcome] = ()
-    client_tool_calls: Sequence[
-        ToolInvocation
-    ] = ()  # calls that the client must run after the turn
+    client_tool_calls: Sequence[ToolInvocation] = ()
+    """Calls that the client must run after the turn."""
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False

@@ -57,22 +57,18 @@ class TurnWriter:
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
         self.answer: AnswerBuilder | None = None  # answer that the model writes now, or None
-        self._open_calls: list[
-            tuple[ToolInvocation, ToolOutcome | None]
-        ] = []  # calls without a stored result
+        # Calls without a stored result.
+        self._open_calls: list[tuple[ToolInvocation, ToolOutcome | None]] = []
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
-        self.first_chunks: dict[
-            str, float | None
-        ] = {}  # time to the first chunk of each answer, by message ID
-        self.unstored_images: dict[
-            str, Image
-        ] = {}  # images of tool results that are not stored yet, by SHA-256 hash
+        # Time to the first chunk of each answer, by message ID.
+        self.first_chunks: dict[str, float | None] = {}
+        # Images of tool results that are not stored yet, by SHA-256 hash.
+        self.unstored_images: dict[str, Image] = {}
         self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
-        self.window: WindowDecision | None = (
-            None  # context window of the turn, or None if no model was called
-        )
+        # Context window of the turn, or None if no model was called.
+        self.window: WindowDecision | None = None
         self._new_messages = [] if continued else _new_messages(turn_input, self._session_id)
         self.history = session.history.extended(self._new_messages)
         """Messages of the session, and the new messages."""
@@ -174,10 +170,7 @@ class TurnWriter:
         """Store the result of a call."""
         self.outcomes.append(replace(outcome, images=()))
         self.unstored_images.update({image.sha256: image for image in outcome.images})
-        self._open_calls[0] = (
-            call,
-            outcome,
-        )  # `interrupt` stores it if the turn is cancelled first
+        self._open_calls[0] = (call, outcome)  # `end` stores it if the turn is cancelled first
         await self._finish_writes()
         await run_shielded(self._add(tool_message(call, outcome), result_of=call))
 
