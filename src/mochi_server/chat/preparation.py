@@ -19,7 +19,6 @@ from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SessionService
-from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession, edited, has_stale_checkpoint
 from mochi_server.sessions.turn import Approval, StoredTurn
 from mochi_server.sessions.types import ToolSettings
@@ -85,7 +84,7 @@ class ModelTurns(TurnPreparation):
         drops_checkpoint = False
         if turn_input.edit_index is not None:
             opening = edited(session, turn_input.edit_index, turn_input.text or "")
-            session = _with_change(session, opening)
+            session = session.changed(opening)
             drops_checkpoint = has_stale_checkpoint(session.metadata, session.history)
         conversation = run.conversation
         is_background = turn_input.on_disconnect == "continue" and conversation.kind == "session"
@@ -251,13 +250,6 @@ def _requested_model(
     if turn_input.model is not None and conversation.kind == "session":
         return turn_input.model
     return session.model
-
-
-def _with_change(session: ChatSession, change: Change) -> ChatSession:
-    """Return a copy of a session with a change of its history."""
-    start = len(session.history) if change.start is None else change.start
-    history = session.history.prefix(start).extended(change.messages)
-    return ChatSession(session.metadata, history, session.extra)
 
 
 def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
