@@ -6,7 +6,6 @@ from mochi_server.chat.prompt import (
     HEADING,
     TRIMMED_CHARS,
     Budget,
-    Checkpoint,
     Prompt,
     checkpoint_tokens,
 )
@@ -16,6 +15,7 @@ from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_w
 from mochi_server.inference.windows import Allocation, PromptSize
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage
+from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.types import Message, images_of
 
 _INSTRUCTION = (

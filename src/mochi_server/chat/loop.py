@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from mochi_server.chat.answer import AnswerBuilder
-from mochi_server.chat.model_call import ModelCall, save_window
+from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.steps import AskModel, Finish, PlannedCall, RunCalls
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_result import snapshot
@@ -21,6 +21,7 @@ from mochi_server.events import (
     ToolContinuationStart,
     TurnWarning,
 )
+from mochi_server.inference.session_window import save_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.session import ChatSession, user_message
 from mochi_server.sessions.types import Message

@@ -2,39 +2,32 @@
 options.
 """
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from mochi_server.chat.compaction import CompactionPrompt
-from mochi_server.chat.prompt import Budget, Checkpoint, Prompt
+from mochi_server.chat.prompt import Budget, Prompt
 from mochi_server.chat.turn_input import GenerationOptions
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
-from mochi_server.errors import ContextOverflow, MochiError
+from mochi_server.errors import ContextOverflow
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.messages import shows_images, with_images
 from mochi_server.inference.requests import FixedPrompt, ModelRequest
+from mochi_server.inference.session_window import allocate_window
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.waiting import Ticket
-from mochi_server.inference.windows import Allocation, PromptSize, manual_window
+from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import (
-    ChatSession,
-    SessionMetadata,
-    last_answer,
-    previous_model,
-    usage_tokens,
-)
-from mochi_server.sessions.store import SessionStore
-from mochi_server.util.clock import now
+from mochi_server.sessions.session import ChatSession
 
 _CORRECTION = "That does not fit the JSON schema: {}. Answer again, only with JSON that fits."
 _MAX_PROBLEM_CHARS = 2000
@@ -45,48 +38,6 @@ _RELOAD = (
 _TRUNCATED = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
 _PROMPT_TRUNCATED = TurnWarning("PROMPT_TRUNCATED", _TRUNCATED)
 _ANSWER_CUT = TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window.")
-
-logger = logging.getLogger(__name__)
-
-
-def allocate_window(
-    gateway: ModelGateway, model: ModelInfo, session: ChatSession, history: History
-) -> Allocation:
-    """Return the allocation for a turn. ``history`` includes the new messages of the turn."""
-    metadata, previous = session.metadata, previous_model(history)
-    answer = last_answer(history)
-    allocation = gateway.allocate(model, metadata.context_window_config, previous)
-    if (
-        answer is not None
-        and previous == session.model
-        and Checkpoint.from_dict(metadata.compaction) is None
-    ):
-        allocation.usage = allocation.counted = usage_tokens(answer) or 0
-        if answer.get("thinking"):  # it is not sent again
-            allocation.counted = answer.get("prompt_eval_count") or 0
-    return allocation
-
-
-async def save_window(allocation: Allocation, session: ChatSession, store: SessionStore) -> None:
-    """Store the window with the session, unless a client has changed it during the turn.
-
-    Errors are logged.
-    """
-    before, decision = session.metadata.context_window_config, allocation.decision
-    # A manual window is stored already.
-    if decision is None or manual_window(allocation.model, before) is not None:
-        return
-    after = allocation.windows.adjusted(before, decision, now())
-    if after == before:
-        return
-
-    def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
-        return {"context_window_config": after} if stored.context_window_config == before else {}
-
-    try:
-        await store.patch(session.session_id, unless_changed)
-    except MochiError as error:  # the turn does not fail, because its answer is stored
-        logger.warning("Window not stored session_id=%s: %s", session.session_id, error.message)
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ from mochi_server.errors import ContextOverflow
 from mochi_server.inference.messages import EncodedMessages, encode_messages, to_ollama_messages
 from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
+from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.session import system_message
 from mochi_server.sessions.types import Message
@@ -40,28 +41,6 @@ CHECKPOINT_TOKENS = 1500
 TRIMMED_CHARS = 400  # of a trimmed tool result: half from its start, half from its end
 HIDDEN_IMAGES = "[The images are not shown, because this model cannot see images.]"
 HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Summary that replaces the oldest messages of a prompt, except the system message."""
-
-    text: str
-    covers_through_message_id: str
-    model: str
-
-    @classmethod
-    def from_dict(cls, stored: object) -> "Checkpoint | None":
-        """Return the checkpoint from the value that a session stores, or None if the value is
-        invalid.
-        """
-        if not isinstance(stored, dict):
-            return None
-        values: list[Any] = [stored.get(each.name) for each in fields(cls)]
-        for value in values:
-            if not isinstance(value, str) or not value:
-                return None
-        return cls(*values)
 
 
 @dataclass(frozen=True)
