@@ -126,7 +126,6 @@ class TurnService:
 
         Raises ``MochiError``.
         """
-
         start = partial(self._start, conversation, turn_input)
         run = await self.table.get_or_start(conversation.session_id, turn_input, start)
         if turn_input.on_disconnect == "continue" and run.first_write is not None:
