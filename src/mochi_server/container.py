@@ -17,11 +17,11 @@ from mochi_server.agents.execution import AgentExecutionService, AgentTurns
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import AgentTools
 from mochi_server.chat.approvals import ApprovalService
-from mochi_server.chat.conversation import Conversations, StorageRetry
+from mochi_server.chat.conversation import Conversations
 from mochi_server.chat.limits import RunLimits
-from mochi_server.chat.loop import ToolLoopLimits
 from mochi_server.chat.preparation import ModelTurns
 from mochi_server.chat.service import TurnService
+from mochi_server.chat.steps import TurnRules
 from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, PING_SECONDS
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
@@ -38,6 +38,7 @@ from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
+from mochi_server.storage.retry import StorageRetry
 from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.telemetry.webhooks import WebhookService, WebhookTimes
@@ -141,7 +142,7 @@ class Services:
         )
         self.approvals = ApprovalService(
             timeout=settings.tool_confirmation_timeout_seconds,
-            park_seconds=settings.park_seconds,
+            suspend_seconds=settings.park_seconds,
         )
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
@@ -155,7 +156,7 @@ class Services:
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )
-        limits = ToolLoopLimits(
+        rules = TurnRules(
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
             calls_per_round=settings.max_tool_calls_per_round,
@@ -167,7 +168,7 @@ class Services:
             self.execution,
             PromptLoader(settings.resolved(planning), settings.resolved(execution)),
             replace(
-                limits,
+                rules,
                 rounds=settings.max_agent_iterations,
                 rounds_setting="MOCHI_MAX_AGENT_ITERATIONS",
             ),
@@ -181,7 +182,7 @@ class Services:
             execution=self.execution,
             approvals=self.approvals,
             agents=AgentTools(agent_execution, self.agents),
-            limits=limits,
+            rules=rules,
             sessions=self.sessions,
             checks=self.mcp.checks,
             continues_background_turns=settings.continue_background_turns,

@@ -136,5 +136,5 @@ def test_background_turn_waits_for_approval_without_a_client(
 def test_run_that_is_being_parked_waits() -> None:
     run = Run(Conversation("a1b2c3d4e5", MemorySessionStore()), TurnInput())
     assert RunStatus.of(run).state == "running"
-    run.control.is_parking = True
+    run.control.is_suspending = True
     assert RunStatus.of(run).state == "waiting_for_approval"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mochi_server.chat.loop import ToolLoopLimits
+from mochi_server.chat.steps import TurnRules
 from mochi_server.config import MochiServerSettings
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reply, Text, ToolCalls
@@ -99,4 +99,4 @@ def test_repeated_calls_are_limited(api: Api, stub: ModelStub) -> None:
 
 def test_round_may_have_128_calls_by_default() -> None:
     setting = MochiServerSettings.model_fields["max_tool_calls_per_round"]
-    assert setting.default == ToolLoopLimits().calls_per_round == 128
+    assert setting.default == TurnRules().calls_per_round == 128

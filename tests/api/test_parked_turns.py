@@ -8,9 +8,9 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,11 +25,13 @@ from mochi_server.chat.event_log import Batch
 from mochi_server.chat.limits import RunLimits
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.config import MochiServerSettings
 from mochi_server.container import Components
 from mochi_server.errors import ConfirmationResolved, StorageFailed
 from mochi_server.events import Done
 from mochi_server.sessions import Change, FileSessionStore
 from mochi_server.sessions.turn import Approval, Decision
+from mochi_server.storage.files.store import FileStores
 from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
@@ -382,6 +384,33 @@ def test_decision_while_the_server_stops_is_kept_for_the_next_one(
         assert noted(tmp_path) == ["x"]
 
 
+def test_approval_that_expires_during_a_shutdown_counts_as_expired(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    settings: dict[str, Any] = {"tool_confirmation_timeout_seconds": 1, "shutdown_grace_seconds": 0}
+    components = with_store(SlowStore)
+    with (
+        RunningServer(tmp_path, private_stub.url, components, **settings) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        store: SlowStore = server.app.state.services.stores.chats
+        session_id, asked = start(server.client, PLAN, WITH_TOOLS)
+        store.is_slow = True
+        assert store.is_writing.wait(60)  # the server stores that the approval has expired
+        stopped = pool.submit(server.stop)
+        until(server.app.state.services.turns.ending.is_set)
+        store.may_write.set()
+        stopped.result()
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        until(lambda: state(api, session_id) == "completed")
+        assert results(api, session_id)[0]["decided_by"] == "timeout"
+        assert len(api.messages(session_id)) == 4
+        assert error_of(decide(api, session_id, asked)) == (408, "TOOL_CONFIRMATION_TIMEOUT")
+    assert noted(tmp_path) == []
+
+
 def test_all_calls_of_a_round_run_after_a_restart(restarted: Restarted) -> None:
     api, (session_id, asked) = restarted.server.client, restarted.turns["two calls"]
     api.ok(decide(api, session_id, asked, arguments={"text": "edited"}, reason="Because."))
@@ -707,6 +736,64 @@ def test_session_of_an_agent_whose_caller_is_parked_is_in_use(
         assert "is in use" not in results(api, other)[1]["content"]
 
 
+class WaitingChats(FileSessionStore):
+    """Store in which the next request for a session waits before it locks the session."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.next_waits = False
+        self.is_waiting, self.may_lock = threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def hold(
+        self, session_id: str, *, run_id: str | None = None, wait: bool = False
+    ) -> AsyncIterator[None]:
+        if self.next_waits:
+            self.next_waits = False
+            self.is_waiting.set()
+            await asyncio.to_thread(self.may_lock.wait, 30)
+        async with super().hold(session_id, run_id=run_id, wait=wait):
+            yield
+
+
+def stores_with_waiting_chats(settings: MochiServerSettings) -> FileStores:
+    stores = FileStores(settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
+    stores.agents = WaitingChats(stores.agents.path)
+    return stores
+
+
+def test_chat_of_an_agent_is_checked_when_it_is_locked(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_agent(tmp_path)
+    components = Components(stores=stores_with_waiting_chats)
+    settings = {"agent_settings": {"enabled_agents": ["helper"]}}
+    with (
+        RunningServer(tmp_path, private_stub.url, components, park_seconds=0) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        api, store = server.api(), server.app.state.services.stores.agents
+        session_id = api.create_session("mochi", **settings)["session_id"]
+        api.send_message(session_id, nested(delegate(words(1), words(1)), words(1)))
+        (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
+        completion = {"model": "agent:helper", "messages": [{"role": "user", "content": "Hi"}]}
+        headers = {"X-Mochi-Session": chat["session_id"]}
+        url = f"{server.url}/v1/chat/completions"
+        store.next_waits = True
+        sent = pool.submit(api.http.post, url, json=completion, headers=headers)
+        assert store.is_waiting.wait(60)
+        work = (words(1), calls("note", text="x"), words(2))
+        message = nested(delegate(*work, session_id=chat["session_id"]), words(3))
+        asked = park(api, session_id, message)
+        until(lambda: not server.app.state.services.turns.table.running())
+        store.may_lock.set()
+        assert sent.result().status_code == 409
+        api.ok(decide(api, session_id, asked))
+        finish(api, session_id)
+        assert notes(tmp_path) == ["x"]
+        assert "Result of note: Noted." in results(api, session_id)[1]["content"]
+
+
 def test_other_protocols_say_that_the_session_waits(
     parking: RunningServer, restarted: Restarted
 ) -> None:
@@ -860,7 +947,7 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()
-    await approvals.decide("0", control, "conf_1", Decision(approved=True))
+    await approvals.deliver_decision("0", control, "conf_1", Decision(approved=True))
     assert await waiting == Decision(approved=True)
 
 
@@ -894,7 +981,7 @@ async def test_stopped_turn_is_not_parked_later() -> None:
     def note() -> None:
         """Take a note."""
 
-    approvals, control = ApprovalService(timeout=0, park_seconds=0), TurnControl()
+    approvals, control = ApprovalService(timeout=0, suspend_seconds=0), TurnControl()
     tool = Tool("note", note, make_schema(note, "note"))
     request = control.request = await request_for(ToolInvocation(0, "call", "note", {}), tool)
     waiting = asyncio.ensure_future(approvals.wait_for_decision("0", control, request))
@@ -926,9 +1013,9 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
     has_bound = True
     request.stored.set()
     edit = Decision(approved=True, arguments={"text": "edited"})
-    edited = asyncio.ensure_future(approvals.decide("0", control, "conf_1", edit))
+    edited = asyncio.ensure_future(approvals.deliver_decision("0", control, "conf_1", edit))
     await asyncio.sleep(0)
-    await approvals.decide("0", control, "conf_1", Decision(approved=False))
+    await approvals.deliver_decision("0", control, "conf_1", Decision(approved=False))
     checked.set()
     with pytest.raises(ConfirmationResolved):
         await edited

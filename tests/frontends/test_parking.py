@@ -87,11 +87,11 @@ def run_of(server: RunningServer, frontend: Frontend) -> Run | None:
 
 
 def wait_until_parking(server: RunningServer, frontend: Frontend) -> None:
-    def is_parking() -> bool:
+    def is_suspending() -> bool:
         run = run_of(server, frontend)
-        return run is not None and run.control.is_parking and run.state == "running"
+        return run is not None and run.control.is_suspending and run.state == "running"
 
-    until(is_parking)
+    until(is_suspending)
 
 
 def test_ai_sdk_decides_while_the_turn_is_being_parked(
@@ -133,7 +133,7 @@ def test_decided_request_does_not_wait_while_the_next_one_is_parked_before_its_a
     None
 ):
     run = Run(Conversation("a1b2c3d4e5", MemorySessionStore()), TurnInput())
-    run.control.is_parking = True
+    run.control.is_suspending = True
     assert run.pending is None
     run.publish([ToolConfirmationRequired("note", {}, 0, "conf_1")])
     assert run.pending == "conf_1"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.loop import call_format
+from mochi_server.tools.call_format import call_format
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reasoning, Reply, Text, ToolCalls

@@ -180,6 +180,25 @@ def test_stopped_turn_reports_that_its_text_is_not_stored(
         assert len(holding.chats("cancelled")) == 1
 
 
+def test_stopped_turn_stores_its_text_after_an_outage(
+    start: Start, holding: GatedStub, cluster: Postgres
+) -> None:
+    with Api(start(store_url=cluster.url()).url, timeout=60) as api:
+        session_id = api.create_session("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events, ThreadPoolExecutor(1) as pool:
+            received = [next(events) for _ in range(3)]
+            cluster.stop("fast")
+            stopping = pool.submit(api.http.post, f"/chat/{session_id}/stop")
+            assert len(holding.chats("cancelled")) == 1
+            cluster.start()
+            received += events
+            assert stopping.result().json()["state"] == "stopped"
+        assert endings(received) == [("stopped", None), ("done", None)]
+        said, answer = api.messages(session_id)
+        assert said["content"] == "hold"
+        assert (answer["content"], answer["interrupted"]) == (text_of(received), True)
+
+
 def test_shutdown_stores_answers_within_its_grace_period(
     start: Start, holding: GatedStub, cluster: Postgres
 ) -> None:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from mochi_server.chat.prompt import encode_messages
 from mochi_server.errors import SessionNotFound
+from mochi_server.inference.messages import encode_messages
 from mochi_server.sessions import FileSessionStore, Message, SessionManager
 from mochi_server.sessions.change import Change
 from mochi_server.storage.files.atomic_files import Signature

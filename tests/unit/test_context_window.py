@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.model_call import allocate_window, save_window
 from mochi_server.errors import StorageBusy
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.session_window import allocate_window, save_window
 from mochi_server.inference.windows import (
     Allocation,
     PromptSize,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.model_call import allocate_window, save_window
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, build_services
 from mochi_server.errors import StorageFailed
+from mochi_server.inference.session_window import allocate_window, save_window
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions

@@ -9,15 +9,14 @@ import orjson
 from mochi_server.chat.prompt import (
     HIDDEN_IMAGES,
     TRIMMED_CHARS,
-    Checkpoint,
     Prompt,
-    shows_images,
-    to_ollama_messages,
 )
+from mochi_server.inference.messages import shows_images, to_ollama_messages
 from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import Encoded
 from mochi_server.sessions import Message
+from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import system_message, user_message
 from mochi_server.util.clock import new_id

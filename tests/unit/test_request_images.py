@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from mochi_server.chat.turn_input import Location, read_images
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions import Image
+from mochi_server.sessions.images import Location, read_images
 from tests.support.cases import cases
 from tests.support.images import GIF, PNG, base64_image, numbered_image
 

@@ -14,13 +14,13 @@ from mochi_server import events
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.chat.approvals import SessionApprover, TurnParked
-from mochi_server.chat.conversation import Conversation, StorageRetry
-from mochi_server.chat.loop import Phases, ToolLoopLimits
-from mochi_server.chat.preparation import LiveParts, TurnPreparation
-from mochi_server.chat.prompt import answer_index
-from mochi_server.chat.steps import Phase
-from mochi_server.chat.turn import PreparedTurn
+from mochi_server.chat.approvals import SessionApprover, TurnSuspended
+from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.loop import TurnLoop
+from mochi_server.chat.preparation import TurnPreparation
+from mochi_server.chat.run import Run
+from mochi_server.chat.steps import Phase, TurnRules
+from mochi_server.chat.turn import Phases, PreparedTurn
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_result import TurnResult, agent_event
 from mochi_server.chat.writer import TurnWriter
@@ -35,7 +35,7 @@ from mochi_server.errors import (
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.change import Change
-from mochi_server.sessions.history import History, with_missing_results
+from mochi_server.sessions.history import History, first_answer_index, with_missing_results
 from mochi_server.sessions.session import (
     OWNER,
     ChatSession,
@@ -47,6 +47,7 @@ from mochi_server.sessions.session import (
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.turn import AgentCall, Parent, StoredTurn
 from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy
+from mochi_server.storage.retry import StorageRetry
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.toolbox import Approver, FunctionToolbox, ToolInvocation, needs_approval
@@ -88,7 +89,9 @@ class AgentCaller:
         """
         approval = self.approver.writer.turn.approval
         agent = None if approval is None else approval.agent
-        return agent.session_id if agent is not None and agent.call_id == self.call.id else None
+        if agent is None or agent.call_id != self.call.id:
+            return None
+        return agent.session_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,8 @@ def _texts(messages: Sequence[Message]) -> Iterator[str]:
             yield f"Result of {message['tool_name']}: {message['content']}"
         else:
             yield message["content"].strip()
-        for function in (call["function"] for call in message.get("tool_calls", ())):
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
             yield f"Calls {function['name']}({orjson.dumps(function['arguments']).decode()})"
 
 
@@ -130,53 +134,44 @@ def _explain(agent: str, failure: MochiError) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentPublisher:
-    """Publisher of the events of one agent call.
+class AgentEvents:
+    """Events of one agent call. ``call_id`` is the ID of the tool call that started the agent."""
 
-    ``call_id`` is the ID of the tool call that started the agent.
-    """
-
-    publish: events.Publish
     agent_name: str
     instruction: str
     call_id: str
     session_id: str | None = None
 
-    def start(self) -> None:
-        self.publish(
-            [events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)]
+    def start(self) -> events.AgentStart:
+        return events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)
+
+    def complete(self, result: AgentResult) -> events.AgentComplete:
+        code = result.error_code
+        session_id = self.session_id
+        return events.AgentComplete(
+            self.agent_name,
+            session_id,
+            result.output,
+            code is None,
+            code,
+            session_id,
+            self.call_id,
         )
 
-    def complete(
-        self, output: str, code: str | None, messages: Sequence[Message] = ()
-    ) -> AgentResult:
-        """Publish the end of the agent and return its result.
-
-        ``code`` is the code of the error, or None.
-        """
-        name, session_id = self.agent_name, self.session_id
-        self.publish(
-            [
-                events.AgentComplete(
-                    name, session_id, output, code is None, code, session_id, self.call_id
-                )
-            ]
-        )
-        return AgentResult(output, session_id, code, messages)
-
-    def complete_with(self, messages: Sequence[Message], failure: MochiError | None) -> AgentResult:
-        """Complete an agent that added ``messages`` to its session.
+    def result(self, messages: Sequence[Message], failure: MochiError | None) -> AgentResult:
+        """Return the result of an agent that added ``messages`` to its session.
 
         ``failure`` is None on success.
         """
-        parts = (
-            [] if self.session_id is None else [f"Session ID: {self.session_id}", *_texts(messages)]
-        )
+        parts: list[str] = []
+        if self.session_id is not None:
+            parts = [f"Session ID: {self.session_id}", *_texts(messages)]
+        code = None
         if failure is not None:
             parts.append(_explain(self.agent_name, failure))
-        return self.complete(
-            "\n\n".join(filter(None, parts)), failure.code if failure else None, messages
-        )
+            code = failure.code
+        output = "\n\n".join(filter(None, parts))
+        return AgentResult(output, self.session_id, code, messages)
 
     def convert(self, event: events.ChatEvent, phase: Phase) -> events.ChatEvent | None:
         """Convert an event of the agent's turn. Return None if clients do not receive the event."""
@@ -191,11 +186,9 @@ class AgentPublisher:
                 return replace(event, agent_name=name)
             case events.TurnWarning():
                 return replace(event, message=f"Agent {name!r}: {event.message}")
-        return (
-            None
-            if isinstance(event, events.ThinkingDelta | events.ToolContinuationStart)
-            else event
-        )
+            case events.ThinkingDelta() | events.ToolContinuationStart():
+                return None
+        return event
 
 
 @dataclass(frozen=True)
@@ -203,7 +196,7 @@ class AgentPhases(Phases):
     """Phases of an agent's turn. Clients receive its events as those of an agent."""
 
     prompts: PromptLoader
-    agent: AgentPublisher
+    agent: AgentEvents
 
     async def reminders(self, phase: Phase) -> Sequence[Message]:
         prompt = self.prompts.planning if phase == "planning" else self.prompts.execution
@@ -229,14 +222,14 @@ class AgentAnswerPhases(AgentPhases):
     """Model to store with the session, or None if the session has it."""
 
     async def begin(self, publish: events.Publish) -> None:
-        replace(self.agent, publish=publish).start()
+        publish([self.agent.start()])
         if self.model is not None:
             await self.conversation.patch({"model": self.model})
 
     def complete(
         self, publish: events.Publish, messages: Sequence[Message], failure: MochiError | None
     ) -> None:
-        replace(self.agent, publish=publish).complete_with(messages, failure)
+        publish([self.agent.complete(self.agent.result(messages, failure))])
 
 
 @dataclass
@@ -247,7 +240,7 @@ class AgentExecutionService:
     store: SessionStore
     tools: ToolExecutionService = field(default_factory=ToolExecutionService)
     prompts: PromptLoader = field(default_factory=PromptLoader)
-    limits: ToolLoopLimits = field(default_factory=ToolLoopLimits)
+    rules: TurnRules = field(default_factory=TurnRules)
     on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None  # receives stored messages
     retry: StorageRetry = field(default_factory=StorageRetry)
     callers: SessionStore | None = None  # store of the sessions whose turns call agents
@@ -270,7 +263,7 @@ class AgentExecutionService:
         too. If a ``MochiError`` ends the agent, the result contains its code.
         """
         call_id = "" if caller is None else caller.call.id
-        publisher = AgentPublisher(publish, agent.name, turn_input.text or "", call_id)
+        reported = AgentEvents(agent.name, turn_input.text or "", call_id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
         try:
@@ -280,28 +273,19 @@ class AgentExecutionService:
                 agent, session_id, name, model, caller=caller, run_id=run_id
             )
             async with opening as (session, continued):
-                publisher = replace(publisher, session_id=session.session_id)
+                reported = replace(reported, session_id=session.session_id)
                 if continued is None:
-                    publisher.start()
-                conversation = Conversation(
-                    session.session_id, self.store, "agent_chat", self.retry
+                    publish([reported.start()])
+                writer = TurnWriter(
+                    Conversation(session.session_id, self.store, "agent_chat", self.retry),
+                    session,
+                    turn_input,
+                    run_id,
+                    survives=caller is not None and caller.approver.writer.turn.survives,
+                    parent=None if caller is None else caller.parent,
+                    continued=continued and continued.continued(run_id, is_new_start=False),
                 )
-                if continued is None:
-                    writer = TurnWriter(
-                        conversation,
-                        session,
-                        turn_input,
-                        run_id,
-                        survives=caller is not None and caller.approver.writer.turn.survives,
-                        parent=None if caller is None else caller.parent,
-                    )
-                else:
-                    again = replace(turn_input, text=None, change="continue")
-                    # A file before format 1.4 does not state where the turn begins.
-                    first = continued.first or answer_index(session.history, "none")
-                    next_run = replace(continued, first=first).continued(run_id, is_new_start=False)
-                    writer = TurnWriter(conversation, session, again, run_id, continued=next_run)
-                phases = AgentPhases(self.prompts, publisher)
+                phases = AgentPhases(self.prompts, reported)
                 turn = self.prepared(
                     agent,
                     session,
@@ -322,9 +306,11 @@ class AgentExecutionService:
         except MochiError as error:
             failure = error.with_traceback(None)  # the traceback refers to this frame
         self.on_tool_calls(messages)
-        if publisher.session_id is None:
-            publisher.start()
-        return publisher.complete_with(messages, failure)
+        if reported.session_id is None:
+            publish([reported.start()])
+        result = reported.result(messages, failure)
+        publish([reported.complete(result)])
+        return result
 
     async def _play(self, turn: PreparedTurn, publish: events.Publish) -> MochiError | None:
         """Execute the turn of an agent that a call has started, and store its end.
@@ -334,8 +320,8 @@ class AgentExecutionService:
         writer, failure = turn.writer, None
         try:
             await writer.begin()
-            await turn.play(publish)
-        except TurnParked:
+            await TurnLoop(turn, publish).run()
+        except TurnSuspended:
             raise
         except MochiError as error:
             failure = error.with_traceback(None)  # the traceback refers to this frame
@@ -366,10 +352,8 @@ class AgentExecutionService:
         approver: Approver = PolicyApprover(turn_input.policy or ToolExecutionPolicy.ALWAYS_CONFIRM)
         if caller is not None:
             agent_call = AgentCall(agent.name, session.session_id, caller.call.id)
-            approver, current_tools = (
-                caller.approver.for_agent(agent_call, writer),
-                caller.current_tools,
-            )
+            approver = caller.approver.for_agent(agent_call, writer)
+            current_tools = caller.current_tools
         toolbox = FunctionToolbox(
             agent.catalogue.tools, self.tools, approver, current_tools, publishes_approved=True
         )
@@ -380,9 +364,8 @@ class AgentExecutionService:
             toolbox,
             model,
             self.gateway,
-            self.limits,
+            replace(self.rules, plans=True),
             GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive),
-            plans=True,
             phases=phases,
             warnings=[*_warnings(agent, session.model)],
             approver=approver if isinstance(approver, SessionApprover) else None,
@@ -415,6 +398,8 @@ class AgentExecutionService:
             session = await self.store.load(session_id)
             check_owner(session, agent)
             continued = session.metadata.turn if _is_child(session, caller) else None
+            if continued is not None and not continued.first:  # from a file before format 1.4
+                continued = replace(continued, first=first_answer_index(session.history))
             if continued is None:
                 session = await self.released(session)
             if session.model != model:
@@ -459,18 +444,13 @@ class AgentExecutionService:
         if self.callers is not None:
             with suppress(SessionNotFound):
                 caller = (await self.callers.load(turn.parent.session_id)).metadata.turn
-                if (
-                    caller is not None
-                    and caller.survives
-                    and turn.parent.turn_id in ("", *caller.run_ids)
-                ):
+                goes_on = caller is not None and caller.survives
+                if caller and goes_on and turn.parent.turn_id in ("", *caller.run_ids):
                     raise SessionBusy(session.session_id, caller.run_id)
         complete = with_missing_results(session.history)
-        change = Change(complete[len(session.history) :], turn=turn.ended("failed"))
-        if (
-            len(complete) > len(session.history)
-            and complete[: len(session.history)] != session.history
-        ):
+        length = len(session.history)
+        change = Change(complete[length:], turn=turn.ended("failed"))
+        if len(complete) > length and complete[:length] != session.history:
             change = replace(change, messages=complete, start=0)
         await self.store.write(session.session_id, change)
         return await self.store.load(session.session_id)
@@ -574,56 +554,39 @@ class AgentTurns(TurnPreparation):
     registry: AgentRegistry
     service: AgentExecutionService
 
-    async def prepare(
-        self,
-        conversation: Conversation,
-        session: ChatSession,
-        turn_input: TurnInput,
-        run_id: str,
-        live: LiveParts,
-    ) -> PreparedTurn:
+    async def prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
         """Find the agent of a turn.
 
         Raises ``AgentNotFound``, ``AgentInvalid``, ``SessionNotFound`` or ``SessionBusy``.
         """
-        del live  # a turn without a user requests no approvals
         ticket = self.service.gateway.admit()
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
+        conversation = run.conversation
         if conversation.kind == "agent_chat":
             session = await self.service.released(session)
         name = session.model
-        model: ModelInfo | None = None
-        failure: MochiError | None = None
+        model: ModelInfo | MochiError
         try:
             name, model = await self.service.find_model(agent, turn_input.model or "")
         except MochiError as error:
-            failure = error.with_traceback(None)
-        stored_model = session.model
+            model = error.with_traceback(None)
+        changed_model = None if name == session.model else name
         opening = _prompt_change(session, agent)
         metadata = replace(session.metadata, model=name)
         history = session.history if opening is None else History.of(opening.messages)
         session = ChatSession(metadata, history, session.extra)
-        publisher = AgentPublisher(
-            _publish_nothing, agent.name, turn_input.text or "", "", session.session_id
-        )
-        changed_model = name if failure is None and name != stored_model else None
-        phases = AgentAnswerPhases(self.service.prompts, publisher, conversation, changed_model)
-        writer = TurnWriter(conversation, session, turn_input, run_id, opening=opening)
+        reported = AgentEvents(agent.name, turn_input.text or "", "", session.session_id)
+        phases = AgentAnswerPhases(self.service.prompts, reported, conversation, changed_model)
+        writer = TurnWriter(conversation, session, turn_input, run.run_id, opening=opening)
         tools = partial(self.registry.current_tools, agent)
-        answerer = failure if model is None else model
-        assert answerer is not None  # noqa: S101 - there is a model or the error of its lookup
         turn = self.service.prepared(
             agent,
             session,
             turn_input,
             writer=writer,
             phases=phases,
-            model=answerer,
+            model=model,
             current_tools=tools,
         )
         return replace(turn, ticket=ticket)
-
-
-def _publish_nothing(_: list[events.ChatEvent]) -> None:
-    """Publish no events. A turn passes the function that publishes them to its phases."""

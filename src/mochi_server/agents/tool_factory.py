@@ -10,8 +10,8 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.execution import (
     AgentCaller,
+    AgentEvents,
     AgentExecutionService,
-    AgentPublisher,
     AgentResult,
 )
 from mochi_server.chat.approvals import SessionApprover
@@ -148,7 +148,9 @@ class AgentTools(AgentSource):
 def _rejected(
     call: ToolInvocation, publish: Publish, reason: str, code: str = ToolExecutionFailed.code
 ) -> AgentResult:
-    name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
-    publisher = AgentPublisher(publish, name, instruction, call.id)
-    publisher.start()
-    return publisher.complete(reason, code)
+    name = str(call.arguments.get("agent") or "")
+    instruction = str(call.arguments.get("instruction") or "")
+    reported = AgentEvents(name, instruction, call.id)
+    result = AgentResult(reason, error_code=code)
+    publish([reported.start(), reported.complete(result)])
+    return result

@@ -12,7 +12,7 @@ from mochi_server.errors import OllamaError
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta, TokenLogprobs
 from mochi_server.ollama.transport import Line
 from mochi_server.sessions.serialization import is_nested_deeper
-from mochi_server.sessions.types import Message, ToolCall
+from mochi_server.sessions.types import Message, ToolCall, ToolCallFunction
 from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import ToolInvocation
 from mochi_server.util.clock import new_id, now
@@ -102,13 +102,12 @@ class AnswerBuilder:
             self.first_chunk = time.monotonic() - self._began
         try:
             for line in lines:
-                message = line.get("message")
-                if type(message) is dict:
-                    if isinstance(logprobs := line.get("logprobs"), list) and not message.get(
-                        "thinking"
-                    ):
-                        events.append(TokenLogprobs(logprobs))
-                    self._add_message(message, events)
+                message, logprobs = line.get("message"), line.get("logprobs")
+                if type(message) is not dict:
+                    continue
+                if isinstance(logprobs, list) and not message.get("thinking"):
+                    events.append(TokenLogprobs(logprobs))
+                self._add_message(message, events)
         finally:
             if events:
                 self._publish(events)
@@ -138,17 +137,12 @@ class AnswerBuilder:
 
     def calls(self, first_index: int) -> list[ToolInvocation]:
         """Return the tool calls of the answer, numbered within the turn from ``first_index``."""
-        functions = ((call["id"], call["function"]) for call in self.tool_calls)
-        return [
-            ToolInvocation(
-                first_index + i,
-                call_id,
-                function["name"],
-                function["arguments"],
-                self._defects.get(i),
-            )
-            for i, (call_id, function) in enumerate(functions)
-        ]
+        calls: list[ToolInvocation] = []
+        for i, call in enumerate(self.tool_calls):
+            name, arguments = call["function"]["name"], call["function"]["arguments"]
+            defect = self._defects.get(i)
+            calls.append(ToolInvocation(first_index + i, call["id"], name, arguments, defect))
+        return calls
 
     def _add_message(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
         thinking, content = message.get("thinking"), message.get("content")
@@ -176,25 +170,19 @@ class AnswerBuilder:
             defect = "The arguments must be a JSON object with parameter names as keys."
         elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             arguments, defect = None, TOO_DEEP
-        distinct, index = (
-            self._distinct_calls | {repr((name, arguments, defect))},
-            len(self.tool_calls),
-        )
+        index = len(self.tool_calls)
+        distinct = self._distinct_calls | {repr((name, arguments, defect))}
         if len(distinct) > self._max_calls or index >= 4 * self._max_calls:
             self.skipped_calls += 1
             return
         self._distinct_calls = distinct
-        sent_id = call.get("id")
         if defect is not None:
             self._defects[index] = defect
-        self.tool_calls.append(
-            {
-                "id": str(sent_id)
-                if isinstance(sent_id, str | int) and sent_id
-                else f"call_{new_id()}",
-                "function": {"index": index, "name": name, "arguments": arguments or {}},
-            }
-        )
+        call_id = call.get("id")
+        if not call_id or not isinstance(call_id, str | int):
+            call_id = f"call_{new_id()}"
+        sent: ToolCallFunction = {"index": index, "name": name, "arguments": arguments or {}}
+        self.tool_calls.append({"id": str(call_id), "function": sent})
 
 
 def _arguments(value: object) -> dict[str, Any] | None:
@@ -207,7 +195,9 @@ def _arguments(value: object) -> dict[str, Any] | None:
             value = orjson.loads(value or "{}")
         except orjson.JSONDecodeError:
             return None
-    return value if isinstance(value, dict) else {} if value is None else None
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else None
 
 
 def _count(value: object) -> int:

@@ -28,8 +28,8 @@ from mochi_server.tools.toolbox import (
 from mochi_server.util.clock import new_id
 
 _MAX_ENDED = 1000
-# Interval at which a wait compares its deadline with the clock, which a person can set.
 _CLOCK_SECONDS = 5.0
+"""Interval at which a wait compares its deadline with the clock, which a person can set."""
 
 
 def new_confirmation_id(run_id: str) -> str:
@@ -67,7 +67,7 @@ async def bind_edited(call: ToolInvocation, tool: Tool) -> BoundArguments:
         raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
 
 
-class TurnParked(Exception):
+class TurnSuspended(Exception):
     """Signal that ends the task of a turn that waits for approval.
 
     The stored turn continues later.
@@ -86,14 +86,13 @@ class ApprovalRequest:
     )
     """Decision of the client.
 
-    The future is cancelled if the timeout passes first, and has an error if it is parked.
+    The future is cancelled if the timeout passes first, and has an error if it is suspended.
     """
     is_listed: bool = False  # whether the request is stored, so that clients find it
-    stored: asyncio.Event = field(
-        default_factory=asyncio.Event
-    )  # set when the decision is durable, or has a failure
-    # Why the decision was not stored, so that the call waits for another.
+    stored: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the decision is durable, or has a failure."""
     failure: errors.StorageFailed | None = None
+    """Why the decision was not stored, so that the call waits for another."""
 
     @property
     def confirmation_id(self) -> str:
@@ -101,12 +100,10 @@ class ApprovalRequest:
 
     async def is_stale(self) -> bool:
         """Return whether another tool has the name of the requested tool now."""
-        tool = await self.find(self.bound.call.name)
-        return (
-            tool is not None
-            and tool is not self.bound.tool
-            and tool.identity != self.bound.tool.identity
-        )
+        tool, requested = await self.find(self.bound.call.name), self.bound.tool
+        if tool is None or tool is requested:
+            return False
+        return tool.identity != requested.identity
 
 
 class TurnControl:
@@ -117,7 +114,7 @@ class TurnControl:
     def __init__(self) -> None:
         self.request: ApprovalRequest | None = None
         """Request for the decision that the turn waits for."""
-        self.is_parking = False
+        self.is_suspending = False
         """Whether the task ends because the turn waits, so that the turn cannot be cancelled."""
         self.ends_for_shutdown = False
         """Whether a shutdown ends the task.
@@ -127,13 +124,13 @@ class TurnControl:
         self.decided_at = -math.inf
         """Time of the latest decision, on the clock of the event loop."""
 
-    def park(self) -> bool:
-        """Park the turn if a call waits for a decision. Return whether the turn is being parked."""
+    def suspend(self) -> bool:
+        """Suspend the turn if a call waits for a decision. Return whether its task ends."""
         if self.request is not None and not self.request.decision.done():
-            self.is_parking = True
-            self.request.decision.set_exception(TurnParked())
+            self.is_suspending = True
+            self.request.decision.set_exception(TurnSuspended())
             self.request = None
-        return self.is_parking
+        return self.is_suspending
 
 
 @dataclass(eq=False, kw_only=True)
@@ -141,7 +138,7 @@ class ApprovalService:
     """Decisions on the tool calls of live turns. All times are in seconds."""
 
     timeout: float  # time that a call waits for a decision, or 0 for no timeout
-    park_seconds: float = 30  # time after which a turn that waits is parked
+    suspend_seconds: float = 30  # time after which a turn that waits is suspended
     _ended: dict[tuple[str, str], type[errors.MochiError]] = field(default_factory=dict)
     """Errors of later decisions on the requests that were decided or timed out, by session and
     confirmation ID.
@@ -152,17 +149,15 @@ class ApprovalService:
     ) -> Decision | None:
         """Wait for the client's decision.
 
-        Return None if the timeout passes first. Raises ``TurnParked``.
+        Return None if the timeout passes first. Raises ``TurnSuspended``.
         """
-        timer = asyncio.get_running_loop().call_later(self.park_seconds, control.park)
+        timer = asyncio.get_running_loop().call_later(self.suspend_seconds, control.suspend)
         try:
             while request.approval.is_waiting and not request.decision.done():
                 expires_at = request.approval.expires_at
-                left = (
-                    _CLOCK_SECONDS
-                    if expires_at is None
-                    else min(expires_at - time.time(), _CLOCK_SECONDS)
-                )
+                left = _CLOCK_SECONDS
+                if expires_at is not None:
+                    left = min(left, expires_at - time.time())
                 await asyncio.wait([request.decision], timeout=left)
         finally:  # also if the turn is stopped
             timer.cancel()
@@ -171,28 +166,26 @@ class ApprovalService:
             return None
         return request.decision.result()
 
-    async def decide(
+    async def deliver_decision(
         self, session_id: str, control: TurnControl, confirmation_id: str, decision: Decision
     ) -> ToolInvocation:
         """Apply the client's decision to the call of a live turn that waits, and return the call.
 
-        Raises ``ConfirmationNotFound``, also if the turn is parked, ``ConfirmationResolved``,
+        Raises ``ConfirmationNotFound``, also if the turn is suspended, ``ConfirmationResolved``,
         ``ConfirmationTimeout``, and ``ConfirmationStale`` if the tool has changed. After
         ``ValidationFailed`` and ``StorageFailed``, the call stays pending.
         """
         request = self._undecided(session_id, control, confirmation_id)
         is_stale = decision.approved and await request.is_stale()
         bound = await bind_decision(request.bound, decision)
-        self._undecided(
-            session_id, control, confirmation_id
-        )  # meanwhile, it may have been decided or ended
+        # Meanwhile, it may have been decided or ended.
+        self._undecided(session_id, control, confirmation_id)
         request.bound = bound
         bound.call.progress.decided_by = "user"
         control.request = None
         control.decided_at = asyncio.get_running_loop().time()
-        request.decision.set_result(
-            decision
-        )  # of a changed tool, the turn requests the approval again
+        # Of a changed tool, the turn requests the approval again.
+        request.decision.set_result(decision)
         if is_stale:
             self.end(session_id, confirmation_id, errors.ConfirmationStale)
             raise errors.ConfirmationStale(confirmation_id)
@@ -254,7 +247,7 @@ class SessionApprover(Approver):
         """
         return replace(self, own_writer=writer, agent=agent)
 
-    async def decide(
+    async def obtain_decision(
         self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
     ) -> tuple[Decision, BoundCall] | None:
         """Return the user's decision and the call with edited arguments, or None after the
@@ -303,13 +296,13 @@ class SessionApprover(Approver):
     async def _store(self, decision: Decision | None, request: ApprovalRequest) -> None:
         """Store a decision.
 
-        If that fails, park the turn, because its call waits for another decision.
+        If that fails, suspend the turn, because its call waits for another decision.
         """
         try:
-            await self.writer.decide(decision)
+            await self.writer.store_decision(decision)
         except errors.StorageFailed as error:
             request.failure = error
-            raise TurnParked from error
+            raise TurnSuspended from error
 
     async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
         if self._stored_approval(call) is not None:
@@ -339,18 +332,21 @@ class SessionApprover(Approver):
         """Return the stored request for this call if it was decided, or has expired, before the
         turn continued.
         """
-        stored = self.writer.turn.approval
-        if stored is None or self.writer.turn.state != "running" or stored.call_index != call.index:
+        turn = self.writer.turn
+        stored = turn.approval
+        if stored is None or turn.state != "running":
             return None
-        return stored if stored.agent == self.agent else None
+        is_for_call = stored.call_index == call.index and stored.agent == self.agent
+        return stored if is_for_call else None
 
     def _is_same_call(self, stored: Approval, bound: BoundCall) -> bool:
         """Return whether the user has seen this call of this tool.
 
         The file may have been changed.
         """
-        seen = (stored.tool_name, stored.arguments, stored.fingerprint)
-        return seen == (bound.call.name, bound.call.arguments, fingerprint(bound.tool))
+        call = bound.call
+        is_same = stored.tool_name == call.name and stored.arguments == call.arguments
+        return is_same and stored.fingerprint == fingerprint(bound.tool)
 
     def _key(self, tool: Tool) -> str:
         return tool.approved_as if self.agent is None else f"{self.agent.name}/{tool.approved_as}"

@@ -2,11 +2,20 @@
 
 import orjson
 
-from mochi_server.chat.prompt import HEADING, TRIMMED_CHARS, Budget, Prompt, checkpoint_tokens
+from mochi_server.chat.prompt import (
+    HEADING,
+    TRIMMED_CHARS,
+    Budget,
+    Prompt,
+    checkpoint_tokens,
+)
 from mochi_server.constants import MIN_ANSWER_TOKENS
-from mochi_server.inference.requests import FixedPrompt
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
 from mochi_server.inference.windows import Allocation, PromptSize
+from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage
+from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.types import Message, images_of
 
 _INSTRUCTION = (
@@ -41,6 +50,20 @@ class CompactionPrompt:
             raise self.budget.overflow(self._prompt)
         self.limit = max(self.limit, boundary)
 
+    async def summarize(
+        self, gateway: ModelGateway, model: str, keep_alive: str | float | None
+    ) -> Checkpoint:
+        """Request summaries until one covers all messages up to ``limit``. Return the last one."""
+        payload = payload_without_thinking(self._window.model, model, self.length, keep_alive)
+        window = self._window.fixed(self.budget.window)
+        request = ModelRequest(allocation=window, payload=payload, prompt=self)
+        while self.end < self.limit:
+            lines: list[Line] = []
+            await gateway.send(request, lines.extend)
+            self.proceed("".join(map(_text, lines)).strip())
+        last = self._prompt.history[self.end - 1]["message_id"]
+        return Checkpoint(self.summary or "-", last, model)
+
     def proceed(self, summary: str) -> None:
         """Continue with a summary of the messages so far.
 
@@ -71,7 +94,8 @@ class CompactionPrompt:
         """
         text = ""
         for index in range(self.start, self.limit):
-            line, self.end = _line(self._prompt.history[index]), index
+            self.end = index
+            line = _line(self._prompt.history[index])
             if text and not self._fits(f"{text}\n\n{line}", self.length // 4):
                 return text
             text = f"{text}\n\n{line}" if text else self._cut(line)
@@ -92,8 +116,8 @@ class CompactionPrompt:
         Otherwise leave it as it is.
         """
         earlier = self.summary or ""
-        for length in (len(earlier), len(earlier) // 2, len(earlier) // 4, len(earlier) // 8, 0):
-            self.summary = earlier[:length]
+        for divisor in (1, 2, 4, 8, len(earlier) + 1):
+            self.summary = earlier[: len(earlier) // divisor]
             if self._fits(text, summary_tokens):
                 return
         self.summary = earlier
@@ -103,9 +127,8 @@ class CompactionPrompt:
         length.
         """
         size = PromptSize.of(_compaction_messages(text, self.summary or ""))
-        return self._window.estimate.room(size, self.budget.window) >= max(
-            summary_tokens, MIN_ANSWER_TOKENS
-        )
+        room = self._window.estimate.room(size, self.budget.window)
+        return room >= max(summary_tokens, MIN_ANSWER_TOKENS)
 
 
 def _compaction_messages(text: str, earlier: str | None) -> list[ChatMessage]:
@@ -117,8 +140,19 @@ def _compaction_messages(text: str, earlier: str | None) -> list[ChatMessage]:
 
 
 def _line(message: Message) -> str:
+    author: str = message["role"]
+    if author == "tool":
+        author = f"tool {message.get('tool_name')}"
+    line = f"{author}: {message['content']}"
     calls = message.get("tool_calls")
-    calls_note = f" [called {orjson.dumps(calls).decode()}]" if calls else ""
-    images_note = f" [showed images: {len(images)}]" if (images := images_of(message)) else ""
-    author = f"tool {message.get('tool_name')}" if message["role"] == "tool" else message["role"]
-    return f"{author}: {message['content']}{calls_note}{images_note}"
+    if calls:
+        line += f" [called {orjson.dumps(calls).decode()}]"
+    images = images_of(message)
+    if images:
+        line += f" [showed images: {len(images)}]"
+    return line
+
+
+def _text(line: Line) -> str:
+    message = line.get("message") or {}
+    return str(message.get("content") or "")

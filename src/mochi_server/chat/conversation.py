@@ -1,58 +1,18 @@
 """Conversations: where a turn reads and writes its messages."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
-
-import anyio
+from typing import Literal
 
 from mochi_server.chat.notices import notices_of
-from mochi_server.errors import StorageUnavailable
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import FieldChanges, SessionStore
 from mochi_server.sessions.types import Image
 from mochi_server.storage.memory import MemorySessionStore
+from mochi_server.storage.retry import StorageRetry
 
 ConversationKind = Literal["session", "agent_chat", "in_memory"]
-
-RETRY_SECONDS = 60.0
-_FIRST_PAUSE_SECONDS = 0.25
-_MAX_PAUSE_SECONDS = 2.0
-
-_Result = TypeVar("_Result")
-
-
-class StorageRetry:
-    """Retry policy for the idempotent storage operations of turns, while the storage is
-    unavailable.
-    """
-
-    def __init__(self, seconds: float = RETRY_SECONDS) -> None:
-        self._seconds = seconds
-        self._closed = asyncio.Event()
-
-    def close(self) -> None:
-        self._closed.set()
-
-    async def run(self, operation: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return the result of an operation.
-
-        Raises its last error after ``seconds`` seconds or at shutdown.
-        """
-        clock = asyncio.get_running_loop().time
-        deadline, pause = clock() + self._seconds, _FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                return await operation()
-            except StorageUnavailable:
-                if clock() + pause > deadline:
-                    raise
-                with anyio.move_on_after(pause):
-                    await self._closed.wait()
-                    raise
-            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from mochi_server.events import (
     TurnWarning,
 )
 
-# In a batch from the log, so that a slow client does not fill the send buffer.
 _MAX_BATCH_EVENTS = 1000
+"""In a batch from the log, so that a slow client does not fill the send buffer."""
 _RECENT_BATCHES = 4
 _LINE_BYTES = 48  # memory that each line needs in addition to its characters
 _CLASSES = {event_class.type.encode(): event_class for event_class in get_args(ChatEvent)}
@@ -68,23 +68,20 @@ class EventLog:
     max_bytes: int = DEFAULT_LIMITS.log_bytes
     last: int = 0
     size: int = 0  # memory of the stored events in bytes
-    warnings: list[TurnWarning] = field(
-        default_factory=list
-    )  # all warnings of the run, oldest first
-    confirmations: dict[str, int] = field(
-        default_factory=dict
-    )  # number of the event, by confirmation ID
+    warnings: list[TurnWarning] = field(default_factory=list)
+    """All warnings of the run, oldest first."""
+    confirmations: dict[str, int] = field(default_factory=dict)
+    """Number of the event, by confirmation ID."""
     _lines: list[bytes] = field(default_factory=list)
     _recent: deque[Batch] = field(default_factory=lambda: deque(maxlen=_RECENT_BATCHES))
     """Latest batches as they were published, so that a subscriber that is a little slow needs no
     decoding.
     """
-    # Number of the last event that the snapshot replaces, or 0 if there is no snapshot.
     _dropped: int = 0
+    """Number of the last event that the snapshot replaces, or 0 if there is no snapshot."""
     _snapshot: Snapshot | None = None
-    _restored: Sequence[
-        ChatEvent
-    ] = ()  # events of calls that follow the snapshot of a restored log
+    _restored: Sequence[ChatEvent] = ()
+    """Events of calls that follow the snapshot of a restored log."""
 
     @classmethod
     def restored(cls, snapshot: Snapshot, last: int, calls: Sequence[ChatEvent] = ()) -> "EventLog":
@@ -99,7 +96,8 @@ class EventLog:
     def add(self, events: list[ChatEvent]) -> Batch:
         lines = list[bytes]()
         for number, event in enumerate(events, self.last + 1):
-            lines.append(line := encode(event))
+            line = encode(event)
+            lines.append(line)
             self.size += len(line) + _LINE_BYTES
             if type(event) is TurnWarning:
                 self.warnings.append(event)
@@ -121,11 +119,15 @@ class EventLog:
             return None
         recent = [batch for batch in self._recent if batch.first > position]
         if recent and recent[0].first == position + 1:
-            lines = [line for batch in recent for line in batch.lines]
-            return Batch(position + 1, lines, [event for batch in recent for event in batch.events])
+            lines, events = list[bytes](), list[ChatEvent]()
+            for batch in recent:
+                lines += batch.lines
+                events += batch.events
+            return Batch(position + 1, lines, events)
         if self._snapshot is not None and position < self._dropped:
             replaced = (self._snapshot, *self._restored)
-            return Batch(self._dropped - len(self._restored), [*map(encode, replaced)], replaced)
+            first = self._dropped - len(self._restored)
+            return Batch(first, [*map(encode, replaced)], replaced)
         begin = position - self._dropped
         return Batch(position + 1, self._lines[begin : begin + _MAX_BATCH_EVENTS])
 
@@ -150,8 +152,10 @@ class EventLog:
         for event in map(decode, self._lines[:count]):
             if isinstance(event, Snapshot):
                 content, thinking = [event.content], [event.thinking]
-            elif isinstance(event, ContentDelta | ThinkingDelta):
-                (content if isinstance(event, ContentDelta) else thinking).append(event.content)
+            elif isinstance(event, ContentDelta):
+                content.append(event.content)
+            elif isinstance(event, ThinkingDelta):
+                thinking.append(event.content)
         self._snapshot = Snapshot("".join(content), "".join(thinking))
         del self._lines[:count]
         self._recent.clear()

@@ -5,13 +5,13 @@ shows them.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mochi_server.chat.prompt import follows_result, last_user_index
 from mochi_server.chat.turn_input import HistoryChange, TurnInput
-from mochi_server.chat.turn_result import returned_calls
 from mochi_server.errors import IdempotencyKeyReused
 from mochi_server.ollama.payloads import qualified_name
+from mochi_server.sessions.history import follows_result, last_user_index
 from mochi_server.sessions.session import ChatSession, ends_turn, key_digest, last_answer
 from mochi_server.sessions.types import Message
+from mochi_server.tools.stored_calls import returned_calls
 from mochi_server.tools.toolbox import ToolInvocation
 
 
@@ -33,7 +33,8 @@ def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:
     """Return the indexes of the messages, of a user or with results, that a request with this key
     stored last.
     """
-    if key is None or (start := last_user_index(session.history)) is None:
+    start = last_user_index(session.history)
+    if key is None or start is None:
         return []
     digest = key_digest(session.session_id, key)
     return [
@@ -60,39 +61,36 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
     Raises ``IdempotencyKeyReused`` for another request with the key.
     """
     indexes = keyed_indexes(session, turn_input.key)
-    if (
-        turn_input.key is None
-        or not indexes
-        or (turn_input.new_message is None and not turn_input.results)
-    ):
+    adds_messages = turn_input.new_message is not None or bool(turn_input.results)
+    if turn_input.key is None or not indexes or not adds_messages:
         return None
-    if not all(_contains(turn_input, session.history[index]) for index in indexes):
-        raise IdempotencyKeyReused(turn_input.key, None)
+    for index in indexes:
+        if not _contains(turn_input, session.history[index]):
+            raise IdempotencyKeyReused(turn_input.key, None)
     answers = session.history[indexes[-1] + 1 :]
     change: HistoryChange = "continue" if turn_input.change == "continue" else "regenerate"
     again = replace(turn_input, text=None, images=(), results=(), result_images=(), change=change)
     last = last_answer(answers)
     if last is not None and ends_turn(last):
-        if turn_input.model is not None and qualified_name(turn_input.model) != qualified_name(
-            last.get("model", "")
-        ):
+        answered_by = last.get("model", "")
+        wanted = turn_input.model or answered_by
+        if qualified_name(wanted) != qualified_name(answered_by):
             raise IdempotencyKeyReused(turn_input.key, None)
         return Repetition(again, StoredAnswer(answers, indexes[-1] + 1))
+    has_begun = turn_input.text is not None or bool(answers)
     is_returned = any(message.get("client_tool_calls") for message in answers)
-    if (
-        (turn_input.text is not None or answers)
-        and follows_result(session.history)
-        and not is_returned
-    ):
-        return Repetition(
-            replace(again, change="continue", tools=replace(turn_input.tools, must_call=False))
-        )
+    if has_begun and follows_result(session.history) and not is_returned:
+        tools = replace(turn_input.tools, must_call=False)
+        again = replace(again, change="continue", tools=tools)
     return Repetition(again)
 
 
 def _contains(turn_input: TurnInput, stored: Message) -> bool:
     if stored["role"] == "user":
         references = [image.reference for image in turn_input.images]
-        return (stored["content"], stored.get("images", [])) == (turn_input.text, references)
-    sent = [(result.get("tool_call_id"), result["content"]) for result in turn_input.results]
-    return (stored.get("tool_call_id"), stored["content"]) in sent
+        return stored["content"] == turn_input.text and stored.get("images", []) == references
+    for result in turn_input.results:
+        is_same_call = result.get("tool_call_id") == stored.get("tool_call_id")
+        if is_same_call and result["content"] == stored["content"]:
+            return True
+    return False

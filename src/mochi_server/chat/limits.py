@@ -18,7 +18,7 @@ class RunLimits:
     log_bytes: int = 8 * 1024 * 1024
     """Maximum memory for the events of one run."""
     scan_seconds: float = 2
-    """Interval of the search for parked turns that continue without a decision."""
+    """Interval of the search for suspended turns that continue without a decision."""
 
 
 DEFAULT_LIMITS = RunLimits()
@@ -29,9 +29,8 @@ class TurnLimiter:
 
     def __init__(self) -> None:
         self._running = Counter[str]()
-        self._started: dict[str, deque[float]] = defaultdict(
-            deque
-        )  # times of the last minute, oldest first
+        # Times of the last minute, oldest first.
+        self._started: dict[str, deque[float]] = defaultdict(deque)
 
     @contextmanager
     def turn(self, caller: Caller) -> Iterator[None]:

@@ -2,42 +2,32 @@
 options.
 """
 
-import logging
 import time
-from base64 import b64encode
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import anyio.to_thread
-
 from mochi_server.chat.compaction import CompactionPrompt
-from mochi_server.chat.prompt import Budget, Checkpoint, Prompt, shows_images
+from mochi_server.chat.prompt import Budget, Prompt
 from mochi_server.chat.turn_input import GenerationOptions
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
-from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
+from mochi_server.errors import ContextOverflow
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
+from mochi_server.inference.messages import shows_images, with_images
+from mochi_server.inference.requests import FixedPrompt, ModelRequest
+from mochi_server.inference.session_window import allocate_window
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.waiting import Ticket
-from mochi_server.inference.windows import Allocation, PromptSize, manual_window
+from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
-from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import (
-    ChatSession,
-    SessionMetadata,
-    last_answer,
-    previous_model,
-    usage_tokens,
-)
-from mochi_server.sessions.store import SessionStore
-from mochi_server.util.clock import now
+from mochi_server.sessions.session import ChatSession
 
 _CORRECTION = "That does not fit the JSON schema: {}. Answer again, only with JSON that fits."
 _MAX_PROBLEM_CHARS = 2000
@@ -48,49 +38,6 @@ _RELOAD = (
 _TRUNCATED = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
 _PROMPT_TRUNCATED = TurnWarning("PROMPT_TRUNCATED", _TRUNCATED)
 _ANSWER_CUT = TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window.")
-
-logger = logging.getLogger(__name__)
-
-
-def allocate_window(
-    gateway: ModelGateway, model: ModelInfo, session: ChatSession, history: History
-) -> Allocation:
-    """Return the allocation for a turn. ``history`` includes the new messages of the turn."""
-    metadata, previous = session.metadata, previous_model(history)
-    answer = last_answer(history)
-    allocation = gateway.allocate(model, metadata.context_window_config, previous)
-    if (
-        answer is not None
-        and previous == session.model
-        and Checkpoint.from_dict(metadata.compaction) is None
-    ):
-        allocation.usage = allocation.counted = usage_tokens(answer) or 0
-        if answer.get("thinking"):  # it is not sent again
-            allocation.counted = answer.get("prompt_eval_count") or 0
-    return allocation
-
-
-async def save_window(allocation: Allocation, session: ChatSession, store: SessionStore) -> None:
-    """Store the window with the session, unless a client has changed it during the turn.
-
-    Errors are logged.
-    """
-    before, decision = session.metadata.context_window_config, allocation.decision
-    if (
-        decision is None or manual_window(allocation.model, before) is not None
-    ):  # a manual window is stored already
-        return
-    after = allocation.windows.adjusted(before, decision, now())
-    if after == before:
-        return
-
-    def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
-        return {"context_window_config": after} if stored.context_window_config == before else {}
-
-    try:
-        await store.patch(session.session_id, unless_changed)
-    except MochiError as error:  # the turn does not fail, because its answer is stored
-        logger.warning("Window not stored session_id=%s: %s", session.session_id, error.message)
 
 
 @dataclass(eq=False)
@@ -127,10 +74,8 @@ class ModelCall:
             self.gateway, self.model, self.session, self.writer.history
         )
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
-        self.last_compaction = (
-            0,
-            0,
-        )  # numbers of dropped messages and trimmed tool results in the latest event
+        # Numbers of dropped messages and trimmed tool results in the latest event.
+        self.last_compaction = (0, 0)
         self._warned: set[str] = set()
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
@@ -162,15 +107,12 @@ class ModelCall:
         """
         tools = tools if self.model.has_capability("tools") else []
         shows = self.model.has_capability("vision")
-        turn_prompt = TurnPrompt(
-            self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools
-        )
+        prompt = Prompt(history, turn_start, self._checkpoint, shows_images=shows)
+        turn_prompt = TurnPrompt(self, prompt, tools)
         if largest := self.allocation.context_length:
             budget = turn_prompt.budget(largest)
-            if budget.is_exceeded_by(turn_prompt.prompt):
-                budget.check(
-                    turn_prompt.prompt.shortest
-                )  # neither a larger window nor a summary would help
+            if budget.is_exceeded_by(prompt):
+                budget.check(prompt.shortest)  # neither a larger window nor a summary would help
         think = self._think
         if not self.model.has_capability("thinking"):
             think = None
@@ -201,9 +143,8 @@ class ModelCall:
             ticket=self.ticket,
         )
         answer = await self.gateway.send(request, on_lines)
-        if (
-            self.schema is not None
-        ):  # a reference cycle, which would keep the turn in memory until a full collection
+        # A reference cycle, which would keep the turn in memory until a full collection.
+        if self.schema is not None:
             self._last = (
                 request,
                 FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(())),
@@ -220,11 +161,11 @@ class ModelCall:
         """
         request, prompt = self._last
         prompt = prompt.extended(text, _CORRECTION.format(problem[:_MAX_PROBLEM_CHARS]))
-        payload = {
-            name: value for name, value in request.payload.items() if name != "tools"
-        }  # it must not call one
+        payload = dict(request.payload)
+        payload.pop("tools", None)  # the model must not call one
         repair = StructuredRequest(self.gateway, replace(request, payload=payload, prompt=prompt))
-        return (await repair.send(payload["format"])).message["content"], repair.lines[-1]
+        answer = await repair.send(payload["format"])
+        return answer.message["content"], repair.lines[-1]
 
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
         """Replace the oldest turns by a stored summary.
@@ -233,20 +174,7 @@ class ModelCall:
         """
         self._report("compacting")
         part = CompactionPrompt(self.allocation, prompt, budget)
-        payload = payload_without_thinking(self.model, self.name, part.length, self._keep_alive)
-        request = ModelRequest(
-            allocation=self.allocation.fixed(budget.window), payload=payload, prompt=part
-        )
-        while part.end < part.limit:
-            lines: list[Line] = []
-            await self.gateway.send(request, lines.extend)
-            part.proceed(
-                "".join(
-                    str((line.get("message") or {}).get("content") or "") for line in lines
-                ).strip()
-            )
-        last = prompt.history[part.end - 1]["message_id"]
-        self._checkpoint = Checkpoint(part.summary or "-", last, self.name)
+        self._checkpoint = await part.summarize(self.gateway, self.name, self._keep_alive)
         await self.writer.conversation.patch({"compaction": asdict(self._checkpoint)})
         self.gateway.observer.context_compacted()
         return replace(prompt, checkpoint=self._checkpoint)
@@ -276,26 +204,20 @@ class TurnPrompt:
 
         Raise ``ContextOverflow`` if that is impossible.
         """
-        call, trims, history = self.call, self.call.gateway.trims, self.prompt.history
-        window, session_id = call.allocation.size, call.session.session_id
+        call = self.call
+        window = call.allocation.size
         if window is None and refused is not None:
             raise ContextOverflow(None, refused)
         if self._is_new:
             self._is_new = False
             if call.allocation.decision is not None and call.allocation.decision.differs:
                 call.warn("WINDOW_DIFFERS", _RELOAD)
-            # A prompt that trims what the latest one has trimmed begins with the same text, which
-            # is cached.
-            if (trim := trims.get(session_id)) is not None:
-                trimmed = (
-                    i for i, each in enumerate(history, 1) if trim == (window, each["message_id"])
-                )
-                if trim_end := next(trimmed, 0):
-                    self.prompt = replace(self.prompt, trim_end=trim_end)
+            trim_end = self._earlier_trim_end(window)
+            if trim_end:
+                self.prompt = replace(self.prompt, trim_end=trim_end)
         if window is not None:
             self.prompt = await self._shorten(self.budget(window), forced=refused is not None)
-        if window is not None and self.prompt.trim_limit:
-            trims[session_id] = window, history[self.prompt.trim_limit - 1]["message_id"]
+            self._store_trim_end(window)
         compaction = (self.prompt.dropped, self.prompt.trimmed)
         if compaction != call.last_compaction:
             call.last_compaction = compaction
@@ -306,6 +228,24 @@ class TurnPrompt:
                 "IMAGE_NOT_FOUND", f"The prompt omits images that are no longer stored: {missing}."
             )
         return FixedPrompt(messages, self.size)
+
+    def _earlier_trim_end(self, window: int | None) -> int:
+        """Return the number of messages that the session's latest prompt has trimmed.
+
+        A prompt that trims them again begins with the same text, which is cached.
+        """
+        trim = self.call.gateway.trims.get(self.call.session.session_id)
+        if trim is not None:
+            for number, message in enumerate(self.prompt.history, 1):
+                if trim == (window, message["message_id"]):
+                    return number
+        return 0
+
+    def _store_trim_end(self, window: int) -> None:
+        prompt = self.prompt
+        if prompt.trim_limit:
+            last = prompt.history[prompt.trim_limit - 1]["message_id"]
+            self.call.gateway.trims[self.call.session.session_id] = window, last
 
     def budget(self, window: int) -> Budget:
         estimate = self.call.allocation.estimate
@@ -320,33 +260,8 @@ class TurnPrompt:
         if not forced and not budget.is_exceeded_by(prompt):
             return prompt
         prompt = replace(prompt, trim_end=max(prompt.trim_end, prompt.turn_start))
-        if (forced or budget.is_exceeded_by(prompt)) and budget.boundary(prompt) is not None:
-            prompt, forced = await self.call.compact(prompt, budget), False
+        is_too_long = forced or budget.is_exceeded_by(prompt)
+        if is_too_long and budget.boundary(prompt) is not None:
+            prompt = await self.call.compact(prompt, budget)
+            forced = False
         return budget.fit(prompt, forced=forced)
-
-
-async def with_images(
-    messages: Sequence[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
-) -> tuple[list[ChatMessage | Encoded], int]:
-    """Replace image names in messages by base64 data.
-
-    Return the messages and the number of missing images.
-    """
-    names = [
-        name
-        for message in messages
-        if isinstance(message, dict)
-        for name in message.get("images") or ()
-    ]
-    encoded: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        with suppress(BlobNotFound):
-            data = await load(name)
-            encoded[name] = (await anyio.to_thread.run_sync(b64encode, data)).decode()
-    sent: list[ChatMessage | Encoded] = [
-        {**message, "images": [encoded[name] for name in message["images"] if name in encoded]}
-        if isinstance(message, dict) and message.get("images")
-        else message
-        for message in messages
-    ]
-    return sent, sum(name not in encoded for name in names)

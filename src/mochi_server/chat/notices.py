@@ -12,16 +12,15 @@ def notices_of(session_id: str, turn: StoredTurn) -> list[Notice]:
 
     A turn that a client ends is not reported.
     """
+    subject = turn.run_id
     if turn.waiting is not None:
-        return [_notice("run.waiting_for_approval", session_id, turn, turn.waiting.confirmation_id)]
-    if turn.state == "completed":
-        return [_notice("run.completed", session_id, turn, turn.run_id)]
-    if turn.state == "failed" or (turn.state == "cancelled" and turn.error is not None):
-        return [_notice("run.failed", session_id, turn, turn.run_id)]
-    return []
-
-
-def _notice(kind: str, session_id: str, turn: StoredTurn, subject: str) -> Notice:
+        kind, subject = "run.waiting_for_approval", turn.waiting.confirmation_id
+    elif turn.state == "completed":
+        kind = "run.completed"
+    elif turn.state == "failed" or (turn.state == "cancelled" and turn.error is not None):
+        kind = "run.failed"
+    else:
+        return []
     data = {"session_id": session_id, "run_id": turn.run_id}
     body = orjson.dumps({"type": kind, "timestamp": now(), "data": data}).decode()
-    return Notice(f"msg_{subject}", session_id, body, is_request=turn.waiting is not None)
+    return [Notice(f"msg_{subject}", session_id, body, is_request=turn.waiting is not None)]

@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import Any
 
 from mochi_server import errors
-from mochi_server.chat.approvals import TurnParked
+from mochi_server.chat.approvals import TurnSuspended
 from mochi_server.chat.idempotency import StoredAnswer
+from mochi_server.chat.loop import TurnLoop
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_result import TurnResult
@@ -27,14 +28,14 @@ async def play_turn(turn: PreparedTurn, run: Run) -> TurnResult:
     gate = _EventGate(run, writer)
     failure, cancelled = None, False
     try:
-        await turn.play(gate.publish)
+        await TurnLoop(turn, gate.publish).run()
         await writer.wait_until_stored()
-    except TurnParked:
-        return _result(writer, parked=True)
+    except TurnSuspended:
+        return _result(writer, suspended=True)
     except asyncio.CancelledError:
         cancelled = not writer.turn.has_ended
         if cancelled and _continues_later(run, writer):
-            return _result(writer, parked=True)
+            return _result(writer, suspended=True)
     except Exception as error:
         failure = as_mochi_error(error, run.session_id)
     if failure is None and not cancelled:
@@ -91,9 +92,8 @@ class _EventGate:
     def __init__(self, run: Run, writer: TurnWriter) -> None:
         self.error: BaseException | None = None  # error of the write
         self._run = run
-        self._buffered: (
-            list[ChatEvent] | None
-        ) = []  # events that are not published yet, or None after the write
+        # Events that are not published yet, or None after the write.
+        self._buffered: list[ChatEvent] | None = []
         writer.initial_write.add_done_callback(self._on_write_end)
 
     def publish(self, events: list[ChatEvent]) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from mochi_server import errors
-from mochi_server.chat.approvals import ApprovalService, SessionApprover, TurnControl
+from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.event_log import EventLog
-from mochi_server.chat.loop import ToolLoopLimits
+from mochi_server.chat.run import Run
+from mochi_server.chat.steps import TurnRules
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
 from mochi_server.chat.writer import TurnWriter
@@ -19,7 +19,6 @@ from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SessionService
-from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession, edited, has_stale_checkpoint
 from mochi_server.sessions.turn import Approval, StoredTurn
 from mochi_server.sessions.types import ToolSettings
@@ -53,25 +52,10 @@ class AgentSource(Protocol):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class LiveParts:
-    """Parts of a run that its turn uses."""
-
-    log: EventLog
-    control: TurnControl
-
-
 class TurnPreparation:
     """Preparation of the turns of one kind."""
 
-    async def prepare(
-        self,
-        conversation: Conversation,
-        session: ChatSession,
-        turn_input: TurnInput,
-        run_id: str,
-        live: LiveParts,
-    ) -> PreparedTurn:
+    async def prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
         """Check the request of a new turn without writing. Raises ``MochiError``."""
         raise NotImplementedError
 
@@ -85,19 +69,12 @@ class ModelTurns(TurnPreparation):
     execution: ToolExecutionService
     approvals: ApprovalService
     agents: AgentSource
-    limits: ToolLoopLimits
+    rules: TurnRules
     sessions: SessionService
     checks: SchemaChecks
     continues_background_turns: bool = True
 
-    async def prepare(
-        self,
-        conversation: Conversation,
-        session: ChatSession,
-        turn_input: TurnInput,
-        run_id: str,
-        live: LiveParts,
-    ) -> PreparedTurn:
+    async def prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
         """Check the model, the tools and the edited message.
 
         An error of Ollama is raised when the turn answers.
@@ -107,35 +84,33 @@ class ModelTurns(TurnPreparation):
         drops_checkpoint = False
         if turn_input.edit_index is not None:
             opening = edited(session, turn_input.edit_index, turn_input.text or "")
-            session = _with_change(session, opening)
+            session = session.changed(opening)
             drops_checkpoint = has_stale_checkpoint(session.metadata, session.history)
+        conversation = run.conversation
         is_background = turn_input.on_disconnect == "continue" and conversation.kind == "session"
         writer = TurnWriter(
             conversation,
             session,
             turn_input,
-            run_id,
+            run.run_id,
             opening=opening,
             survives=is_background and self.continues_background_turns,
         )
-        gateway, model = await self._find_model(session, turn_input, conversation)
+        name = _requested_model(session, turn_input, conversation)
+        gateway, model = await self._find_model(session, name)
         if isinstance(model, errors.ModelNotFound):
             raise model
-        if (
-            turn_input.images
-            and isinstance(model, ModelInfo)
-            and not model.has_capability("vision")
-        ):
-            name = _requested_model(session, turn_input, conversation)
+        sees = isinstance(model, MochiError) or model.has_capability("vision")
+        if turn_input.images and not sees:
             text = f"images: model {name!r} cannot see images. Choose a vision model."
             raise errors.ValidationFailed(text, model=name)
         prepared = await self._prepared(
-            session, turn_input, writer, live, gateway=gateway, model=model
+            run, session, turn_input, writer, gateway=gateway, model=model
         )
         return replace(prepared, ticket=ticket, drops_checkpoint=drops_checkpoint)
 
     async def prepare_continued(
-        self, conversation: Conversation, session: ChatSession, turn: StoredTurn, live: LiveParts
+        self, run: Run, session: ChatSession, turn: StoredTurn
     ) -> PreparedTurn:
         """Check a stored turn that continues. A full queue does not refuse it.
 
@@ -145,15 +120,16 @@ class ModelTurns(TurnPreparation):
         """
         if turn.first > len(session.history):
             raise ValueError("first: the session has fewer messages")
-        turn_input = restored_input(turn.input or {})
         if turn.approval is not None and turn.approval.source is not None:
             await self.registry.extra_source.wait_for(turn.approval.source)
-        writer = TurnWriter(conversation, session, turn_input, turn.run_id, continued=turn)
-        gateway, model = await self._find_model(session, turn_input, conversation)
+        conversation = run.conversation
+        writer = TurnWriter(conversation, session, run.input, turn.run_id, continued=turn)
+        name = _requested_model(session, run.input, conversation)
+        gateway, model = await self._find_model(session, name)
         if isinstance(model, MochiError) and not isinstance(model, errors.ModelNotFound):
             raise model
         prepared = await self._prepared(
-            session, turn_input, writer, live, gateway=gateway, model=model
+            run, session, run.input, writer, gateway=gateway, model=model
         )
         agent = None if turn.approval is None else turn.approval.agent
         if agent is not None and not await self.agents.tools_of(agent.name):
@@ -176,28 +152,23 @@ class ModelTurns(TurnPreparation):
         return tools.get(approval.tool_name)
 
     async def _find_model(
-        self, session: ChatSession, turn_input: TurnInput, conversation: Conversation
+        self, session: ChatSession, name: str
     ) -> tuple[ModelGateway, ModelInfo | MochiError]:
-        """Return the gateway of a session and the model of a turn, or the error of the lookup."""
+        """Return the gateway of a session and the model ``name``, or the error of the lookup."""
+        gateway = self.gateway
         try:
-            gateway = await self.gateway.pinned(session.metadata.ollama_host)
-        except (errors.OllamaUnreachable, errors.OllamaError) as error:
-            return self.gateway, error.with_traceback(
-                None
-            )  # the traceback refers to all data of the turn
-        try:
-            return gateway, await gateway.find_model(
-                _requested_model(session, turn_input, conversation)
-            )
+            gateway = await gateway.pinned(session.metadata.ollama_host)
+            return gateway, await gateway.find_model(name)
         except (errors.OllamaUnreachable, errors.OllamaError, errors.ModelNotFound) as error:
+            # The traceback refers to all data of the turn.
             return gateway, error.with_traceback(None)
 
     async def _prepared(
         self,
+        run: Run,
         session: ChatSession,
         turn_input: TurnInput,
         writer: TurnWriter,
-        live: LiveParts,
         *,
         gateway: ModelGateway,
         model: ModelInfo | MochiError,
@@ -206,17 +177,16 @@ class ModelTurns(TurnPreparation):
             self.approvals,
             writer,
             writer,
-            live.control,
-            live.log,
+            run.control,
+            run.log,
             interactive=turn_input.interactive,
         )
         toolbox = await self._toolbox(session, turn_input.tools, approver)
         warnings: Sequence[TurnWarning] = ()
         if turn_input.tools.names is None:
             enabled = session.metadata
-            warnings = (
-                await self.sessions.selection(enabled.tool_settings, enabled.agent_settings)
-            ).warnings
+            selection = await self.sessions.selection(enabled.tool_settings, enabled.agent_settings)
+            warnings = selection.warnings
         return PreparedTurn(
             turn_input.without_data(),
             session,
@@ -224,7 +194,7 @@ class ModelTurns(TurnPreparation):
             toolbox,
             model,
             gateway,
-            self.limits,
+            replace(self.rules, must_call=turn_input.tools.must_call),
             turn_input.generation,
             warnings=warnings,
             approver=approver,
@@ -280,13 +250,6 @@ def _requested_model(
     if turn_input.model is not None and conversation.kind == "session":
         return turn_input.model
     return session.model
-
-
-def _with_change(session: ChatSession, change: Change) -> ChatSession:
-    """Return a copy of a session with a change of its history."""
-    start = len(session.history) if change.start is None else change.start
-    history = session.history.prefix(start).extended(change.messages)
-    return ChatSession(session.metadata, history, session.extra)
 
 
 def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:

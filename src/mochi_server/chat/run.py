@@ -15,7 +15,7 @@ from mochi_server.chat.subscribers import Subscriber
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError, ShuttingDown
-from mochi_server.events import ChatEvent
+from mochi_server.events import ChatEvent, Status
 from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.sessions.turn import TurnState
 from mochi_server.util.clock import new_id
@@ -36,40 +36,38 @@ class Run:
 
     conversation: Conversation
     input: TurnInput  # input without the bytes of its images
-    run_ids: Sequence[str] = field(
-        default_factory=lambda: [new_id()]
-    )  # of the turn until this run, which is the last
+    run_ids: Sequence[str] = field(default_factory=lambda: [new_id()])
+    """Of the turn until this run, which is the last."""
     model: str = ""  # of the request or the session
     position: int = 0  # number of messages in the session before the messages of the turn
-    # Whether the answer may be replaced, so that some protocols must hold its text.
     holds_text: bool = False
+    """Whether the answer may be replaced, so that some protocols must hold its text."""
     caller: Caller = field(default_factory=CALLER.get)  # caller inside the session of the run
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
     log: EventLog = field(default_factory=EventLog)
     control: TurnControl = field(default_factory=TurnControl)
-    # Storage of the request, or None if it was stored before.
     first_write: "asyncio.Future[None] | None" = None
+    """Storage of the request, or None if it was stored before."""
     state: TurnState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     is_stored: bool = False  # whether the run has ended, and only its stored result is known
     continued_after: int = 0  # number of the last event that repeats events of the run before
     began: float = field(default_factory=time.monotonic)
-    # Number of clients that receive the events of the run or wait for its result.
     subscribers: int = 0
-    # Whether the run waits without a subscriber for the decision on a tool call.
+    """Number of clients that receive the events of the run or wait for its result."""
     client_will_return: bool = False
-    continued_by: "Run | None" = None  # run that continues this run, after it was parked
+    """Whether the run waits without a subscriber for the decision on a tool call."""
+    continued_by: "Run | None" = None  # run that continues this run, after it was suspended
     stopped: bool = False
-    # Error to report if the server cancels the run, else None.
     abort_error: MochiError | None = None
-    # Task that executes the run, or None before the start and after the end.
+    """Error to report if the server cancels the run, else None."""
     task: "asyncio.Task[None] | None" = None
-    # Ends the run after its last client has disconnected.
+    """Task that executes the run, or None before the start and after the end."""
     _cancel_timer: asyncio.TimerHandle | None = None
+    """Ends the run after its last client has disconnected."""
     _subscribed: "set[Subscriber]" = field(default_factory=set)
-    _left: asyncio.Event = field(
-        default_factory=asyncio.Event
-    )  # set when another run continues a parked run, or none
+    _left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when another run continues a suspended run, or none."""
 
     @property
     def session_id(self) -> str:
@@ -100,7 +98,12 @@ class Run:
         return self.state in ("running", "waiting_for_approval") and not self._left.is_set()
 
     @property
-    def is_parked(self) -> bool:
+    def is_busy(self) -> bool:
+        """Whether the turn goes on without a decision."""
+        return self.running and not self.pending and not self.control.is_suspending
+
+    @property
+    def is_suspended(self) -> bool:
         """Whether the turn goes on, but no task executes it."""
         return self.running and self.task is None
 
@@ -125,7 +128,9 @@ class Run:
     def failure(self) -> MochiError | None:
         if self._left.is_set() and not self.has_ended and self.continued_by is None:
             return ShuttingDown(was_running=True)
-        return self.result.failure or (self.abort_error if self.result.cancelled else None)
+        if self.result.cancelled and self.result.failure is None:
+            return self.abort_error
+        return self.result.failure
 
     @property
     def pending(self) -> str | None:
@@ -136,13 +141,21 @@ class Run:
         confirmation_id, number = next(reversed(self.log.confirmations.items()), (None, 0))
         if self.state == "waiting_for_approval":
             return confirmation_id
-        # An event follows each decision. A turn can be parked before its latest request is
+        # An event follows each decision. A turn can be suspended before its latest request is
         # announced.
-        return confirmation_id if self.control.is_parking and number == self.log.last else None
+        return confirmation_id if self.control.is_suspending and number == self.log.last else None
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(
+        self, work: Coroutine[Any, Any, None], first_write: "asyncio.Future[None] | None" = None
+    ) -> None:
         """Execute the turn of this run in a task."""
+        self.first_write = first_write
         self.task = asyncio.get_running_loop().create_task(work)
+
+    def continue_after(self, earlier: Sequence[ChatEvent], continued: Status) -> None:
+        """Begin with the ``earlier`` events of the turn and its continuation."""
+        self.continued_after = len(earlier)
+        self.log.add([*earlier, continued])
 
     def rest(self, state: TurnState, result: TurnResult) -> None:
         """Note the end of the task of a turn that goes on. The clients of the run stay."""
@@ -176,13 +189,13 @@ class Run:
         if self.task is not None:
             self.task.get_loop().call_soon(self._cancel_task)
 
-    def park_or_cancel(self, abort_error: MochiError | None = None) -> None:
-        """Park the turn if a call waits for a decision, else cancel the run."""
-        if not self.control.park():
+    def suspend_or_cancel(self, abort_error: MochiError | None = None) -> None:
+        """Suspend the turn if a call waits for a decision, else cancel the run."""
+        if not self.control.suspend():
             self.cancel(abort_error)
 
     def _cancel_task(self) -> None:
-        if self.task is not None and not self.control.is_parking:
+        if self.task is not None and not self.control.is_suspending:
             self.task.cancel()
 
     def publish(self, events: list[ChatEvent]) -> None:
@@ -195,7 +208,7 @@ class Run:
     ) -> None:
         """Call ``receive`` with this run and its events after number ``after``.
 
-        If it is parked, its successors follow.
+        If it is suspended, its successors follow.
 
         After ``idle`` seconds without events, ``receive`` gets None in place of events.
         """
@@ -217,7 +230,7 @@ class Run:
     def subscribed(self) -> Iterator[None]:
         """Count a subscriber.
 
-        If all stay away for ``disconnect_grace`` seconds, park or cancel the run.
+        If all stay away for ``disconnect_grace`` seconds, suspend or cancel the run.
         """
         self.subscribers += 1
         if self._cancel_timer is not None:
@@ -245,18 +258,15 @@ class Run:
 
     def _unsubscribe(self) -> None:
         self.subscribers -= 1
-        if (
-            self.subscribers
-            or self.task is None
-            or self.client_will_return
-            or self.input.on_disconnect == "continue"
-        ):
+        if self.subscribers or self.task is None or self.client_will_return:
+            return
+        if self.input.on_disconnect == "continue":
             return
         loop = asyncio.get_running_loop()
         if self.control.request is not None:  # a decision during the grace period must not be lost
-            self._cancel_timer = loop.call_later(self.disconnect_grace, self.control.park)
+            self._cancel_timer = loop.call_later(self.disconnect_grace, self.control.suspend)
         elif loop.time() - self.control.decided_at > _DECISION_SECONDS:
-            self._cancel_timer = loop.call_later(self.disconnect_grace, self.park_or_cancel)
+            self._cancel_timer = loop.call_later(self.disconnect_grace, self.suspend_or_cancel)
 
 
 ReceiveBatch = Callable[[Run, Batch | None], Coroutine[Any, Any, None]]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from weakref import WeakValueDictionary
 
 from mochi_server.chat.run import Run
@@ -30,24 +31,27 @@ class RunTable:
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
-        self._parked: WeakValueDictionary[str, Run] = (
-            WeakValueDictionary()
-        )  # by session ID, while a client is connected
+        # By session ID, while a client is connected.
+        self._suspended: WeakValueDictionary[str, Run] = WeakValueDictionary()
         self._bytes = 0
 
     def add(self, run: Run) -> None:
         self._runs.setdefault(run.conversation.run_key, {})[run.run_id] = run
 
     def running(self) -> list[Run]:
-        return [run for runs in self._runs.values() for run in runs.values() if run.running]
+        runs = chain.from_iterable(runs.values() for runs in self._runs.values())
+        return [run for run in runs if run.running]
 
     def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id`` if it is cached, else the latest run, if the caller may
         see the session.
         """
         runs = self._runs.get(session_id)
-        run = None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
-        return run if run is not None and CALLER.get().sees(run.caller.owner) else None
+        if not runs:
+            return None
+        latest = runs[next(reversed(runs))]
+        run = runs.get(run_id or "", latest)
+        return run if CALLER.get().sees(run.caller.owner) else None
 
     def with_key(self, session_id: str, key: str) -> Run | None:
         """Return the run with this idempotency key, or None.
@@ -75,27 +79,30 @@ class RunTable:
         while self._bytes > self._max_bytes and len(self._ended) > 1:
             self._drop(next(iter(self._ended)))
 
-    def park(self, run: Run) -> None:
-        """Move a run whose turn is parked aside.
+    def suspend(self, run: Run) -> None:
+        """Move a run whose turn is suspended aside.
 
         Another run continues the turn, and has its idempotency key.
         """
-        if run.run_id in self._runs.get(run.conversation.run_key, {}):
+        runs = self._runs.get(run.conversation.run_key, {})
+        if run.run_id in runs:
             self._remove(run)
         self._keys.pop((run.session_id, run.input.key or ""), None)
-        self._parked[run.session_id] = run
+        self._suspended[run.session_id] = run
 
-    def parked(self, session_id: str, run_id: str) -> Run | None:
-        """Return the parked run with this ID if a client is connected to it, or None."""
-        run = self._parked.get(session_id)
-        return run if run is not None and run.run_id == run_id and run.is_parked else None
+    def suspended(self, session_id: str, run_id: str) -> Run | None:
+        """Return the suspended run with this ID if a client is connected to it, or None."""
+        run = self._suspended.get(session_id)
+        if run is None or run.run_id != run_id or not run.is_suspended:
+            return None
+        return run
 
-    def take_parked(self, session_id: str) -> Run | None:
-        """Remove the parked run of a session, which another run continues."""
-        return self._parked.pop(session_id, None)
+    def take_suspended(self, session_id: str) -> Run | None:
+        """Remove the suspended run of a session, which another run continues."""
+        return self._suspended.pop(session_id, None)
 
-    def all_parked(self) -> list[Run]:
-        return list(self._parked.values())
+    def all_suspended(self) -> list[Run]:
+        return list(self._suspended.values())
 
     def drop_session(self, session_id: str) -> None:
         for run_id in list(self._runs.get(session_id, {})):
@@ -118,9 +125,8 @@ class RunTable:
                 raise SessionNotFound(session_id)
             if run is None:
                 run = await start()
-                if (
-                    run.input.key == key and not run.is_parked
-                ):  # a turn that continues is found by its history
+                # A turn that continues is found by its history.
+                if run.input.key == key and not run.is_suspended:
                     self._keys[session_key] = run
             elif not run.input.is_same_request(turn_input):
                 raise IdempotencyKeyReused(key, run.run_id)

@@ -4,10 +4,11 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -15,24 +16,21 @@ import anyio
 from mochi_server import errors
 from mochi_server.chat.approvals import (
     ApprovalService,
-    TurnControl,
     bind_edited,
     fingerprint,
     new_confirmation_id,
 )
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.event_log import EventLog
-from mochi_server.chat.idempotency import StoredAnswer, find_repetition
+from mochi_server.chat.idempotency import find_repetition
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits, TurnLimiter
 from mochi_server.chat.player import as_mochi_error, play_turn, repeat_answer
-from mochi_server.chat.preparation import LiveParts, ModelTurns, TurnPreparation
-from mochi_server.chat.prompt import answer_index, last_user_index
+from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
-from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import TurnInput, restored_input
-from mochi_server.chat.turn_result import TurnResult, agent_event, call_events, open_calls, snapshot
-from mochi_server.chat.writer import tool_message, turn_messages
+from mochi_server.chat.turn_result import TurnResult, agent_event, call_events, snapshot
+from mochi_server.chat.writer import turn_messages
 from mochi_server.events import (
     AgentStart,
     ChatEvent,
@@ -45,20 +43,20 @@ from mochi_server.events import (
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.change import Change
+from mochi_server.sessions.history import first_answer_index, last_user_index
 from mochi_server.sessions.session import ChatSession, goes_on, last_answer, refuse_if_turn_goes_on
 from mochi_server.sessions.turn import Approval, Decision, StoredTurn, TurnState
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
+from mochi_server.tools.stored_calls import open_calls, tool_message
 from mochi_server.tools.toolbox import ToolInvocation, changed_warning, denied
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
 MAX_STARTS = 3
 """Maximum number of starts of a turn whose server dies again and again."""
-_LOST_EVENTS = (
-    1 << 30
-)  # number of the snapshot of a run whose events are lost; later than that of any event
-_CANCEL_AGAIN_SECONDS = 0.5
+_LOST_EVENTS = 1 << 30
+"""Number of the snapshot of a run whose events are lost; later than that of any event."""
 _PAUSE_SECONDS = 30.0
 _RETRY_SECONDS, _RETRIES = 0.1, 50
 
@@ -109,9 +107,7 @@ class TurnService:
         self._on_ended = on_ended
         self._limits = limits
         self._limiter = TurnLimiter()
-        self._starting = set[
-            "asyncio.Task[Any]"
-        ]()  # starts of turns that wait for the end of another turn
+        self._starting = set[anyio.CancelScope]()  # of starts that wait for another turn
         self._due: dict[str, float] = {}  # Unix times at which turns continue alone, by session ID
         self._tasks: set[asyncio.Future[Any]] = set()
 
@@ -130,16 +126,12 @@ class TurnService:
 
         Raises ``MochiError``.
         """
-
-        async def start() -> Run:
-            return await self._start(conversation, turn_input)
-
+        start = partial(self._start, conversation, turn_input)
         run = await self.table.get_or_start(conversation.session_id, turn_input, start)
         if turn_input.on_disconnect == "continue" and run.first_write is not None:
             await asyncio.shield(run.first_write)  # a client may disconnect when it has the answer
-        if (
-            self.ending.is_set() and run.state == "cancelled"
-        ):  # another server generates the answer again
+        # Another server generates the answer again.
+        if self.ending.is_set() and run.state == "cancelled":
             raise errors.ShuttingDown
         return run
 
@@ -153,21 +145,21 @@ class TurnService:
         A turn that is not live continues. If this server is shutting down, the decision is stored
         for the next one.
 
-        Raises the errors of ``ApprovalService.decide``, and ``SessionNotFound``.
+        Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``.
         """
         await self.conversations.stored(session_id).load()  # the caller may not see the session
         for _ in range(_RETRIES):
             run = self.table.find(session_id)
             if run is not None:
-                with suppress(errors.ConfirmationNotFound):  # the turn may be parked
-                    call = await self._approvals.decide(
+                with suppress(errors.ConfirmationNotFound):  # the turn may be suspended
+                    call = await self._approvals.deliver_decision(
                         session_id, run.control, confirmation_id, decision
                     )
                     return run, call
             await self._load_waiting(session_id, confirmation_id)
             try:
                 return await self._decide_stored(session_id, confirmation_id, decision)
-            except errors.SessionBusy:  # the turn is being parked, or another request decides
+            except errors.SessionBusy:  # the turn is being suspended, or another request decides
                 await asyncio.sleep(_RETRY_SECONDS)
         raise errors.ConfirmationNotFound(confirmation_id)
 
@@ -177,7 +169,9 @@ class TurnService:
         Raises ``SessionNotFound``.
         """
         turn = (await self.store.load(session_id)).metadata.turn
-        return [] if turn is None or turn.waiting is None else [turn.waiting.entry()]
+        if turn is None or turn.waiting is None:
+            return []
+        return [turn.waiting.entry()]
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id``, or a later run of its turn, else the session's latest
@@ -191,18 +185,16 @@ class TurnService:
             return run
         session = await self.store.load(session_id)
         run = self.table.find(session_id, run_id)  # meanwhile, a turn may have started
-        if run is not None and run.running:
-            return run
         turn = session.metadata.turn
-        if turn is None:
+        if turn is None or (run is not None and run.running):
             return run
-        if turn.survives and (
-            turn.state == "waiting_for_approval" or not self._is_latest(run, turn)
-        ):
-            return await self._waiting_run(session, turn)
-        if self._is_latest(run, turn) or run_id not in (None, *turn.run_ids):
+        is_latest = run is not None and run.run_id == turn.run_id
+        is_here = is_latest and turn.state == "running"
+        if turn.survives and not is_here:
+            return await self._unfinished_run(session, turn)
+        if is_latest or run_id not in (None, *turn.run_ids):
             return run
-        return self._stored_run(session, turn)
+        return self._ended_run(session, turn)
 
     async def stop(self, session_id: str) -> Run | None:
         """Stop the turn of a session, also one that waits.
@@ -215,7 +207,7 @@ class TurnService:
                 return run
             if run.task is not None:
                 await run.stop()
-                if run.state != "waiting_for_approval":  # it was parked at this moment
+                if run.state != "waiting_for_approval":  # it was suspended at this moment
                     return run
             try:
                 denied_run = await self._deny_stored(session_id)
@@ -231,11 +223,11 @@ class TurnService:
         live = self.table.find(session_id)
         if live is not None:
             await live.stop()
-        parked = self.table.take_parked(session_id)
-        if parked is not None and parked.is_parked:
-            self._end_parked(parked)
+        suspended = self.table.take_suspended(session_id)
+        if suspended is not None and suspended.is_suspended:
+            self._end_suspended(suspended)
         self.table.drop_session(session_id)
-        self._summaries.forget(session_id)
+        self._summaries.drop_session(session_id)
 
     # Start of a turn
 
@@ -261,12 +253,7 @@ class TurnService:
                 return await self._start_locked(conversation, turn_input)
             except errors.SessionBusy:
                 run = self.table.find(session_id)
-                if (
-                    run is not None
-                    and run.running
-                    and not run.pending
-                    and not run.control.is_parking
-                ):
+                if run is not None and run.is_busy:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)  # a request decides, or looks at the turn
         return await self._start_locked(conversation, turn_input)
@@ -275,20 +262,7 @@ class TurnService:
         run_id, session_id = new_id(), conversation.session_id
         async with AsyncExitStack() as locks:
             locks.enter_context(self._limiter.turn(CALLER.get()))
-            hold = conversation.store.hold(
-                session_id, run_id=run_id, wait=turn_input.if_busy == "wait"
-            )
-            try:
-                with self._cancelled_at_shutdown():
-                    await locks.enter_async_context(hold)
-            except errors.SessionBusy as error:
-                if conversation.kind == "session" and (
-                    waiting := await self.confirmations(session_id)
-                ):
-                    raise errors.SessionBusy.waiting(
-                        session_id, error.details["run_id"], waiting
-                    ) from None
-                raise
+            await self._lock(conversation, turn_input, run_id, locks)
             session = await conversation.store.load(session_id)
             refuse_if_turn_goes_on(session)
             if turn_input.revision not in (None, session.revision):
@@ -297,32 +271,59 @@ class TurnService:
             new_input = turn_input if repetition is None else repetition.input
             if new_input.change == "regenerate" and last_user_index(session.history) is None:
                 raise errors.EmptyHistory(session_id)
-            live = LiveParts(EventLog(self._limits.log_bytes), TurnControl())
-            turn: PreparedTurn | StoredAnswer | None = (
-                None if repetition is None else repetition.answer
-            )
-            if turn is None:
-                turns = self._turns if new_input.agent is None else self._agent_turns
-                turn = await turns.prepare(conversation, session, new_input, run_id, live)
+            position = _position(session, new_input)
+            run = self._new_run(conversation, session, turn_input, [run_id], position)
+            if repetition is not None and repetition.answer is not None:
+                self.refuse_at_shutdown()
+                return self._launch(run, repeat_answer(repetition.answer, run), locks.pop_all())
+            turns = self._turns if new_input.agent is None else self._agent_turns
+            turn = await turns.prepare(run, session, new_input)
             self.refuse_at_shutdown()
-            run = Run(
-                conversation,
-                turn_input.without_data(),
-                [run_id],
-                model=turn_input.model or session.metadata.model,
-                position=_position(session, new_input),
-                holds_text=isinstance(
-                    new_input.generation.answer_format(session.metadata.format), dict
-                ),
-                caller=CALLER.get().inside(session.metadata.owner),
-                disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
-                log=live.log,
-                control=live.control,
-                first_write=turn.writer.begin(new_input.new_images)
-                if isinstance(turn, PreparedTurn)
-                else None,
-            )
-            return self._launch(run, turn, locks.pop_all())
+            first_write = turn.writer.begin(new_input.new_images)
+            return self._launch(run, play_turn(turn, run), locks.pop_all(), first_write)
+
+    async def _lock(
+        self,
+        conversation: Conversation,
+        turn_input: TurnInput,
+        run_id: str,
+        locks: AsyncExitStack,
+    ) -> None:
+        """Lock the session of a new turn. Raises ``SessionBusy`` and ``ShuttingDown``."""
+        session_id, waits = conversation.session_id, turn_input.if_busy == "wait"
+        hold = conversation.store.hold(session_id, run_id=run_id, wait=waits)
+        try:
+            with self._cancelled_at_shutdown():
+                await locks.enter_async_context(hold)
+        except errors.SessionBusy as error:
+            if conversation.kind != "session":
+                raise
+            waiting = await self.confirmations(session_id)
+            if not waiting:
+                raise
+            busy_with = error.details["run_id"]
+            raise errors.SessionBusy.waiting(session_id, busy_with, waiting) from None
+
+    def _new_run(
+        self,
+        conversation: Conversation,
+        session: ChatSession,
+        turn_input: TurnInput,
+        run_ids: list[str],
+        position: int,
+    ) -> Run:
+        answer_format = turn_input.generation.answer_format(session.metadata.format)
+        return Run(
+            conversation,
+            turn_input.without_data(),
+            run_ids,
+            model=turn_input.model or session.metadata.model,
+            position=position,
+            holds_text=isinstance(answer_format, dict),
+            caller=CALLER.get().inside(session.metadata.owner),
+            disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
+            log=EventLog(self._limits.log_bytes),
+        )
 
     async def _find_repeated(self, conversation: Conversation, turn_input: TurnInput) -> Run | None:
         """Return the run of the stored turn that the same request has started, or None.
@@ -336,53 +337,52 @@ class TurnService:
         if turn is None or find_repetition(session, turn_input) is None:
             return None
         run = self.table.find(conversation.session_id, turn.run_id)
-        if (
-            run is not None
-            and run.run_id == turn.run_id
-            and (run.running or run.state == "completed")
-        ):
+        is_latest = run is not None and run.run_id == turn.run_id
+        if run is not None and is_latest and (run.running or run.state == "completed"):
             return run
-        return await self._waiting_run(session, turn) if turn.survives else None
+        return await self._unfinished_run(session, turn) if turn.survives else None
 
-    def _launch(self, run: Run, turn: PreparedTurn | StoredAnswer, locks: AsyncExitStack) -> Run:
+    def _launch(
+        self,
+        run: Run,
+        playing: Coroutine[Any, Any, TurnResult],
+        locks: AsyncExitStack,
+        first_write: "asyncio.Future[None] | None" = None,
+    ) -> Run:
         """Execute a turn in the background. ``locks`` are released when the turn has ended."""
         self._summaries.turn_starting(run.session_id)
         self.table.add(run)
-        run.start(self._execute(run, turn, locks))
+        run.start(self._execute(run, playing, locks), first_write)
         return run
 
     async def _execute(
-        self, run: Run, turn: PreparedTurn | StoredAnswer, locks: AsyncExitStack
+        self, run: Run, playing: Coroutine[Any, Any, TurnResult], locks: AsyncExitStack
     ) -> None:
         result: TurnResult | None = None
         CALLER.set(run.caller)
         try:
             async with locks:
-                playing = (
-                    repeat_answer(turn, run)
-                    if isinstance(turn, StoredAnswer)
-                    else play_turn(turn, run)
-                )
-                del turn
                 result = await playing
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
             result = replace(
-                result or TurnResult(), failure=as_mochi_error(error, run.session_id), parked=False
+                result or TurnResult(),
+                failure=as_mochi_error(error, run.session_id),
+                suspended=False,
             )
-        if result.parked and result.turn is not None:
-            self._park(run, result, result.turn)
+        if result.suspended and result.turn is not None:
+            self._suspend(run, result, result.turn)
         else:
             self._end(run, result)
 
-    def _park(self, run: Run, result: TurnResult, turn: StoredTurn) -> None:
+    def _suspend(self, run: Run, result: TurnResult, turn: StoredTurn) -> None:
         """End a run whose turn goes on: it waits for a decision, or continues at the next
         server.
         """
         run.rest(turn.state, result)
-        self.table.park(run)
-        self._summaries.turn_parked(run.session_id)
+        self.table.suspend(run)
+        self._summaries.release_turn(run.session_id)
         if turn.waiting is not None and turn.due is not None:
             self._due[run.session_id] = turn.due
         if self.shutdown.is_set():
@@ -403,7 +403,7 @@ class TurnService:
             run.publish([Stopped(result.partial_id)])
         run.publish([Done(run.session_id)])
         if run.conversation.kind != "session":
-            self._summaries.forget(run.session_id)
+            self._summaries.drop_session(run.session_id)
         elif not self.shutdown.is_set():
             self._summaries.turn_ended(run.session_id, run.answer_id)
         self.table.retain(run)
@@ -426,13 +426,11 @@ class TurnService:
                 if decision.arguments is not None:
                     await bind_edited(replace(call, arguments=decision.arguments), tool)
             decided = turn.decided(decision)
-            run = (
-                None
-                if self.shutdown.is_set()
-                else await self._revive(session, decided, run_id, locks)
-            )
+            run: Run | None = None
+            if not self.shutdown.is_set():
+                run = await self._revive(session, decided, run_id, locks)
             if run is None:  # the next server continues the turn
-                run = await self._waiting_run(session, turn)
+                run = await self._unfinished_run(session, turn)
                 await self.conversations.stored(session_id).write(Change(turn=decided))
         self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
         return run, call
@@ -463,8 +461,8 @@ class TurnService:
         """
         live = self.table.find(session_id)
         if live is not None and live.task is not None:
-            live.control.park()
-            if live.control.is_parking:
+            live.control.suspend()
+            if live.control.is_suspending:
                 await asyncio.wait([live.task])
         return await self._deny_stored(session_id)
 
@@ -476,28 +474,28 @@ class TurnService:
             turn = session.metadata.turn
             if turn is None or not goes_on(session):
                 return None
-            run, approval = await self._waiting_run(session, turn), turn.approval
+            run, approval = await self._unfinished_run(session, turn), turn.approval
             messages = turn_messages(session, turn)
             answer = last_answer(messages)
+            answer_id = None if answer is None else answer["message_id"]
             results = [tool_message(call, denied(call)) for call in open_calls(messages)]
-            change = Change(
-                results if turn.replacement is None else (),
-                turn=turn.ended("stopped", None if answer is None else answer["message_id"]),
-            )
+            if turn.replacement is not None:
+                results = []
+            change = Change(results, turn=turn.ended("stopped", answer_id))
             await self.conversations.stored(session_id).write(change)
         if approval is not None:
             self._approvals.end(session_id, approval.confirmation_id, errors.ConfirmationResolved)
         self._due.pop(session_id, None)
-        self.table.take_parked(session_id)
-        self._end_parked(
-            run,
-            [_denied_event(approval)] if turn.state == "waiting_for_approval" and approval else (),
-        )
+        self.table.take_suspended(session_id)
+        shown: list[ChatEvent] = []
+        if turn.state == "waiting_for_approval" and approval is not None:
+            shown = [_denied_event(approval)]
+        self._end_suspended(run, shown)
         self.table.add(run)
         self.table.retain(run)
         return run
 
-    def _end_parked(self, run: Run, results: Sequence[ChatEvent] = ()) -> None:
+    def _end_suspended(self, run: Run, results: Sequence[ChatEvent] = ()) -> None:
         run.stopped = True
         run.end("stopped", replace(run.result, cancelled=True))
         self._on_ended(run)
@@ -508,7 +506,7 @@ class TurnService:
         self, session: ChatSession, turn: StoredTurn, approval: Approval, tool: Tool
     ) -> None:
         self._approvals.end(session.session_id, approval.confirmation_id, errors.ConfirmationStale)
-        run = await self._waiting_run(session, turn)
+        run = await self._unfinished_run(session, turn)
         again = replace(
             approval,
             confirmation_id=new_confirmation_id(turn.run_id),
@@ -537,32 +535,19 @@ class TurnService:
         turn = turn.continued(run_id, is_new_start=is_new_start)
         calls = await self._call_events(session, turn, is_announced=True)
         earlier = [snapshot(turn_messages(session, turn)), *calls]
-        live = LiveParts(EventLog(self._limits.log_bytes), TurnControl())
-        prepared = await self._turns.prepare_continued(conversation, session, turn, live)
+        turn_input = restored_input(turn.input or {})
+        run = self._new_run(conversation, session, turn_input, turn.run_ids, turn.first)
+        prepared = await self._turns.prepare_continued(run, session, turn)
         await prepared.writer.begin()
         if self.shutdown.is_set():
             return None
-        live.log.add([*earlier, Status("continued", 0, continues=turn.run_ids[-2])])
-        run = Run(
-            conversation,
-            prepared.input,
-            turn.run_ids,
-            model=prepared.input.model or session.metadata.model,
-            position=turn.first,
-            holds_text=isinstance(
-                prepared.input.generation.answer_format(session.metadata.format), dict
-            ),
-            caller=CALLER.get().inside(session.metadata.owner),
-            disconnect_grace=self._disconnect_grace,
-            log=live.log,
-            control=live.control,
-            continued_after=len(earlier),
-        )
-        self._launch(run, prepared, locks.pop_all())
+        continued = Status("continued", 0, continues=turn.run_ids[-2])
+        run.continue_after(earlier, continued)
+        self._launch(run, play_turn(prepared, run), locks.pop_all())
         self._due.pop(run.session_id, None)
-        parked = self.table.take_parked(run.session_id)
-        if parked is not None:
-            parked.leave(run)
+        suspended = self.table.take_suspended(run.session_id)
+        if suspended is not None:
+            suspended.leave(run)
         return run
 
     async def _call_events(
@@ -573,30 +558,30 @@ class TurnService:
 
         ``is_announced`` states whether they contain the call that waits or was decided.
         """
-        messages, approval = turn_messages(session, turn), turn.approval
-        agent = None if approval is None else approval.agent
-        index = approval.call_index if approval is not None and is_announced else None
+        messages = turn_messages(session, turn)
+        approval = turn.approval if is_announced else None
+        index = None if approval is None else approval.call_index
+        agent = None if turn.approval is None else turn.approval.agent
         if agent is None:
             return [*call_events(messages, index)]
         events: list[ChatEvent] = [*call_events(messages, None)]
-        call = next((call for call in open_calls(messages) if call.id == agent.call_id), None)
-        if call is None:
-            return events
-        instruction = str(call.arguments.get("instruction", ""))
-        events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
-        in_agent = call_events(await self._agent_messages(agent.session_id), index)
-        return [
-            *events,
-            *(agent_event(event, agent.name, agent.session_id, call.id) for event in in_agent),
-        ]
+        for call in open_calls(messages):
+            if call.id == agent.call_id:
+                instruction = str(call.arguments.get("instruction", ""))
+                events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
+                of_agent = await self._agent_messages(agent.session_id)
+                for event in call_events(of_agent, index):
+                    events.append(agent_event(event, agent.name, agent.session_id, call.id))
+                break  # several calls can have the same ID
+        return events
 
     async def _agent_messages(self, session_id: str) -> Sequence[Message]:
         with suppress(errors.SessionNotFound):
             history = (await self.conversations.agent_chats.load(session_id)).history
-            return history[answer_index(history, "none") :]
+            return history[first_answer_index(history) :]
         return []
 
-    async def _waiting_run(self, session: ChatSession, turn: StoredTurn) -> Run:
+    async def _unfinished_run(self, session: ChatSession, turn: StoredTurn) -> Run:
         """Return the run of a stored turn that goes on but is not live here.
 
         Clients can connect to it.
@@ -605,7 +590,7 @@ class TurnService:
         live = self.table.find(session.session_id, turn.run_id)
         if live is not None and live.run_id == turn.run_id and live.running:
             return live
-        run = self.table.parked(session.session_id, turn.run_id)
+        run = self.table.suspended(session.session_id, turn.run_id)
         if run is not None:
             return run
         is_waiting = turn.state == "waiting_for_approval"
@@ -623,43 +608,41 @@ class TurnService:
         )
         if turn.waiting is not None:  # else the turn is about to continue
             run.publish([_announcement(turn.waiting)])
-        self.table.park(run)
+        self.table.suspend(run)
         if self.shutdown.is_set():
             run.leave()
         return run
 
-    def _stored_run(self, session: ChatSession, turn: StoredTurn) -> Run:
+    def _ended_run(self, session: ChatSession, turn: StoredTurn) -> Run:
         """Return the latest run of a session as it was stored, with a snapshot and its end as
         events.
         """
         state = turn.state
-        stored: Sequence[Message] = session.history[answer_index(session.history, "none") :]
+        stored: Sequence[Message] = session.history[first_answer_index(session.history) :]
         result = TurnResult(stored)
         if turn.answer_id is None and result.partial_id is None:
             result = TurnResult()  # the session may have the answer that the turn was to replace
-        ending: list[ChatEvent] = [Stopped(result.partial_id)] if state == "stopped" else []
-        if state == "completed" and result.answer is not None:
+        ending: list[ChatEvent] = []
+        if state == "stopped":
+            ending = [Stopped(result.partial_id)]
+        elif state == "completed" and result.answer is not None:
             ending = [result.completed()]
         elif state in ("running", "waiting_for_approval", "failed"):
             lost = errors.ServerLost(session.session_id, starts=turn.starts)
             state, result = "failed", replace(result, failure=lost)
             ending = [TurnError.of(lost)]
+        calls = call_events(result.stored, None)
         run = Run(
             self.conversations.stored(session.session_id),
             TurnInput(),
             turn.run_ids,
-            log=EventLog.restored(
-                snapshot(result.stored), _LOST_EVENTS, call_events(result.stored, None)
-            ),
+            log=EventLog.restored(snapshot(result.stored), _LOST_EVENTS, calls),
             state=state,
             result=result,
             is_stored=True,
         )
         run.publish([*ending, Done(session.session_id)])
         return run
-
-    def _is_latest(self, run: Run | None, turn: StoredTurn) -> bool:
-        return run is not None and run.run_id == turn.run_id
 
     # Turns that continue without a client
 
@@ -679,9 +662,8 @@ class TurnService:
                     is_searched = True
             except errors.MochiError as error:
                 logger.warning("interrupted turns not found: %s", error.message)
-            for session_id in [
-                session_id for session_id, due in self._due.items() if due <= time.time()
-            ]:
+            due = [session_id for session_id, at in self._due.items() if at <= time.time()]
+            for session_id in due:
                 del self._due[session_id]
                 start_in(self._tasks, self._continue_alone(session_id))
             if is_shared:
@@ -690,8 +672,8 @@ class TurnService:
 
     async def _release_clients(self) -> None:
         """End the streams of turns that another server continues. The clients resume them there."""
-        for run in self.table.all_parked():
-            if run.subscribers and run.is_parked:
+        for run in self.table.all_suspended():
+            if run.subscribers and run.is_suspended:
                 with suppress(errors.MochiError):
                     turn = (await self.store.load(run.session_id)).metadata.turn
                     if turn is None or turn.has_ended or turn.run_id != run.run_id:
@@ -711,9 +693,8 @@ class TurnService:
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn
-        run_id = (
-            new_id() if turn is not None and turn.survives else None
-        )  # new turns wait for a lock without a run
+        # New turns wait for a lock without a run.
+        run_id = new_id() if turn is not None and turn.survives else None
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
             session = await self.store.load(session_id)
@@ -759,7 +740,7 @@ class TurnService:
         reason = {"code": failure.code, "message": failure.message}
         ended = turn.ended("failed", error=reason)
         await self.conversations.stored(session.session_id).write(Change(turn=ended))
-        run = self.table.take_parked(session.session_id)
+        run = self.table.take_suspended(session.session_id)
         if run is not None:
             run.leave()
 
@@ -772,7 +753,6 @@ class TurnService:
         """
         self._close()
         with anyio.move_on_after(self._shutdown_grace):
-            await self._refuse_starting()
             while running := [run.task for run in self.table.running() if run.task]:
                 await asyncio.wait(running)
             # From now on, no further request is forwarded that could delay the end.
@@ -782,7 +762,7 @@ class TurnService:
         await self.end_all()
 
     async def end_all(self) -> None:
-        """Park the turns that wait for approval, and end the others.
+        """Suspend the turns that wait for approval, and end the others.
 
         A background turn continues at the next server, and the partial answer of any other turn is
         stored. Forwarded requests are aborted.
@@ -792,7 +772,7 @@ class TurnService:
         running = self.table.running()
         for run in running:
             run.control.ends_for_shutdown = True
-            run.park_or_cancel(errors.ShuttingDown(was_running=True))
+            run.suspend_or_cancel(errors.ShuttingDown(was_running=True))
         if running:
             await asyncio.wait([run.task for run in running if run.task])
 
@@ -805,14 +785,16 @@ class TurnService:
                 run.cancel(errors.SessionTaken(run.session_id))
 
     def _close(self) -> None:
-        """Refuse new turns, park those that wait for approval now or later, and end the streams of
-        parked turns.
+        """Refuse new turns, suspend those that wait for approval now or later, and end the streams
+        of suspended turns.
         """
         self.shutdown.set()
-        self._approvals.park_seconds = 0
+        for starting in self._starting:
+            starting.cancel()
+        self._approvals.suspend_seconds = 0
         for run in self.table.running():
-            run.control.park()
-        for run in self.table.all_parked():
+            run.control.suspend()
+        for run in self.table.all_suspended():
             run.leave()
 
     async def aclose(self) -> None:
@@ -827,32 +809,20 @@ class TurnService:
         if self.shutdown.is_set() or not MAY_START_TURN.get():
             raise errors.ShuttingDown
 
-    async def _refuse_starting(self) -> None:
-        """Cancel the starts of turns that wait.
-
-        Cancel them again if a library has swallowed the cancellation.
-        """
-        while self._starting:
-            for task in self._starting:
-                task.cancel()
-            await asyncio.sleep(_CANCEL_AGAIN_SECONDS)
-
     @contextmanager
     def _cancelled_at_shutdown(self) -> Iterator[None]:
         """Cancel the work of the block when a shutdown begins, and raise ``ShuttingDown`` in its
         place.
         """
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - in a coroutine
-        self._starting.add(task)
-        try:
-            self.refuse_at_shutdown()  # it may have begun before this task was in the set
-            yield
-        except asyncio.CancelledError:
-            self.refuse_at_shutdown()
-            raise
-        finally:
-            self._starting.discard(task)
+        self.refuse_at_shutdown()
+        with anyio.CancelScope() as scope:
+            self._starting.add(scope)
+            try:
+                yield
+            finally:
+                self._starting.discard(scope)
+        if scope.cancelled_caught:
+            raise errors.ShuttingDown
 
 
 def _state_after(run: Run, result: TurnResult) -> TurnState:
@@ -868,7 +838,7 @@ def _position(session: ChatSession, turn_input: TurnInput) -> int:
         return turn_input.edit_index + 1
     if turn_input.text is not None:
         return len(session.history)
-    return answer_index(session.history, turn_input.change)  # the turn may replace the last answer
+    return turn_input.answer_index(session.history)  # the turn may replace the last answer
 
 
 def _input_of(turn: StoredTurn) -> TurnInput:
@@ -890,9 +860,8 @@ def _announcement(approval: Approval) -> ToolConfirmationRequired:
 
 def _denied_event(approval: Approval) -> ChatEvent:
     """Return the result of the announced call of a turn that a client ends."""
-    call, agent = (
-        ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments),
-        approval.agent,
-    )
-    result = denied(call).event()
-    return agent_event(result, agent.name, agent.session_id, agent.call_id) if agent else result
+    call = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments)
+    result, agent = denied(call).event(), approval.agent
+    if agent is None:
+        return result
+    return agent_event(result, agent.name, agent.session_id, agent.call_id)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mochi_server.chat.turn_result import all_calls, open_calls
 from mochi_server.sessions.session import last_answer
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
+from mochi_server.tools.stored_calls import all_calls, open_calls
 from mochi_server.tools.toolbox import ToolInvocation
 
 Phase = Literal["answer", "planning", "execution"]
@@ -22,13 +22,17 @@ Limit = Literal["rounds", "identical_calls"]
 class TurnRules:
     """What a turn may do, besides what is stored.
 
-    At a limit, the model must answer without tools.
+    At the first two limits, the model must answer without tools.
     """
 
     rounds: int = 50
     """Maximum number of answers with tools."""
     identical_calls: int = 3
     """Maximum number of equal calls in a row. Further ones are refused."""
+    calls_per_round: int = 128
+    """Maximum number of distinct calls in a round. Further ones are skipped."""
+    rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"
+    """Environment variable that sets ``rounds``."""
     plans: bool = False
     """Whether the turn has the phases of an agent."""
     must_call: bool = False
@@ -106,7 +110,8 @@ def _question_after_calls(
     executed: Sequence[Message], messages: Sequence[Message], rules: TurnRules
 ) -> AskModel:
     phase: Phase = "execution" if rules.plans else "answer"
-    if identical_calls(messages) >= rules.identical_calls:
+    _, in_a_row = _counted(messages)[-1]
+    if in_a_row >= rules.identical_calls:
         return AskModel(phase, offers_tools=False, limit="identical_calls")
     if len(executed) >= rules.rounds:
         return AskModel(phase, offers_tools=False, limit="rounds")
@@ -136,11 +141,6 @@ def _planned(
         )
         for call in calls
     ]
-
-
-def identical_calls(messages: Sequence[Message]) -> int:
-    """Return how often in a row the model has made its last call."""
-    return _counted(messages)[-1][1]
 
 
 def _counted(messages: Sequence[Message]) -> list[tuple[ToolInvocation, int]]:

@@ -1,24 +1,14 @@
-"""Input of a turn: the request of any protocol as pure data, and the images that a request
-contains.
-"""
+"""Input of a turn: the request of any protocol as pure data."""
 
-import re
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import anyio.to_thread
 from pydantic import TypeAdapter, ValidationError
 
-from mochi_server.errors import ValidationFailed
 from mochi_server.ollama.payloads import qualified_name
+from mochi_server.sessions.history import complete_length, first_answer_index
 from mochi_server.sessions.types import Image, Message, ToolExecutionPolicy
-
-_DATA_URL = re.compile(r"data:[^,;]{0,100}(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
-_LINE_ENDS = str.maketrans("", "", "\r\n")
-
-Location = tuple[str | int, ...]  # path of a field in a request body
 
 HistoryChange = Literal["none", "regenerate", "continue", "edit"]
 """What a turn does to the history before the model answers.
@@ -39,13 +29,13 @@ class GenerationOptions:
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
-    # An empty string is plain text, even if the session has a format.
     format: str | dict[str, Any] | None = None
+    """An empty string is plain text, even if the session has a format."""
     keep_alive: str | float | None = None
-    # Whether the model may think if neither the request nor the session sets `think`.
     thinks_by_default: bool = False
-    # Number of alternative tokens with log probabilities for each token.
+    """Whether the model may think if neither the request nor the session sets `think`."""
     logprobs: int | None = None
+    """Number of alternative tokens with log probabilities for each token."""
 
     def answer_format(self, default: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
         """Return the format of the answer. ``default`` is the format of the session."""
@@ -57,15 +47,14 @@ class ToolSelection:
     """Tools that the model may call in a turn. ``names`` replaces the session's enabled tools."""
 
     names: Sequence[str] | None = None
-    client_tools: Sequence[
-        dict[str, Any]
-    ] = ()  # schemas of the tools that the client runs, in Ollama's format
+    client_tools: Sequence[dict[str, Any]] = ()
+    """Schemas of the tools that the client runs, in Ollama's format."""
     may_call: bool = True
     must_call: bool = False  # whether the first answer must call a tool
-    # Names of the only tools to offer, or None to offer all tools.
     only: frozenset[str] | None = None
-    # Whether an answer may call several tools; else the server drops all but the first.
+    """Names of the only tools to offer, or None to offer all tools."""
     parallel: bool = True
+    """Whether an answer may call several tools; else the server drops all but the first."""
 
     @property
     def offered_client_tools(self) -> frozenset[str]:
@@ -88,36 +77,42 @@ class TurnInput:
     result_images: tuple[Image, ...] = ()  # images to which the results refer
     change: HistoryChange = "none"
     edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
-    generation: GenerationOptions = field(
-        default_factory=GenerationOptions
-    )  # overrides the session's defaults
+    generation: GenerationOptions = field(default_factory=GenerationOptions)
+    """Overrides the session's defaults."""
     tools: ToolSelection = field(default_factory=ToolSelection)
-    # Of an agent without a user; None is `always_confirm`.
     policy: ToolExecutionPolicy | None = None
-    # Requested model, to which a stored session switches; None for the session's model.
+    """Of an agent without a user; None is `always_confirm`."""
     model: str | None = None
+    """Requested model, to which a stored session switches; None for the session's model."""
     agent: str | None = None  # name of the agent that answers in its own session, if any
-    # Text that is added to the system prompt for this turn and never stored.
     instructions: str | None = None
+    """Text that is added to the system prompt for this turn and never stored."""
     if_busy: Literal["reject", "wait"] = "reject"
-    # If the session's turn waits for approval: deny the calls.
     if_waiting: Literal["reject", "deny"] = "reject"
+    """If the session's turn waits for approval: deny the calls."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True  # whether clients can approve tool calls
     key: str | None = None
-    # Expected revision; if it differs, the turn fails with `SessionConflict`.
     revision: str | None = None
+    """Expected revision; if it differs, the turn fails with `SessionConflict`."""
 
     @property
     def new_message(self) -> str | None:
         return self.text if self.change == "none" else None
 
+    def answer_index(self, messages: Sequence[Message]) -> int:
+        """Return the index of the answer, which replaces all messages from this index on."""
+        if self.change == "continue":
+            return complete_length(messages)
+        return first_answer_index(messages)
+
     def is_same_request(self, other: "TurnInput") -> bool:
-        mine, others = (
-            (qualified_name(each.model or ""), each.text, each.images, each.generation)
-            for each in (self, other)
+        return (
+            qualified_name(self.model or "") == qualified_name(other.model or "")
+            and self.text == other.text
+            and self.images == other.images
+            and self.generation == other.generation
         )
-        return mine == others
 
     @property
     def new_images(self) -> tuple[Image, ...]:
@@ -161,28 +156,3 @@ def restored_input(stored: Mapping[str, Any]) -> TurnInput:
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"input.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-
-
-async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
-    """Decode base64 texts or data URLs by path in the request body.
-
-    Raises ``ValidationFailed`` with the path.
-    """
-
-    def decode() -> tuple[Image, ...]:
-        return tuple(_decode(location, text) for location, text in encoded.items())
-
-    return await anyio.to_thread.run_sync(decode) if encoded else ()
-
-
-def _decode(location: Location, text: str) -> Image:
-    prefix = _DATA_URL.match(text)
-    try:
-        return Image.of(
-            b64decode(text[prefix.end() if prefix else 0 :].translate(_LINE_ENDS), validate=True)
-        )
-    except ValueError as error:
-        reason = (
-            str(error) if str(error).startswith("not an image") else "not an image: invalid base64"
-        )
-        raise ValidationFailed.at(location, reason) from error

@@ -19,27 +19,26 @@ from mochi_server.inference.windows import WindowDecision
 from mochi_server.sessions.session import last_answer, usage_tokens
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
+from mochi_server.tools.stored_calls import open_calls, stored_outcomes
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
 
 @dataclass(frozen=True)
 class TurnResult:
-    """Result of a turn that has completed, failed, been cancelled or been parked."""
+    """Result of a turn that has completed, failed, been cancelled or been suspended."""
 
     stored: Sequence[Message] = ()  # messages that the turn added, oldest first
-    repeated: Sequence[
-        Message
-    ] = ()  # messages of an earlier turn that this turn sends to the client again
+    repeated: Sequence[Message] = ()
+    """Messages of an earlier turn that this turn sends to the client again."""
     first_chunks: Mapping[str, float | None] = field(default_factory=dict)  # seconds, by message ID
     outcomes: Sequence[ToolOutcome] = ()
-    client_tool_calls: Sequence[
-        ToolInvocation
-    ] = ()  # calls that the client must run after the turn
+    client_tool_calls: Sequence[ToolInvocation] = ()
+    """Calls that the client must run after the turn."""
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False
     turn: StoredTurn | None = None  # the turn as it is stored, or None if nothing was stored
-    parked: bool = False  # whether the turn goes on, although its task has ended
+    suspended: bool = False  # whether the turn goes on, although its task has ended
 
     @property
     def answer(self) -> Message | None:
@@ -50,7 +49,9 @@ class TurnResult:
     def partial_id(self) -> str | None:
         """ID of the partial answer of an interrupted turn, or None if the turn has none."""
         answer = last_answer(self.stored)
-        return answer["message_id"] if answer is not None and answer.get("interrupted") else None
+        if answer is None or not answer.get("interrupted"):
+            return None
+        return answer["message_id"]
 
     @property
     def window_object(self) -> dict[str, Any]:
@@ -80,74 +81,9 @@ class TurnResult:
 
 def snapshot(messages: Sequence[Message]) -> Snapshot:
     answers = [message for message in messages if message["role"] == "assistant"]
-    content, thinking = (
-        "".join(str(answer.get(name) or "") for answer in answers)
-        for name in ("content", "thinking")
-    )
+    content = "".join(answer["content"] for answer in answers)
+    thinking = "".join(answer.get("thinking") or "" for answer in answers)
     return Snapshot(content, thinking)
-
-
-def open_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
-    """Return the calls of the last answer in the messages of a turn that have no result, in
-    order.
-    """
-    at = next(
-        (n for n in reversed(range(len(messages))) if messages[n]["role"] == "assistant"), None
-    )
-    if at is None:
-        return []
-    answer = messages[at]
-    first = sum(message["role"] == "tool" for message in messages[:at])
-    client_calls = answer.get("client_tool_calls") or ()
-    open_ = [call for call in _calls(answer, first) if call.id not in client_calls]
-    for message in messages[at + 1 :]:
-        answered = next((call for call in open_ if call.id == message.get("tool_call_id")), None)
-        if answered is not None:  # several calls can have the same ID
-            open_.remove(answered)
-    return open_
-
-
-def all_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
-    """Return all calls in the messages of a turn, in order."""
-    calls: list[ToolInvocation] = []
-    results = 0
-    for message in messages:
-        if message["role"] == "tool":
-            results += 1
-        else:
-            calls += _calls(message, results)
-    return calls
-
-
-def returned_calls(answer: Message) -> list[ToolInvocation]:
-    """Return the tool calls of a stored answer that the client must run."""
-    return [call for call in _calls(answer) if call.id in (answer.get("client_tool_calls") or ())]
-
-
-def _calls(answer: Message, first: int = 0) -> list[ToolInvocation]:
-    calls = enumerate(answer.get("tool_calls") or (), first)
-    return [
-        ToolInvocation(n, call["id"], call["function"]["name"], call["function"]["arguments"])
-        for n, call in calls
-    ]
-
-
-def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
-    """Return the outcomes of the tool calls in the messages of a turn."""
-    arguments = {call.id: call.arguments for message in messages for call in _calls(message)}
-    return [
-        ToolOutcome(
-            ToolInvocation(
-                index, call_id, str(result.get("tool_name")), arguments.get(call_id, {})
-            ),
-            result["content"],
-            success=bool(result.get("success")),
-            error_code=result.get("error_code"),
-            decided_by=result.get("decided_by", "policy"),
-        )
-        for index, result in enumerate(message for message in messages if message["role"] == "tool")
-        for call_id in [str(result.get("tool_call_id"))]
-    ]
 
 
 def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCalled | ToolResult]:
@@ -158,7 +94,10 @@ def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCa
     for outcome in stored_outcomes(messages):
         if outcome.call.name != AGENT_TOOL:  # it has events of its own
             events += [outcome.call.event(), outcome.event()]
-    return [*events, *(call.event() for call in open_calls(messages) if call.index == waiting)]
+    for call in open_calls(messages):
+        if call.index == waiting:
+            events.append(call.event())
+    return events
 
 
 def agent_event(

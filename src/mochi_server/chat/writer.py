@@ -9,24 +9,20 @@ from dataclasses import replace
 
 from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
+from mochi_server.chat.prompt import with_instructions
 from mochi_server.chat.turn_input import TurnInput, stored_input
-from mochi_server.chat.turn_result import stored_outcomes
 from mochi_server.errors import MochiError
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.sessions.change import Change
-from mochi_server.sessions.history import INTERRUPTED
+from mochi_server.sessions.history import INTERRUPTED, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
 from mochi_server.sessions.types import Image, Message, ToolCall
+from mochi_server.tools.stored_calls import interrupted_outcome, stored_outcomes, tool_message
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
-from mochi_server.util.clock import new_id, now
 from mochi_server.util.tasks import run_shielded
 
 FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
-_INTERRUPTED_RUNNING = (
-    "The turn was interrupted while this call was running. The call may have taken effect."
-)
 
 logger = logging.getLogger(__name__)
 
@@ -61,50 +57,44 @@ class TurnWriter:
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
         self.answer: AnswerBuilder | None = None  # answer that the model writes now, or None
-        self._open_calls: list[
-            tuple[ToolInvocation, ToolOutcome | None]
-        ] = []  # calls without a stored result
+        # Calls without a stored result.
+        self._open_calls: list[tuple[ToolInvocation, ToolOutcome | None]] = []
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
-        self.first_chunks: dict[
-            str, float | None
-        ] = {}  # time to the first chunk of each answer, by message ID
-        self.unstored_images: dict[
-            str, Image
-        ] = {}  # images of tool results that are not stored yet, by SHA-256 hash
+        # Time to the first chunk of each answer, by message ID.
+        self.first_chunks: dict[str, float | None] = {}
+        # Images of tool results that are not stored yet, by SHA-256 hash.
+        self.unstored_images: dict[str, Image] = {}
         self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
         # Context window of the turn, or None if no model was called.
         self.window: WindowDecision | None = None
-        self._new_messages = (
-            _new_messages(turn_input, self._session_id) if continued is None else []
-        )
-        self.history = history = session.history.extended(
-            self._new_messages
-        )  # includes the new messages
-        first = answer_index(history, turn_input.change) if continued is None else continued.first
-        self.is_regeneration = (
-            first < len(history) if continued is None else turn_input.change == "regenerate"
-        )
-        """Whether the answer replaces stored messages."""
+        self._new_messages = [] if continued else _new_messages(turn_input, self._session_id)
+        self.history = session.history.extended(self._new_messages)
+        """Messages of the session, and the new messages."""
+        self.added: list[Message] = []  # messages that the turn has added, oldest first
+        # A regeneration replaces stored messages.
+        if continued is None:
+            first = turn_input.answer_index(self.history)
+            self.is_regeneration = first < len(self.history)
+            stored = stored_input(turn_input, replaces=self.is_regeneration) if survives else None
+            self.turn = StoredTurn([run_id], first=first, input=stored, parent=parent)
+        else:
+            self.is_regeneration = turn_input.change == "regenerate"
+            self.turn = continued
+            self.added += turn_messages(session, continued)
         self._revision = session.revision if self.is_regeneration else None
-        user_index = last_user_index(history)
-        turn_start = user_index if user_index is not None else len(history)
+        user_index = last_user_index(self.history)
         self.messages, self.turn_start = with_instructions(
-            history.prefix(first), turn_start, turn_input.instructions
+            self.history.prefix(self.turn.first),
+            len(self.history) if user_index is None else user_index,
+            turn_input.instructions,
         )
         """``messages`` are the messages for the model.
 
         ``turn_start`` is the index of the user message to answer.
         """
-        self.added: list[Message] = []  # messages that the turn has added, oldest first
-        if continued is None:
-            stored = stored_input(turn_input, replaces=self.is_regeneration) if survives else None
-            self.turn = StoredTurn([run_id], first=first, input=stored, parent=parent)
-        else:
-            self.turn = continued
-            self.added = turn_messages(session, continued)
-            self.messages = self.messages.extended(self.added)
+        self.messages = self.messages.extended(self.added)
         self.outcomes: list[ToolOutcome] = stored_outcomes(self.added)
 
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None]":
@@ -137,7 +127,9 @@ class TurnWriter:
     async def load_image(self, name: str) -> bytes:
         """Return an image of the session. Raises ``BlobNotFound``."""
         image = self.unstored_images.get(name)
-        return await self._store.load_image(name) if image is None else image.data
+        if image is not None:
+            return image.data
+        return await self._store.load_image(name)
 
     def schedule_flush(self) -> None:
         """Schedule a write of the partial answer, so that a crash loses only the last seconds of
@@ -178,10 +170,7 @@ class TurnWriter:
         """Store the result of a call."""
         self.outcomes.append(replace(outcome, images=()))
         self.unstored_images.update({image.sha256: image for image in outcome.images})
-        self._open_calls[0] = (
-            call,
-            outcome,
-        )  # `interrupt` stores it if the turn is cancelled first
+        self._open_calls[0] = (call, outcome)  # `end` stores it if the turn is cancelled first
         await self._finish_writes()
         await run_shielded(self._add(tool_message(call, outcome), result_of=call))
 
@@ -199,7 +188,7 @@ class TurnWriter:
             stored = stored_input(self._input, replaces=self.is_regeneration)
             await self._write(Change(turn=replace(self.turn, input=stored)))
 
-    async def decide(self, decision: Decision | None) -> None:
+    async def store_decision(self, decision: Decision | None) -> None:
         """Store the decision on the latest request, or that it has expired."""
         await self._write(Change(turn=self.turn.decided(decision)))
 
@@ -370,40 +359,7 @@ def _without_images(messages: Sequence[Message]) -> list[dict[str, object]]:
 
     Their images are not stored before the answer is complete.
     """
-    return [
-        {name: value for name, value in message.items() if name != "images"} for message in messages
-    ]
-
-
-def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
-    """Return the outcome of a tool call that the end of the turn has interrupted."""
-    progress = call.progress
-    parts = (
-        progress.partial_output,
-        INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING,
-    )
-    return failed(
-        progress.running or call, "\n\n".join(filter(None, parts)), decided_by=progress.decided_by
-    )
-
-
-def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
-    message: Message = {
-        "role": "tool",
-        "content": outcome.content,
-        "tool_name": call.name,
-        "tool_call_id": call.id,
-        "message_id": new_id(),
-        "timestamp": now(),
-        "success": outcome.success,
-        "decided_by": outcome.decided_by,
-    }
-    if outcome.images:
-        message["images"] = [image.reference for image in outcome.images]
-    if outcome.error_code is not None:
-        message["error_code"] = outcome.error_code
-    if outcome.is_interrupted:
-        message["interrupted"] = True
-    if outcome.call.arguments != call.arguments:
-        message["arguments"] = outcome.call.arguments
-    return message
+    copies: list[dict[str, object]] = [{**message} for message in messages]
+    for copy in copies:
+        copy.pop("images", None)
+    return copies

@@ -7,8 +7,8 @@ from fastapi import Header, Query
 from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn_input import GenerationOptions, TurnInput, read_images
-from mochi_server.chat.turn_result import TurnResult, stored_outcomes
+from mochi_server.chat.turn_input import GenerationOptions, TurnInput
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import ValidationFailed
 from mochi_server.events import ChatEvent
@@ -22,7 +22,9 @@ from mochi_server.models.common import (
     StrictBody,
     WarningOut,
 )
+from mochi_server.sessions.images import read_images
 from mochi_server.sessions.types import Format, KeepAlive, Think
+from mochi_server.tools.stored_calls import stored_outcomes
 
 _POSITION = "^([0-9a-f]{1,32}:)?[0-9]{1,18}$"
 
@@ -192,7 +194,7 @@ class RunStatus(BaseModel):
             return cls(run_id=None, state="idle", answer_id=None, continues=None)
         state = (
             "waiting_for_approval"
-            if run.running and (run.pending or run.control.is_parking)
+            if run.running and (run.pending or run.control.is_suspending)
             else run.state
         )
         answer_id = None if state == "waiting_for_approval" else run.answer_id

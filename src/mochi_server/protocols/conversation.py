@@ -42,10 +42,11 @@ from typing import Any, Literal
 import orjson
 
 from mochi_server.chat.idempotency import keyed_indexes
-from mochi_server.chat.prompt import follows_result, last_user_index
-from mochi_server.chat.turn_input import Location, TurnInput, read_images
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_IMAGES, MAX_MESSAGE_CHARS
 from mochi_server.errors import ValidationFailed
+from mochi_server.sessions.history import follows_result, last_user_index
+from mochi_server.sessions.images import Location, read_images
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import ChatSession, key_digest
 from mochi_server.sessions.types import Image, Message, Role, ToolCall, images_in, images_of

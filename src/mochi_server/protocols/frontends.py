@@ -64,7 +64,7 @@ async def start(
     """
     if withdraws:
         run = await services.turns.find(session_id)
-        if run is not None and (run.is_parked or (run.client_will_return and run.pending)):
+        if run is not None and (run.is_suspended or (run.client_will_return and run.pending)):
             services.turns.refuse_at_shutdown()  # a refused message must not stop a turn
             await services.turns.stop(session_id)
     conversation = services.conversations.stored(session_id)

@@ -117,13 +117,13 @@ class SummarizationService:
                 state.postponements += 1
                 self._schedule(other, state)
 
-    def turn_parked(self, session_id: str) -> None:
+    def release_turn(self, session_id: str) -> None:
         """Let summaries of other sessions run, because the turn may wait for days."""
         self._turns.discard(session_id)
         self._last_turn = time.monotonic()
 
     def turn_ended(self, session_id: str, answer_id: str | None) -> None:
-        self.turn_parked(session_id)
+        self.release_turn(session_id)
         if self.enabled:
             state = self._states.setdefault(session_id, _SummaryState())
             state.postponements, state.answer_id = 0, answer_id or state.answer_id
@@ -157,7 +157,7 @@ class SummarizationService:
             self._run_in_background(session_id, state)
         )
 
-    def forget(self, session_id: str) -> None:
+    def drop_session(self, session_id: str) -> None:
         self._turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)

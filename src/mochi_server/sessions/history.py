@@ -104,6 +104,35 @@ class History(tuple[Message, ...]):
     __hash__ = None  # type: ignore[assignment]  # like list
 
 
+def last_user_index(messages: Sequence[Message]) -> int | None:
+    """Return the index of the latest user message, or None if no message is from the user."""
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index]["role"] == "user":
+            return index
+    return None
+
+
+def first_answer_index(messages: Sequence[Message]) -> int:
+    """Return the index of the first message after the latest user message."""
+    user_index = last_user_index(messages)
+    return len(messages) if user_index is None else user_index + 1
+
+
+def complete_length(messages: Sequence[Message]) -> int:
+    """Return the number of messages without the partial answer at their end, if any."""
+    if not messages:
+        return 0
+    last = messages[-1]
+    is_partial = last["role"] == "assistant" and bool(last.get("interrupted"))
+    return len(messages) - is_partial
+
+
+def follows_result(messages: Sequence[Message]) -> bool:
+    """Return whether the last complete message is the result of a call."""
+    length = complete_length(messages)
+    return length > 0 and messages[length - 1]["role"] == "tool"
+
+
 INTERRUPTED = "The turn was interrupted before this call had a result."
 
 

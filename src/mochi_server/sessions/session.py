@@ -279,6 +279,13 @@ class ChatSession:
         first = self._messages[0] if self._messages else None
         return first if first is not None and first.get("role") == "system" else None
 
+    def changed(self, change: Change) -> "ChatSession":
+        """Return a copy with a change of the history."""
+        history = self.history
+        if change.start is not None:
+            history = history.prefix(change.start)
+        return ChatSession(self.metadata, history.extended(change.messages), self.extra)
+
     def summary_object(self) -> dict[str, Any]:
         """Return the session as a flat object without messages, for lists and responses."""
         flat = self.metadata.to_dict()

@@ -107,9 +107,8 @@ class WebhookService:
                 return
             try:
                 problem = await self._post(http, notice.webhook_id, notice.body)
-            except (
-                asyncio.CancelledError
-            ):  # the server stops; another one, or its next start, sends the webhook
+            except asyncio.CancelledError:
+                # The server stops. Another one, or its next start, sends the webhook.
                 await run_shielded(self._outbox.postpone(notice.webhook_id, 0))
                 raise
             await run_shielded(self._attempt_ended(notice, problem))
@@ -119,9 +118,8 @@ class WebhookService:
             )
 
     async def _attempt_ended(self, notice: Notice, problem: str | None) -> None:
-        match = _TIMESTAMP.search(
-            notice.body
-        )  # an unreadable webhook counts as old, so that it is sent only once
+        # An unreadable webhook counts as old, so that it is sent only once.
+        match = _TIMESTAMP.search(notice.body)
         age = time.time() - timestamp(match and match[1])
         if problem is not None:
             logger.warning(

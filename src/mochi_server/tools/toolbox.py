@@ -214,7 +214,7 @@ class Approver:
     async def starting(self, bound: BoundCall) -> None:
         """Store that a call is about to run, so that it does not run twice."""
 
-    async def decide(
+    async def obtain_decision(
         self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
     ) -> tuple[Decision, BoundCall] | None:
         """Announce the ID of a request, and return the decision and the edited call, or None after
@@ -269,7 +269,7 @@ class FunctionToolbox:
         call = bound.call
         while True:
             announce = partial(_announce, bound.call, publish)
-            decided = await self.approver.decide(bound, announce, self._find)
+            decided = await self.approver.obtain_decision(bound, announce, self._find)
             if decided is None:
                 return failed(call, _TIMED_OUT, ConfirmationTimeout.code, "timeout")
             decision, approved = decided

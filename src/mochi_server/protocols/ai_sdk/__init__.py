@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from mochi_server import errors
-from mochi_server.chat.turn_input import Location, TurnInput
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import API_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
@@ -24,6 +24,7 @@ from mochi_server.protocols.conversation import (
     new_message,
 )
 from mochi_server.protocols.schemas import FrontendOptions
+from mochi_server.sessions.images import Location
 from mochi_server.sessions.turn import Decision
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import Protocol, until_disconnect

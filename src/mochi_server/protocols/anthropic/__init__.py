@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, model_validator
 
 from mochi_server import errors
-from mochi_server.chat.turn_input import GenerationOptions, Location, TurnInput
+from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text, ToolParameters, UnstoredBody
@@ -35,6 +35,7 @@ from mochi_server.protocols.schemas import (
     TextPart,
     tool_selection,
 )
+from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import FiniteObject, Message, Role
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import Protocol

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Discriminator, Field, Tag
 
 from mochi_server import errors
-from mochi_server.chat.turn_input import Location, TurnInput
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
@@ -33,6 +33,7 @@ from mochi_server.protocols.schemas import (
     openai_stream_error,
     tool_selection,
 )
+from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import FiniteObject, Message
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import Protocol, until_disconnect

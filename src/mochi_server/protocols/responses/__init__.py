@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from mochi_server.chat.turn_input import Location, TurnInput
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
@@ -50,6 +50,7 @@ from mochi_server.protocols.schemas import (
     openai_stream_error,
     tool_selection,
 )
+from mochi_server.sessions.images import Location
 from mochi_server.sessions.session import ChatSession, ends_turn
 from mochi_server.sessions.types import Message, Role
 from mochi_server.util.validation import Items

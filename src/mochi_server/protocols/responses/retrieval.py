@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.chat.turn_result import TurnResult, returned_calls
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.container import Services
 from mochi_server.errors import ResponseNotFound, SessionNotFound
 from mochi_server.protocols.encoder import collected
@@ -24,6 +24,7 @@ from mochi_server.sessions.caller import current_owner
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
+from mochi_server.tools.stored_calls import returned_calls
 from mochi_server.util.clock import timestamp
 
 _OVERHEAD_BYTES = 300  # approximate memory of a value besides its bytes

@@ -1,0 +1,110 @@
+"""Stored messages in Ollama's format."""
+
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import anyio.to_thread
+import orjson
+
+from mochi_server.errors import BlobNotFound
+from mochi_server.inference.windows import PromptSize
+from mochi_server.ollama.types import ChatMessage, Encoded
+from mochi_server.sessions.history import History
+from mochi_server.sessions.types import Message, images_in, images_of
+
+_SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
+_NO_RESULT = "The call was interrupted and has no result."
+
+
+def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
+    """Convert messages to Ollama's format, without thinking before index ``turn_start`` and with
+    missing results.
+    """
+    sent: list[ChatMessage] = []
+    missing: dict[str, str] = {}
+    for index, message in enumerate(messages):
+        if message["role"] == "tool":
+            missing.pop(message.get("tool_call_id", ""), None)
+        elif message["role"] != "system":  # results may follow instructions
+            sent.extend(_missing_results(missing))
+            calls = message.get("tool_calls") or ()
+            missing = {call["id"]: call["function"]["name"] for call in calls if call.get("id")}
+        if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
+            sent.append(_to_ollama(message, with_thinking=index > turn_start))
+    return [*sent, *_missing_results(missing)]
+
+
+def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
+    sent: ChatMessage = {}
+    for name in _SENT_FIELDS:
+        value = message.get(name)
+        if value is not None:
+            sent[name] = value  # type: ignore[literal-required]  # the key is not a literal
+    if with_thinking and message.get("thinking"):
+        sent["thinking"] = message["thinking"]
+    if "images" in message and (images := images_of(message)):
+        sent["images"] = images
+    return sent
+
+
+def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
+    return [
+        {"role": "tool", "content": _NO_RESULT, "tool_name": name, "tool_call_id": call_id}
+        for call_id, name in names.items()
+    ]
+
+
+class EncodedMessages(NamedTuple):
+    """Messages encoded as JSON for Ollama, and their size.
+
+    Images are represented by their SHA-256 names.
+    """
+
+    encoded: Encoded
+    size: PromptSize
+
+
+def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
+    """Encode the messages of completed turns as JSON for Ollama.
+
+    The thinking of the model is omitted.
+    """
+    converted = to_ollama_messages(messages, len(messages))
+    return EncodedMessages(
+        Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted)
+    )
+
+
+def shows_images(history: History) -> bool:
+    return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(
+        images_in(history.tail)
+    )
+
+
+async def with_images(
+    messages: Sequence[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
+) -> tuple[list[ChatMessage | Encoded], int]:
+    """Replace image names in messages by base64 data.
+
+    Return the messages and the number of missing images.
+    """
+    names = [
+        name
+        for message in messages
+        if isinstance(message, dict)
+        for name in message.get("images") or ()
+    ]
+    encoded: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        with suppress(BlobNotFound):
+            data = await load(name)
+            encoded[name] = (await anyio.to_thread.run_sync(b64encode, data)).decode()
+    sent: list[ChatMessage | Encoded] = [
+        {**message, "images": [encoded[name] for name in message["images"] if name in encoded]}
+        if isinstance(message, dict) and message.get("images")
+        else message
+        for message in messages
+    ]
+    return sent, sum(name not in encoded for name in names)

@@ -1,0 +1,62 @@
+"""Context window of a session: its allocation for a turn, and its storage after the turn."""
+
+import logging
+from typing import Any
+
+from mochi_server.errors import MochiError
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.windows import Allocation, manual_window
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.sessions.checkpoint import Checkpoint
+from mochi_server.sessions.history import History
+from mochi_server.sessions.session import (
+    ChatSession,
+    SessionMetadata,
+    last_answer,
+    previous_model,
+    usage_tokens,
+)
+from mochi_server.sessions.store import SessionStore
+from mochi_server.util.clock import now
+
+logger = logging.getLogger(__name__)
+
+
+def allocate_window(
+    gateway: ModelGateway, model: ModelInfo, session: ChatSession, history: History
+) -> Allocation:
+    """Return the allocation for a turn. ``history`` includes the new messages of the turn."""
+    metadata, previous = session.metadata, previous_model(history)
+    answer = last_answer(history)
+    allocation = gateway.allocate(model, metadata.context_window_config, previous)
+    if (
+        answer is not None
+        and previous == session.model
+        and Checkpoint.from_dict(metadata.compaction) is None
+    ):
+        allocation.usage = allocation.counted = usage_tokens(answer) or 0
+        if answer.get("thinking"):  # it is not sent again
+            allocation.counted = answer.get("prompt_eval_count") or 0
+    return allocation
+
+
+async def save_window(allocation: Allocation, session: ChatSession, store: SessionStore) -> None:
+    """Store the window with the session, unless a client has changed it during the turn.
+
+    Errors are logged.
+    """
+    before, decision = session.metadata.context_window_config, allocation.decision
+    # A manual window is stored already.
+    if decision is None or manual_window(allocation.model, before) is not None:
+        return
+    after = allocation.windows.adjusted(before, decision, now())
+    if after == before:
+        return
+
+    def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
+        return {"context_window_config": after} if stored.context_window_config == before else {}
+
+    try:
+        await store.patch(session.session_id, unless_changed)
+    except MochiError as error:  # the turn does not fail, because its answer is stored
+        logger.warning("Window not stored session_id=%s: %s", session.session_id, error.message)

@@ -1,0 +1,109 @@
+"""Tool calls and their results in stored messages."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mochi_server.sessions.history import INTERRUPTED
+from mochi_server.sessions.types import Message
+from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
+from mochi_server.util.clock import new_id, now
+
+_INTERRUPTED_RUNNING = (
+    "The turn was interrupted while this call was running. The call may have taken effect."
+)
+
+
+def open_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
+    """Return the calls of the last answer in the messages of a turn that have no result, in
+    order.
+    """
+    open_: list[ToolInvocation] = []
+    results = 0
+    for message in messages:
+        if message["role"] == "assistant":
+            client_calls = message.get("client_tool_calls") or ()
+            open_ = [call for call in _calls(message, results) if call.id not in client_calls]
+            continue
+        results += 1
+        for call in open_:
+            if call.id == message.get("tool_call_id"):
+                open_.remove(call)
+                break  # several calls can have the same ID
+    return open_
+
+
+def all_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
+    """Return all calls in the messages of a turn, in order."""
+    calls: list[ToolInvocation] = []
+    results = 0
+    for message in messages:
+        if message["role"] == "tool":
+            results += 1
+        else:
+            calls += _calls(message, results)
+    return calls
+
+
+def returned_calls(answer: Message) -> list[ToolInvocation]:
+    """Return the tool calls of a stored answer that the client must run."""
+    return [call for call in _calls(answer) if call.id in (answer.get("client_tool_calls") or ())]
+
+
+def _calls(answer: Message, first: int = 0) -> list[ToolInvocation]:
+    calls = enumerate(answer.get("tool_calls") or (), first)
+    return [
+        ToolInvocation(n, call["id"], call["function"]["name"], call["function"]["arguments"])
+        for n, call in calls
+    ]
+
+
+def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
+    """Return the outcomes of the tool calls in the messages of a turn."""
+    arguments: dict[str, dict[str, Any]] = {}
+    outcomes: list[ToolOutcome] = []
+    for message in messages:
+        if message["role"] != "tool":
+            arguments |= {call.id: call.arguments for call in _calls(message)}
+            continue
+        call_id, name = str(message.get("tool_call_id")), str(message.get("tool_name"))
+        call = ToolInvocation(len(outcomes), call_id, name, arguments.get(call_id, {}))
+        outcome = ToolOutcome(
+            call,
+            message["content"],
+            success=bool(message.get("success")),
+            error_code=message.get("error_code"),
+            decided_by=message.get("decided_by", "policy"),
+        )
+        outcomes.append(outcome)
+    return outcomes
+
+
+def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
+    """Return the outcome of a tool call that the end of the turn has interrupted."""
+    progress = call.progress
+    text = INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING
+    if progress.partial_output:
+        text = f"{progress.partial_output}\n\n{text}"
+    return failed(progress.running or call, text, decided_by=progress.decided_by)
+
+
+def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
+    message: Message = {
+        "role": "tool",
+        "content": outcome.content,
+        "tool_name": call.name,
+        "tool_call_id": call.id,
+        "message_id": new_id(),
+        "timestamp": now(),
+        "success": outcome.success,
+        "decided_by": outcome.decided_by,
+    }
+    if outcome.images:
+        message["images"] = [image.reference for image in outcome.images]
+    if outcome.error_code is not None:
+        message["error_code"] = outcome.error_code
+    if outcome.is_interrupted:
+        message["interrupted"] = True
+    if outcome.call.arguments != call.arguments:
+        message["arguments"] = outcome.call.arguments
+    return message
