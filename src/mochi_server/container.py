@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
 
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
 from mochi_server.agents.execution import AgentExecutionService, AgentTurns
@@ -111,11 +110,8 @@ class Services:
         )
         self.fleet = gateway.fleet
         self.stores = components.stores(settings)
-        views = [
-            cast(SessionStore, VisibleSessions(each))
-            for each in (self.stores.chats, self.stores.agents)
-        ]
-        self.store, self.agent_chats = views
+        self.store: SessionStore = VisibleSessions(self.stores.chats)
+        self.agent_chats: SessionStore = VisibleSessions(self.stores.agents)
         retry = StorageRetry(settings.store_retry_seconds)
         webhook_url = settings.webhook_url.get_secret_value()
         self.conversations = Conversations(

@@ -54,7 +54,8 @@ class History(tuple[Message, ...]):
 
     def __new__(cls, blocks: tuple[Block, ...] = (), tail: tuple[Message, ...] = ()) -> "History":
         history = super().__new__(cls, chain(*(block.messages for block in blocks), tail))
-        history.blocks, history.tail = blocks, tail
+        history.blocks = blocks
+        history.tail = tail
         return history
 
     @classmethod
@@ -70,10 +71,12 @@ class History(tuple[Message, ...]):
 
         The caller must not change the messages afterwards.
         """
-        blocks, tail = [*self.blocks], [*self.tail]
+        blocks = [*self.blocks]
+        tail = [*self.tail]
         for message in messages:
             if len(tail) >= BLOCK_MESSAGES and message.get("role") == "user":
-                blocks.append(Block(tuple(tail), blocks[-1].end if blocks else 0))
+                start = blocks[-1].end if blocks else 0
+                blocks.append(Block(tuple(tail), start))
                 tail = []
             tail.append(message)
         return History(tuple(blocks), tuple(tail))
@@ -85,7 +88,8 @@ class History(tuple[Message, ...]):
         # A block that ends at ``length`` becomes the tail, because the next message may not be a
         # user message.
         blocks = tuple(block for block in self.blocks if block.end < length)
-        return History(blocks, self[blocks[-1].end if blocks else 0 : length])
+        start = blocks[-1].end if blocks else 0
+        return History(blocks, self[start:length])
 
     def copies(self) -> list[Message]:
         """Return copies of the messages, which the caller may change."""

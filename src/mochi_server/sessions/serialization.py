@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, repeat
 from typing import Any
 
 import orjson
@@ -97,11 +96,17 @@ def normalize(value: object) -> Any:
 def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[str, Any]) -> bytes:
     """Encode a session file. Each item of ``lines`` contains one or more encoded messages."""
     head = b'{\n  "metadata": ' + _indented(metadata.to_dict()) + b',\n  "messages": ['
-    others = [b",\n  " + encode(name) + b": " + _indented(value) for name, value in extra.items()]
-    begins = chain([b"\n    "], repeat(MESSAGE_SEPARATOR))
-    messages = [part for pair in zip(begins, lines, strict=False) for part in pair]
     # Join once, because each copy of a long history is expensive.
-    return b"".join([head, *messages, b"\n  ]" if lines else b"]", *others, b"\n}\n"])
+    parts = [head]
+    separator = b"\n    "
+    for line in lines:
+        parts += (separator, line)
+        separator = MESSAGE_SEPARATOR
+    parts.append(b"\n  ]" if lines else b"]")
+    for name, value in extra.items():
+        parts.append(b",\n  " + encode(name) + b": " + _indented(value))
+    parts.append(b"\n}\n")
+    return b"".join(parts)
 
 
 def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
@@ -186,6 +191,7 @@ def _call(call: object) -> str:
 
 def _fenced(text: str, language: str = "") -> str:
     """Return a code block whose fence is longer than any fence in the text."""
-    longest = max((len(backticks) for backticks in re.findall(r"`{3,}", text)), default=2)
+    fences = re.findall(r"`{3,}", text)
+    longest = max(map(len, fences), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -41,7 +41,8 @@ def normalized_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[st
 
     Raises ValueError for unknown or read-only fields, or an empty model.
     """
-    changes = changes(stored) if callable(changes) else changes
+    if callable(changes):
+        changes = changes(stored)
     if unknown := set(changes) - _PATCHABLE:
         raise ValueError(f"unknown or read-only metadata fields: {', '.join(sorted(unknown))}")
     if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
@@ -102,18 +103,19 @@ def words(query: str | None) -> list[str]:
     """Return the distinct normalized words of a query, longest first, or an empty list for a blank
     query.
     """
-    distinct = {word for word in _WORD_SEPARATOR.split(normalized_text(query or "")) if word}
-    return sorted(distinct, key=lambda word: (-len(word), word))
+    parts = _WORD_SEPARATOR.split(normalized_text(query or ""))
+    distinct = sorted(set(parts) - {""})
+    return sorted(distinct, key=len, reverse=True)
 
 
 def searchable_text(session: ChatSession) -> str:
     """Return the normalized title and messages, in which a search looks for each word of a
     query.
     """
-    title = session.summary_object()["title"] or ""
-    return "\n".join(
-        map(normalized_text, [title, *(str(m.get("content") or "") for m in session.history)])
-    )
+    texts = [session.summary_object()["title"] or ""]
+    for message in session.history:
+        texts.append(str(message.get("content") or ""))
+    return "\n".join(map(normalized_text, texts))
 
 
 NewSession = tuple[ChatSession, Sequence[Image]]
@@ -242,15 +244,24 @@ class VisibleSessions:
     """View of a ``SessionStore``, in which sessions that the current caller may not see do not
     exist.
 
-    The other methods of the store need no check: they create sessions, or ``hold`` has checked the
-    session.
+    It does not inherit from ``SessionStore``, so that each method of the store must be decided
+    here: one that is missing is a type error where the view is used as a store.
     """
 
     def __init__(self, store: SessionStore) -> None:
         self._store = store
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        return await self._store.create(session, images=images)  # a new ID, so nothing is replaced
+
+    async def create_all(
+        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> Sequence[ChatSession]:
+        return await self._store.create_all(sessions, check=check)
+
+    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        await self._check(session.session_id)
+        return await self._store.put(session, images=images)
 
     async def load(self, session_id: str) -> ChatSession:
         caller = CALLER.get()
@@ -264,9 +275,17 @@ class VisibleSessions:
             raise SessionNotFound(session_id)
         return session
 
-    async def patch(self, session_id: str, *args: Any, **options: Any) -> ChatSession:
+    async def write(self, session_id: str, change: Change) -> None:
+        await self._store.write(session_id, change)  # ``hold`` has checked the session
+
+    async def load_image(self, sha256: str) -> bytes:
+        return await self._store.load_image(sha256)  # services find the hash in a session first
+
+    async def patch(
+        self, session_id: str, fields: FieldChanges, *, revision: str | None = None
+    ) -> ChatSession:
         await self._check(session_id)
-        return await self._store.patch(session_id, *args, **options)
+        return await self._store.patch(session_id, fields, revision=revision)
 
     async def delete(self, session_id: str) -> None:
         await self._check(session_id)
@@ -276,23 +295,25 @@ class VisibleSessions:
         caller = CALLER.get()
         if not caller.sees(query.owner or caller.owner):
             return SessionPage.of([], 0)
-        return await self._store.list(
-            query if caller.sees_all else replace(query, owner=caller.owner)
-        )
+        if not caller.sees_all:
+            query = replace(query, owner=caller.owner)
+        return await self._store.list(query)
 
-    def hold(self, session_id: str, **options: Any) -> AbstractAsyncContextManager[None]:
-        held = self._store.hold(session_id, **options)
-        return held if CALLER.get().sees_all else self._hold_own(session_id, held)
+    async def due_turns(self, until: float) -> Mapping[str, float]:
+        if not CALLER.get().sees_all:
+            return {}  # only the server itself continues turns
+        return await self._store.due_turns(until)
 
     @asynccontextmanager
-    async def _hold_own(
-        self, session_id: str, held: AbstractAsyncContextManager[None]
+    async def hold(
+        self, session_id: str, *, run_id: str | None = None, wait: bool = False
     ) -> AsyncIterator[None]:
-        await self.load(session_id)
-        async with held:
+        await self._check(session_id)
+        async with self._store.hold(session_id, run_id=run_id, wait=wait):
             yield
 
     async def _check(self, session_id: str) -> None:
+        """Raise ``SessionNotFound`` if the caller may not see a session."""
         if not CALLER.get().sees_all:
             await self.load(session_id)
 

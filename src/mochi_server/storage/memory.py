@@ -59,7 +59,9 @@ class MemorySessionStore(rules.SessionStore):
         del self._records[session_id]
 
     async def list(self, query: SessionQuery) -> rules.SessionPage:
-        found = [r.view for r in self._records.values() if query.owner in (None, r.metadata.owner)]
+        found = [record.view for record in self._records.values()]
+        if query.owner is not None:
+            found = [session for session in found if session.metadata.owner == query.owner]
         for word in rules.words(query.text):
             found = [session for session in found if word in rules.searchable_text(session)]
         found.sort(key=lambda session: timestamp(session.metadata.updated_at), reverse=True)

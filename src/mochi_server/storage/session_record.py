@@ -59,9 +59,8 @@ class SessionRecord:
     @cached_property
     def digest(self) -> str:
         """Hash of all messages, in hex."""
-        lines = b"\n".join(self.lines).replace(
-            MESSAGE_SEPARATOR, b"\n"
-        )  # no message contains the separator
+        # No message contains the separator.
+        lines = b"\n".join(self.lines).replace(MESSAGE_SEPARATOR, b"\n")
         return blake2b(lines, digest_size=8).hexdigest()
 
     @property
@@ -108,7 +107,8 @@ class SessionRecord:
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
         metadata = copy(self.metadata)
-        metadata.updated_at, metadata.turn = updated_at, turn or metadata.turn
+        metadata.updated_at = updated_at
+        metadata.turn = turn or metadata.turn
         metadata.notices = [*(metadata.notices or ()), *map(asdict, notices)] or None
         after = SessionRecord(metadata, history, self.extra)
         if prefix is self.messages and len(prefix.blocks) == len(history.blocks):
@@ -130,9 +130,8 @@ class SessionRecord:
     def with_partial_line(self, partial: Message) -> tuple["SessionRecord", bytes]:
         """Return a copy with a partial answer, and the line of the turn log for this change."""
         message = complete_message(partial.copy(), len(self.messages), now())
-        line = (
-            encode({"at": self.digest, "partial": message}) + b"\n"
-        )  # caches the digest for the copy, too
+        # This caches the digest for the copy, too.
+        line = encode({"at": self.digest, "partial": message}) + b"\n"
         return self.with_partial(message), line
 
     def tail_line(self, from_index: int, after: "SessionRecord") -> bytes:
@@ -252,9 +251,8 @@ class SessionLocks:
     """
 
     def __init__(self) -> None:
-        self._queues: dict[
-            str, list[_Request]
-        ] = {}  # requests by session. The first one has the lock
+        self._queues: dict[str, list[_Request]] = {}
+        """Requests by session. The first one has the lock."""
 
     def __len__(self) -> int:
         return len(self._queues)

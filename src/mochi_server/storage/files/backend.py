@@ -171,7 +171,8 @@ class SessionDirectory:
             before = self._require_revision(session_id, stored, change.revision)
             start = before.position(change.start)
             new = rules.normalized_messages(change.messages, start)
-            after, line = before.with_tail(start, new, moment, change.turn, change.notices), b""
+            after = before.with_tail(start, new, moment, change.turn, change.notices)
+            line = b""
             turn = self.turns.get(session_id)
             is_large = stored.file.size > _LARGE_BYTES
             is_logged = turn is not None and (
@@ -201,16 +202,13 @@ class SessionDirectory:
         with self._writing(session_id) as stored:
             visible = self._require_revision(session_id, stored, revision)
             values = rules.normalized_fields(fields, stored.record.metadata)
-            is_delivery = values.keys() == {
-                "notices"
-            }  # of a webhook, which is no change for clients
+            # The delivery of a webhook is no change for clients.
+            is_delivery = values.keys() == {"notices"}
             moment = stored.record.metadata.updated_at if is_delivery else now()
             turn = self.turns.get(session_id)
             if turn and (stored.log or turn.has_changes):
-                after, line = (
-                    stored.record.with_fields(values, moment),
-                    stored.record.fields_line(values, moment),
-                )
+                after = stored.record.with_fields(values, moment)
+                line = stored.record.fields_line(values, moment)
                 written = self._append_to_log(session_id, stored, after, line)
             else:
                 written = self._save(session_id, stored, visible.with_fields(values, moment))
@@ -311,10 +309,8 @@ class SessionDirectory:
             raise SessionNotFound(session_id)
         # Read the log first: if its changes are then moved to the file, applying them again has no
         # effect.
-        log, file = (
-            atomic_files.read(self._log(session_id)),
-            atomic_files.read(self._file(session_id)),
-        )
+        log = atomic_files.read(self._log(session_id))
+        file = atomic_files.read(self._file(session_id))
         if file is None:
             raise SessionNotFound(session_id)
         data, signature = file
@@ -329,11 +325,9 @@ class SessionDirectory:
                 raise StorageBusy(text) from error
             self._quarantine(session_id, signature, error)
             raise SessionNotFound(session_id) from error
-        return (
-            FileSnapshot(record.with_log(log[0]), signature, log[1])
-            if log
-            else FileSnapshot(record, signature)
-        )
+        if log is None:
+            return FileSnapshot(record, signature)
+        return FileSnapshot(record.with_log(log[0]), signature, log[1])
 
     @contextmanager
     def _writing(self, session_id: str, operation: str = "save") -> Iterator[FileSnapshot]:

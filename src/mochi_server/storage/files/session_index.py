@@ -56,9 +56,10 @@ CREATE TRIGGER text_deleted AFTER DELETE ON texts BEGIN
 """
 _COUNT = "SELECT count(*) FROM sessions {where}"
 _ENTRIES = "SELECT entry FROM sessions {where} ORDER BY updated DESC, session_id LIMIT ? OFFSET ?"
-_IN_IDS = "WHERE session_id IN (SELECT value FROM json_each(?))"
-_CONTAINING = "SELECT session_id FROM texts {where} instr(text, ?)"
-_BY_TRIGRAMS = "id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?) AND"
+_IN_IDS = "session_id IN (SELECT value FROM json_each(?))"
+_TEXTS = "SELECT session_id FROM texts {where}"
+_CONTAINS = "instr(text, ?)"
+_BY_TRIGRAMS = "id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?)"
 
 _Result = TypeVar("_Result")
 
@@ -151,38 +152,36 @@ class SessionIndex:
     def _query(self, database: sqlite3.Connection, query: SessionQuery) -> SessionPage:
         self._refresh(database)
         search_words = words(query.text)
-        if search_words:
-            self._add_texts(database)
-        return _page(database, query, _matching(database, search_words) if search_words else None)
+        if not search_words:
+            return _page(database, query, ids=None)
+        self._add_texts(database)
+        return _page(database, query, ids=_matching(database, search_words))
 
     def _refresh(self, database: sqlite3.Connection) -> None:
         rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
-        self._update(database, *_scan(self._directory, {row[0]: row[1:] for row in rows}))
+        known = {session_id: signature for session_id, *signature in rows}
+        changed, removed = _scan(self._directory, known)
+        self._update(database, changed, removed)
 
     def _update(self, database: sqlite3.Connection, changed: set[str], removed: set[str]) -> None:
         rows = []
+        outdated = [*removed]
         for session_id in changed:
             try:
                 found = self._read(session_id)
             except StorageBusy:
                 continue
-            if found is None:
-                removed.add(session_id)
-            else:
-                entry, file = found[0].summary_object(), found[1]
-                updated, owner = timestamp(entry["updated_at"]), found[0].metadata.owner
-                signature, turn = file or (None, None, None), found[0].metadata.turn
-                due = None if turn is None else turn.due
-                notices = encode(found[0].metadata.notices) if found[0].metadata.notices else None
-                rows.append((session_id, *signature, updated, owner, encode(entry), due, notices))
-        if rows or removed:
-            with database:
-                outdated = [(session_id,) for session_id in (*removed, *(row[0] for row in rows))]
-                database.executemany("DELETE FROM sessions WHERE session_id = ?", outdated)
-                database.executemany("DELETE FROM texts WHERE session_id = ?", outdated)
-                database.executemany(
-                    "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-                )
+            outdated.append(session_id)
+            if found is not None:
+                session, signature = found
+                rows.append(_row(session_id, session, signature))
+        if not outdated:
+            return
+        with database:
+            ids = [(session_id,) for session_id in outdated]
+            database.executemany("DELETE FROM sessions WHERE session_id = ?", ids)
+            database.executemany("DELETE FROM texts WHERE session_id = ?", ids)
+            database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def _add_texts(self, database: sqlite3.Connection) -> None:
         missing = (
@@ -191,18 +190,34 @@ class SessionIndex:
         with database:
             for (session_id,) in database.execute(missing).fetchall():
                 with suppress(StorageBusy):
-                    if found := self._read(session_id):
-                        row = session_id, searchable_text(found[0])
+                    found = self._read(session_id)
+                    if found is not None:
+                        row = (session_id, searchable_text(found[0]))
                         database.execute("INSERT INTO texts (session_id, text) VALUES (?, ?)", row)
 
 
-def _scan(
-    directory: Path, known: Mapping[str, tuple[int | None, ...]]
-) -> tuple[set[str], set[str]]:
+def _row(session_id: str, session: ChatSession, signature: Signature | None) -> tuple[object, ...]:
+    """Return the row of the table ``sessions`` for a session."""
+    metadata = session.metadata
+    entry = session.summary_object()
+    return (
+        session_id,
+        *(signature or (None, None, None)),
+        timestamp(entry["updated_at"]),
+        metadata.owner,
+        encode(entry),
+        metadata.turn.due if metadata.turn else None,
+        encode(metadata.notices) if metadata.notices else None,
+    )
+
+
+def _scan(directory: Path, known: Mapping[str, Sequence[int | None]]) -> tuple[set[str], set[str]]:
     """Return the ids of the sessions that differ from ``known`` or have a turn log, and of removed
     sessions.
     """
-    unchanged, changed, logs = set[str](), set[str](), set[str]()
+    unchanged = set[str]()
+    changed = set[str]()
+    logs = set[str]()
     with suppress(FileNotFoundError), scan_directory(directory) as entries:
         for entry in entries:
             name = entry.name
@@ -212,7 +227,8 @@ def _scan(
                 session_id = name[: -len(".json")]
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
-                    if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
+                    signature = [status.st_ino, status.st_mtime_ns, status.st_size]
+                    if known.get(session_id) == signature:
                         unchanged.add(session_id)
                     elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
                         changed.add(session_id)
@@ -236,36 +252,52 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:
-    where, values = ("", []) if ids is None else (_IN_IDS, [json.dumps([*ids])])
+    """Return the page of ``query`` among the sessions with these ids, or all if ``ids`` is None."""
+    conditions = []
+    values: list[object] = []
+    if ids is not None:
+        conditions.append(_IN_IDS)
+        values.append(_array(ids))
     if query.owner is not None:
-        where, values = f"{where} {'AND' if where else 'WHERE'} owner = ?", [*values, query.owner]
-    total = database.execute(_COUNT.format(where=where), values).fetchone()[0]
-    statement, limit = _ENTRIES.format(where=where), -1 if query.limit is None else query.limit
-    entries = [row[0] for row in database.execute(statement, [*values, limit, query.offset])]
-    return SessionPage.of(entries, total)
+        conditions.append("owner = ?")
+        values.append(query.owner)
+    where = _where(conditions)
+    (total,) = database.execute(_COUNT.format(where=where), values).fetchone()
+    limit = -1 if query.limit is None else query.limit
+    rows = database.execute(_ENTRIES.format(where=where), [*values, limit, query.offset])
+    return SessionPage.of([entry for (entry,) in rows], total)
 
 
 def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:
-    has_trigrams = (
-        database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone()
-        is not None
-    )
+    """Return the ids of the sessions that contain every word."""
+    table = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone()
     ids: set[str] | None = None
     for word in search_words:
-        where, values = "WHERE", []
+        conditions = []
+        values = []
         if ids is not None:
-            where, values = f"{_IN_IDS} AND", [json.dumps([*ids])]
-        if has_trigrams and len(word) >= 3:
-            where, values = f"{where} {_BY_TRIGRAMS}", [*values, _trigram_query(word)]
-        found = {
-            row[0] for row in database.execute(_CONTAINING.format(where=where), [*values, word])
-        }
-        ids = found if ids is None else ids & found
+            conditions.append(_IN_IDS)
+            values.append(_array(ids))
+        if table is not None and len(word) >= 3:
+            conditions.append(_BY_TRIGRAMS)
+            values.append(_trigram_query(word))
+        where = _where([*conditions, _CONTAINS])
+        rows = database.execute(_TEXTS.format(where=where), [*values, word])
+        ids = {session_id for (session_id,) in rows}
     return ids or set()
 
 
+def _where(conditions: Sequence[str]) -> str:
+    return "WHERE " + " AND ".join(conditions) if conditions else ""
+
+
+def _array(ids: set[str]) -> str:
+    return json.dumps([*ids])
+
+
 def _trigram_query(word: str) -> str:
-    trigrams = sorted(
-        {word[start : start + 3] for start in range(min(len(word) - 2, _TRIGRAMS_PER_WORD))}
-    )
-    return " AND ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)
+    """Return the FTS5 query for the first trigrams of a word, each as a quoted string."""
+    count = min(len(word) - 2, _TRIGRAMS_PER_WORD)
+    trigrams = {word[start : start + 3] for start in range(count)}
+    quoted = ['"' + trigram.replace('"', '""') + '"' for trigram in sorted(trigrams)]
+    return " AND ".join(quoted)

@@ -287,9 +287,8 @@ class PostgresSessionStore(rules.SessionStore):
                     await self._wait_before_retry(session_id, wait=wait)
                 yield
             finally:
-                if (
-                    session_id in self.locked_sessions
-                ):  # also if the caller was cancelled while locking
+                # The caller may have been cancelled after locking.
+                if session_id in self.locked_sessions:
                     await self._release(session_id)
 
     async def lost_sessions(self, connection: Connection) -> set[str]:
@@ -344,9 +343,8 @@ class PostgresSessionStore(rules.SessionStore):
         self, connection: Connection, session: ChatSession, images: Sequence[Image]
     ) -> ChatSession:
         fresh = rules.normalized(session)
-        row = await fetch_one(
-            connection, "SELECT clock_timestamp()"
-        )  # the clocks of servers may differ
+        # The clocks of servers may differ.
+        row = await fetch_one(connection, "SELECT clock_timestamp()")
         moment: datetime = row[0] if row else datetime.now(timezone.utc)
         if any(message["role"] != "system" for message in fresh.messages):  # imported
             moment = min(moment, as_datetime(timestamp(fresh.metadata.updated_at)))
