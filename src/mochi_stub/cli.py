@@ -45,10 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # includes errors in the configuration and in the URL of --record
+    except (OSError, ValueError) as error:  # includes errors in the configuration
         if isinstance(error, OSError) and error.filename:
             return _fail(f"{error.strerror}: {error.filename}")
         return _fail(str(error).replace("\n", "; "))
@@ -61,15 +58,10 @@ def _run(options: argparse.Namespace) -> int:
 
     logging.basicConfig(format="%(levelname)s %(message)s")
     logging.getLogger("mochi_stub").setLevel(options.log_level.upper())
-    recorder = None
-    if options.record:
-        from mochi_stub.recorder import record
-
-        recorder = record(options.record, options.to)
     stopped = _stopped_by_signal()
     port = DEFAULT_PORT if options.port is None else options.port
-    others = {name: getattr(options, name) for name in ("host", "config", "seed", "speed", "cors")}
-    stub = StubServer(port=port, record=recorder, machine=_machine(options), **others)
+    others = {name: getattr(options, name) for name in ("host", "config", "seed", "speed")}
+    stub = StubServer(port=port, machine=_machine(options), **others)
     try:
         stub.start()
     except OSError as error:
@@ -254,10 +246,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     checking = add("check", _check, "check a configuration for errors")
     checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
-    options = parser.parse_args(argv)
-    if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
-        parser.error("--record and --to must be used together")
-    return options
+    return parser.parse_args(argv)
 
 
 def _server_options() -> _Parser:
@@ -293,13 +282,6 @@ def _server_options() -> _Parser:
             metavar="N",
             help=f"{text} (default: %(default)s)",
         )
-    text = (
-        "origins of web pages besides Ollama's, separated by commas; *: all (default: "
-        "$OLLAMA_ORIGINS, or else *)"
-    )
-    add("--cors", default=os.environ.get("OLLAMA_ORIGINS") or None, metavar="ORIGINS", help=text)
-    add("--record", metavar="URL", help="forward requests to this server and record its replies")
-    add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
     add(
         "--log-level",
         default="info",

@@ -62,13 +62,6 @@ def _recorded_path(text: Any, info: ValidationInfo) -> Path:
     return path
 
 
-def _folder(text: Any, info: ValidationInfo) -> Path:
-    folder = Path(info.context or "", str(text))
-    if not folder.is_dir():
-        raise ValueError(f"a folder of recordings, found none at {folder}")
-    return folder
-
-
 class PauseEntry(Entry):
     after: Count = 0
     seconds: Seconds
@@ -290,7 +283,6 @@ RESPONSES: Mapping[str, type[Response]] = {
 class ConfigFile(Entry):
     models: dict[str, Any] = Field(default_factory=dict)
     include: Literal["default"] | None = None
-    recordings: Annotated[Path, BeforeValidator(_folder)] | None = None
 
 
 class TurnEntry(Entry):
