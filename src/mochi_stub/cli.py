@@ -100,16 +100,18 @@ def _machine(options: argparse.Namespace) -> Machine:
 
 
 def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
-    names = ("pid_file", *vars(_server_options().parse_args([])))
-    values = {name: getattr(options, name) for name in names if name != "in_background"} | {
-        "port": port
-    }
-    paths = {name: value.absolute() for name, value in values.items() if isinstance(value, Path)}
-    return [
-        f"--{name.replace('_', '-')}={value}"
-        for name, value in (values | paths).items()
-        if value is not None
-    ]
+    """Return the arguments of `run` that start the same server again, in any folder."""
+    arguments = [f"--port={port}"]
+    defaults = vars(_server_options().parse_args([]))
+    for name in ("pid_file", *defaults):
+        value = getattr(options, name)
+        if value is None or name == "in_background":
+            continue
+        if isinstance(value, Path):
+            value = value.absolute()
+        flag = name.replace("_", "-")
+        arguments.append(f"--{flag}={value}")
+    return arguments
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -120,10 +122,11 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    if server := _terminate(_pid_file(options)):
-        print(f"mochi-stub on {server.url} has stopped")
-        return 0
-    return _fail(f"nothing to stop: {_not_found(options)}")
+    server = _terminate(_pid_file(options))
+    if server is None:
+        return _fail(f"nothing to stop: {_not_found(options)}")
+    print(f"mochi-stub on {server.url} has stopped")
+    return 0
 
 
 def _restart(options: argparse.Namespace) -> int:
@@ -141,12 +144,11 @@ def _restart(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     explicit = options.pid_file or options.port
-    servers = [
-        _running(path) for path in ([_pid_file(options)] if explicit else _running_pid_files())
-    ]
-    for server in filter(None, servers):
+    files = [_pid_file(options)] if explicit else _running_pid_files()
+    servers = list(filter(None, map(_running, files)))
+    for server in servers:
         print(f"mochi-stub on {server.url} (process {server.process})")
-    if any(servers):
+    if servers:
         return 0
     print(f"not running: {_not_found(options)}")
     return 3  # the exit code of a stopped service in the Linux Standard Base

@@ -224,7 +224,9 @@ def path_ending(path: str) -> str | None:
 
 
 def _spread(reply: Reply, duration: int) -> Reply:
+    if not duration:
+        return replace(reply, pace=None)
     length = planned_end(replace(reply, pace=Pace(characters_per_second=1)))
-    if duration and not length:
+    if not length:
         return replace(reply, parts=[*reply.parts, Pause(duration / 1e9)])
-    return replace(reply, pace=Pace(characters_per_second=length / duration) if duration else None)
+    return replace(reply, pace=Pace(characters_per_second=length / duration))

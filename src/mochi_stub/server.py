@@ -73,7 +73,8 @@ class StubServer:
 
     def __post_init__(self) -> None:
         self._config: Callable[[], Config | None] = lambda: None
-        if isinstance(config := self.config, Config):
+        config = self.config
+        if isinstance(config, Config):
             self._config = lambda: config
         elif config is not None:
             self._config = reloading_config(config)
@@ -85,8 +86,11 @@ class StubServer:
     @property
     def url(self) -> str:
         """URL of the server for clients on this machine."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104  # only compared
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        all_addresses = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # only compared
+        host = all_addresses.get(self.host, self.host)
+        if ":" in host:
+            host = f"[{host}]"
+        return f"http://{host}:{self.port}"
 
     def start(self) -> Self:
         """Start the server and return it when it accepts requests.

@@ -256,9 +256,12 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
 
 
 def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:
-    if isinstance(value, str) and not (isinstance(value, Scalar) and value.value is None):
+    is_null = isinstance(value, Scalar) and value.value is None
+    if isinstance(value, str) and not is_null:
         return entries.MessageResponse(type="message", content=str(value))
-    schema = entries.RESPONSES.get(str(document.validate(dict[str, Any], value, *path).get("type")))
+    mapping = document.validate(dict[str, Any], value, *path)
+    kind = str(mapping.get("type"))
+    schema = entries.RESPONSES.get(kind)
     if schema is None:
         raise document.error(f"a type: {', '.join(entries.RESPONSES)}", *path, "type")
     return document.validate(schema, value, *path)

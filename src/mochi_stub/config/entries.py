@@ -114,8 +114,12 @@ class ReplySettings(Entry):
         """
         if not any((self.profile, self.tokens_per_second, self.jitter, self.delay)):
             return reply
-        size, seed = CHUNK_SIZES[self.profile or "words"], stable_hash(prompt.user_text)
-        pace = Pace(size, jitter=self.jitter or 0.0, seed=seed, delay=self.delay or 0.0)
+        pace = Pace(
+            CHUNK_SIZES[self.profile or "words"],
+            jitter=self.jitter or 0.0,
+            seed=stable_hash(prompt.user_text),
+            delay=self.delay or 0.0,
+        )
         if self.tokens_per_second:
             pace = replace(
                 pace, characters_per_second=self.tokens_per_second * model.chars_per_token
@@ -124,8 +128,9 @@ class ReplySettings(Entry):
 
     def merged_over(self, other: ReplySettings) -> ReplySettings:
         """Return the settings of `other`, replaced by those that are set here."""
+        own = {name: getattr(self, name) for name in STREAM}
         return other.model_copy(
-            update={name: value for name in STREAM if (value := getattr(self, name)) is not None}
+            update={name: value for name, value in own.items() if value is not None}
         )
 
 

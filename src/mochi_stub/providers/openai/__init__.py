@@ -111,9 +111,11 @@ class ChunkEncoder(pipeline.EventEncoder):
         self.tail = ',"usage":null}\n\n' if self.wants_usage else "}\n\n"
 
     def end(self) -> bytes:
-        last = [self.line(index, "", f'"{reason}"') for index, reason in self.reasons.items()]
-        usage = f'{self.head}[],"usage":{dumps(self.usage)}}}\n\n' if self.wants_usage else ""
-        return f"{''.join(last)}{usage}data: [DONE]\n\n".encode()
+        lines = [self.line(index, "", f'"{reason}"') for index, reason in self.reasons.items()]
+        if self.wants_usage:
+            lines.append(f'{self.head}[],"usage":{dumps(self.usage)}}}\n\n')
+        lines.append("data: [DONE]\n\n")
+        return "".join(lines).encode()
 
     def error(self, failure: Failure) -> bytes:
         return event({"error": schema.failure_error(failure)}).encode()
@@ -240,7 +242,10 @@ class ChatChunks(ChunkEncoder):
         ]
         deltas = [f'"tool_calls":{dumps([part])}' for part in (first, *rest)]
         self.calls_of_choice += 1
-        return "".join([self.line(choice, delta) for choice in self.choices for delta in deltas])
+        lines: list[str] = []
+        for choice in self.choices:
+            lines += [self.line(choice, delta) for delta in deltas]
+        return "".join(lines)
 
     def choice(self, index: int, reply: Reply) -> dict[str, Any]:
         calls = []
@@ -261,8 +266,10 @@ class ChatChunks(ChunkEncoder):
         return {"index": index, "message": message, "logprobs": self._logprobs(pieces(reply))}
 
     def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
+        if self.top is None:
+            return None
         content = [token_object(token, self.top) for token in self.tokens(pieces)]
-        return None if self.top is None else {"content": content, "refusal": None}
+        return {"content": content, "refusal": None}
 
     def _call_id(self, call: ToolCall) -> str:
         self.calls += 1
@@ -327,9 +334,8 @@ class CompletionChunks(ChunkEncoder):
             "model": evaluated[0].prompt.model,
         }
         per_prompt = Counts(*map(sum, zip(*usages[:: body.get("n", 1)], strict=True)))
-        output, reasoning = (
-            sum(getattr(usage, name) for usage in usages) for name in ("output", "reasoning")
-        )
+        output = sum(usage.output for usage in usages)
+        reasoning = sum(usage.reasoning for usage in usages)
         super().__init__(
             evaluated[0],
             common_fields,
