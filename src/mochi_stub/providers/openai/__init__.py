@@ -293,19 +293,16 @@ async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Gen
         options=pipeline.options(body),
         stream=body.get("stream", False),
     )
-    prompts = [
-        pipeline.with_defaults(
-            replace(template, messages=(Message("user", text),)), model, request.body
-        )
-        for text in schema.texts(body.get("prompt", "<|endoftext|>"))
-        for _ in range(body.get("n", 1))
-    ]
+    prompts: list[Prompt] = []
+    for text in schema.texts(body.get("prompt", "<|endoftext|>")):
+        prompt = replace(template, messages=(Message("user", text),))
+        prompts += [pipeline.with_defaults(prompt, model, request.body)] * body.get("n", 1)
     lease = await pipeline.load_model(stub, model)
     evaluated = [evaluate_prompt(stub, lease, prompt) for prompt in prompts]
     encoder = CompletionChunks(evaluated, body)
-    parts = [
-        part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)
-    ]
+    parts: list[Part] = []
+    for index, reply in encoder.replies.items():
+        parts += [Choice(index), *reply.parts]
     all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
     return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
 
