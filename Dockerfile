@@ -24,7 +24,7 @@ EXPOSE 8080
 HEALTHCHECK --interval=30s --timeout=3s --start-period=5s \
   CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f'http://127.0.0.1:{os.environ[\"PORT\"]}/health', timeout=2)"]
 ENTRYPOINT ["mochi-stub"]
-CMD ["run", "--host", "0.0.0.0", "--cors", "*"]
+CMD ["run", "--host", "0.0.0.0"]
 
 FROM python:3.13-slim AS server
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin mochi && install -d -o mochi -m 700 /data

@@ -2,10 +2,10 @@
 
 Submodules load on first use.
 
-The way of an answer: `http` receives a request. `app` finds its handler in `providers`. The handler
-converts the body to a `Prompt` and loads the model. `provider_pipeline` shortens the prompt, and
-`resolver` selects the `Reply`. The encoder of the provider encodes the pieces of the reply, and
-`app` sends them at their times.
+The way of an answer: `server` runs `aiohttp.web`. `app` receives a request and finds its handler in
+`providers`. The handler converts the body to a `Prompt` and loads the model. `provider_pipeline`
+shortens the prompt, and `resolver` selects the `Reply`. The encoder of the provider encodes the
+pieces of the reply, and `app` sends them at their times.
 
 A new API is a module in `providers`, a new built-in reply is an entry of `BUILT_IN` in
 `replies/built_in.py`, and a new key of the configuration is a field in `config/entries.py`.

@@ -1,22 +1,23 @@
-"""Application of the stub: it routes each request to a handler or a recording, and sends the
-result.
-"""
+"""Application of the stub: it routes each request to a handler and sends the result."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote, urlsplit
 
-from mochi_stub.config import Config
+from aiohttp import HttpVersion11, web
+
+from mochi_stub.cross_origin import is_cross_origin, preflight_response
 from mochi_stub.handlers import Encoder, Generation, Result, Stub
-from mochi_stub.http import Access, HttpResponse, ResponseWriter
+from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.providers import refusal, response_headers, route
-from mochi_stub.replay import recorded_playback, replay
+from mochi_stub.recording import playback
 from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure, Gate, HttpError
 
@@ -43,14 +44,14 @@ class App:
 
     stub: Stub
     speed: float
-    access: Access
-    config: Callable[[], Config | None]
 
-    async def __call__(self, writer: ResponseWriter) -> None:
-        record = self.stub.journal.open(writer.request)
+    async def respond(self, client: web.Request) -> web.StreamResponse:
+        request = await _received(client)
+        record = self.stub.journal.open(request)
         self.stub.registry.refresh()
+        exchange = ExchangeHandler(self, client, request, record)
         try:
-            await ExchangeHandler(self, writer, record).send()
+            return await exchange.send()
         finally:
             log_request(record)
 
@@ -60,46 +61,50 @@ class ExchangeHandler:
     """Sender of the response to one request."""
 
     app: App
-    writer: ResponseWriter
+    client: web.Request
+    request: Request
     record: JournalEntry
     lease: Lease | None = None
+    response: web.StreamResponse = field(default_factory=web.StreamResponse)
 
-    async def send(self, result: Result | None = None) -> None:
-        """Send a result to the client, then close the journal entry of the request and release the
-        loaded model.
-
-        Without `result`, the application handles the request.
+    async def send(self) -> web.StreamResponse:
+        """Send the response, then close the journal entry of the request and release the loaded
+        model.
         """
-        app, request = self.app, self.writer.request
-        stub = replace(app.stub, load=self._load)
         try:
-            result = (
-                result
-                or app.access.response(request)
-                or replay(stub, app.config(), request)
-                or route(stub, request)
+            await self._respond()
+        except ConnectionError:
+            logger.debug("client disconnected: path=%s", self.request.path)
+        except Exception as error:
+            if self.record.status:  # the response has started
+                raise
+            logger.exception(
+                "request failed: method=%s path=%s", self.request.method, self.request.path
             )
+            text = f"the stub failed: {error!r}".encode(errors="replace")
+            await self._answer(HttpResponse(500, text, b"text/plain; charset=utf-8"))
+        finally:
+            self._close("cancelled")
+        return self.response
+
+    async def _respond(self) -> None:
+        stub = replace(self.app.stub, load=self._load)
+        result: Result | None = None
+        try:
+            result = preflight_response(self.request) or route(stub, self.request)
             if isinstance(result, Awaitable):
                 result = await result
             if isinstance(result, HttpResponse):
                 await self._answer(result)
             else:
-                await self._generate(recorded_playback(result, request))
+                await self._generate(playback(result, self.request))
         except HttpError as error:
-            answer = refusal(stub, request, error)
+            answer = refusal(stub, self.request, error)
             if isinstance(result, Generation) and result.error_content_type:
                 answer = answer._replace(
                     content_type=result.error_content_type, has_length=not result.stream
                 )
             await self._answer(answer)
-        except Exception as error:
-            if self.record.status:  # the response has started
-                raise
-            logger.exception("request failed: method=%s path=%s", request.method, request.path)
-            text = f"the stub failed: {error!r}".encode(errors="replace")
-            await self._answer(HttpResponse(500, text, b"text/plain; charset=utf-8"))
-        finally:
-            self._close("cancelled")
 
     async def _load(self, request: LoadRequest) -> Lease:
         self.lease = lease = await self.app.stub.scheduler.acquire(request)
@@ -108,20 +113,12 @@ class ExchangeHandler:
 
     async def _generate(self, generation: Generation) -> None:
         reply = generation.reply
-        fields = {
-            "rule": reply.rule,
-            "mode": reply.mode,
-            "passed_over": reply.passed_over,
-            **generation.journal_fields,
-        }
-        self.record.update(**fields)
+        choice = {"rule": reply.rule, "mode": reply.mode, "passed_over": reply.passed_over}
+        self.record.update(**{**choice, **generation.journal_fields})
         if self.app.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.app.speed)
-        if (
-            self.app.speed
-            or generation.stream
-            or any(isinstance(part, (Failure, Cut, Gate)) for part in reply.parts)
-        ):
+        may_end_early = any(isinstance(part, (Failure, Cut, Gate)) for part in reply.parts)
+        if self.app.speed or generation.stream or may_end_early:
             await self._play(generation)
         else:
             await self._answer(generation.encoder.complete_response())
@@ -136,56 +133,97 @@ class ExchangeHandler:
         async with aclosing(paced(pieces(generation.reply), speed, end)) as batches:
             async for batch in batches:
                 last = batch[-1].value
-                if isinstance(last, Failure) and (
-                    not stream or (len(batch) == 1 and not self.record.status)
-                ):
+                is_first = len(batch) == 1 and not self.record.status
+                if isinstance(last, Failure) and (is_first or not stream):
                     raise HttpError(last.status, last.message, last.headers)
-                if stream and isinstance(last, (Failure, Cut)):
+                if not stream:
+                    continue
+                if isinstance(last, (Failure, Cut)):
                     await self._chunks(encoder, batch[:-1])
-                    return await self._end(
-                        encoder.error(last) if isinstance(last, Failure) else b"", "failed"
-                    )
-                if stream:
-                    await self._chunks(encoder, batch)
+                    ending = encoder.error(last) if isinstance(last, Failure) else b""
+                    return await self._end(ending, "failed")
+                await self._chunks(encoder, batch)
         if not stream:
             return await self._answer(encoder.complete_response())
         end_of_stream = encoder.end()
         if not self.record.status:
-            self._start(200, encoder.content_type)
+            await self._start_stream(encoder.content_type)
         return await self._end(end_of_stream, "finished")
 
     async def _answer(self, answer: HttpResponse) -> None:
+        headers = self._headers(answer.content_type, answer.headers)
+        response = web.Response(status=answer.status, headers=headers, body=answer.body)
         declared = answer.has_length and len(answer.body) <= MAX_DECLARED_BYTES
-        length = ((b"content-length", b"%d" % len(answer.body)),) if declared else ()
-        self._start(answer.status, answer.content_type, *answer.headers, *length)
-        await self._end(answer.body, "finished" if answer.status < 400 else "failed")
+        if declared:
+            response.headers["content-length"] = str(len(answer.body))
+        elif self.client.version >= HttpVersion11:
+            response.enable_chunked_encoding()
+        await self._start(response)
+        # a client with the whole body must find a closed exchange
+        self._close("finished" if answer.status < 400 else "failed")
+        await response.write_eof()
 
-    def _start(self, status: int, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:
-        kind = ((b"content-type", content_type),) if content_type else ()
-        request = self.writer.request
-        cors = self.app.access.headers(request) if b"origin" in dict(request.raw_headers) else ()
-        self.record.update(status=status)
-        named = dict(
-            (*response_headers(self.app.stub, request), *headers)
-        )  # a recording can have the same header
-        self.writer.start(status, [*named.items(), *kind, *cors])
+    async def _start_stream(self, content_type: bytes) -> None:
+        """Send the headers of a stream.
+
+        The body is sent in chunks or, in HTTP/1.0, ends with the connection.
+        """
+        headers = self._headers(content_type, ())
+        await self._start(web.StreamResponse(status=200, headers=headers))
+
+    async def _start(self, response: web.StreamResponse) -> None:
+        self.response = response
+        if self.client.version < HttpVersion11:
+            response.force_close()
+        self.record.update(status=response.status)
+        await response.prepare(self.client)
+
+    def _headers(self, content_type: bytes, own: Headers) -> dict[str, str]:
+        # a recorded response can have a header that all responses of its API have
+        headers = dict((*response_headers(self.app.stub, self.request), *own))
+        if content_type:
+            headers[b"content-type"] = content_type
+        if is_cross_origin(self.request):
+            headers[b"access-control-allow-origin"] = b"*"
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
         body = encoder.chunk(contents)
         if not self.record.status:
-            self._start(200, encoder.content_type)
+            await self._start_stream(encoder.content_type)
         self.record.update(chunks=len(contents))
-        await self.writer.write(body)
+        await self.response.write(body)
         await asyncio.sleep(0)  # lets other requests run between the chunks of an undelayed reply
 
     async def _end(self, body: bytes, outcome: Outcome) -> None:
-        self._close(
-            outcome
-        )  # before the write: a client with the whole body must find a closed exchange
-        await self.writer.write(body, last=True)
+        self._close(outcome)
+        await self.response.write_eof(body)
 
     def _close(self, outcome: Outcome) -> None:
-        if self.record.outcome == "running":
-            self.record.close(outcome)
-            if self.lease is not None:
-                self.lease.release()
+        if self.record.outcome != "running":
+            return
+        self.record.close(outcome)
+        if self.lease is not None:
+            self.lease.release()
+
+
+async def _received(client: web.Request) -> Request:
+    """Return a request whose body has arrived. The path is not normalised, as in Ollama."""
+    target, _, query = client.raw_path.partition("?")
+    if not target.startswith("/"):  # an absolute URL
+        target = urlsplit(target).path
+    return Request(
+        method=client.method,
+        path=unquote(target),
+        body=await client.read(),
+        query_string=query.encode(errors="surrogateescape"),
+        raw_headers=tuple((name.lower(), value) for name, value in client.raw_headers),
+        raw_path=target.encode(errors="surrogateescape"),
+    )
+
+
+async def omit_default_headers(_client: web.Request, response: web.StreamResponse) -> None:
+    """Remove headers that aiohttp adds and Ollama does not send."""
+    response.headers.popall("Server", None)
+    if response.headers.get("Content-Type") == "application/octet-stream":
+        del response.headers["Content-Type"]

@@ -45,10 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # includes errors in the configuration and in the URL of --record
+    except (OSError, ValueError) as error:  # includes errors in the configuration
         if isinstance(error, OSError) and error.filename:
             return _fail(f"{error.strerror}: {error.filename}")
         return _fail(str(error).replace("\n", "; "))
@@ -61,15 +58,10 @@ def _run(options: argparse.Namespace) -> int:
 
     logging.basicConfig(format="%(levelname)s %(message)s")
     logging.getLogger("mochi_stub").setLevel(options.log_level.upper())
-    recorder = None
-    if options.record:
-        from mochi_stub.recorder import record
-
-        recorder = record(options.record, options.to)
     stopped = _stopped_by_signal()
     port = DEFAULT_PORT if options.port is None else options.port
-    others = {name: getattr(options, name) for name in ("host", "config", "seed", "speed", "cors")}
-    stub = StubServer(port=port, record=recorder, machine=_machine(options), **others)
+    others = {name: getattr(options, name) for name in ("host", "config", "seed", "speed")}
+    stub = StubServer(port=port, machine=_machine(options), **others)
     try:
         stub.start()
     except OSError as error:
@@ -108,16 +100,18 @@ def _machine(options: argparse.Namespace) -> Machine:
 
 
 def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
-    names = ("pid_file", *vars(_server_options().parse_args([])))
-    values = {name: getattr(options, name) for name in names if name != "in_background"} | {
-        "port": port
-    }
-    paths = {name: value.absolute() for name, value in values.items() if isinstance(value, Path)}
-    return [
-        f"--{name.replace('_', '-')}={value}"
-        for name, value in (values | paths).items()
-        if value is not None
-    ]
+    """Return the arguments of `run` that start the same server again, in any folder."""
+    arguments = [f"--port={port}"]
+    defaults = vars(_server_options().parse_args([]))
+    for name in ("pid_file", *defaults):
+        value = getattr(options, name)
+        if value is None or name == "in_background":
+            continue
+        if isinstance(value, Path):
+            value = value.absolute()
+        flag = name.replace("_", "-")
+        arguments.append(f"--{flag}={value}")
+    return arguments
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -128,10 +122,11 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    if server := _terminate(_pid_file(options)):
-        print(f"mochi-stub on {server.url} has stopped")
-        return 0
-    return _fail(f"nothing to stop: {_not_found(options)}")
+    server = _terminate(_pid_file(options))
+    if server is None:
+        return _fail(f"nothing to stop: {_not_found(options)}")
+    print(f"mochi-stub on {server.url} has stopped")
+    return 0
 
 
 def _restart(options: argparse.Namespace) -> int:
@@ -149,12 +144,11 @@ def _restart(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     explicit = options.pid_file or options.port
-    servers = [
-        _running(path) for path in ([_pid_file(options)] if explicit else _running_pid_files())
-    ]
-    for server in filter(None, servers):
+    files = [_pid_file(options)] if explicit else _running_pid_files()
+    servers = list(filter(None, map(_running, files)))
+    for server in servers:
         print(f"mochi-stub on {server.url} (process {server.process})")
-    if any(servers):
+    if servers:
         return 0
     print(f"not running: {_not_found(options)}")
     return 3  # the exit code of a stopped service in the Linux Standard Base
@@ -254,10 +248,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     checking = add("check", _check, "check a configuration for errors")
     checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
-    options = parser.parse_args(argv)
-    if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
-        parser.error("--record and --to must be used together")
-    return options
+    return parser.parse_args(argv)
 
 
 def _server_options() -> _Parser:
@@ -293,13 +284,6 @@ def _server_options() -> _Parser:
             metavar="N",
             help=f"{text} (default: %(default)s)",
         )
-    text = (
-        "origins of web pages besides Ollama's, separated by commas; *: all (default: "
-        "$OLLAMA_ORIGINS, or else *)"
-    )
-    add("--cors", default=os.environ.get("OLLAMA_ORIGINS") or None, metavar="ORIGINS", help=text)
-    add("--record", metavar="URL", help="forward requests to this server and record its replies")
-    add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
     add(
         "--log-level",
         default="info",

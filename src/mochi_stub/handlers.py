@@ -78,12 +78,15 @@ class ModelRegistry:
 
         Models that client requests added remain.
         """
-        if (declared := tuple(self._load())) != self.declared:
-            added = {
-                name: model for name, model in self._models.items() if model not in self.declared
-            }
-            self.declared = declared
-            self._models = {model.name: model for model in declared} | added
+        declared = tuple(self._load())
+        if declared == self.declared:
+            return
+        models = {model.name: model for model in declared}
+        for name, model in self._models.items():
+            if model not in self.declared:
+                models[name] = model
+        self.declared = declared
+        self._models = models
 
     def add(self, model: Model) -> None:
         self._models[model.name] = model

@@ -22,7 +22,7 @@ class ToolCall:
     id: str | None = None
 
 
-@dataclass  # not frozen: frozen instances take three times as long to create
+@dataclass(frozen=True)
 class Message:
     """Message of a conversation. `images` is the number of attached images."""
 
@@ -35,7 +35,7 @@ class Message:
     tool_call_id: str = ""
 
 
-@dataclass  # not frozen, like `Message`
+@dataclass(frozen=True)
 class Prompt:
     """Request to a model. For an embedding request, the only message is the text to embed.
 
@@ -102,18 +102,21 @@ def render(prompt: Prompt) -> str:
     """
     if prompt.raw:
         return prompt.user_text
-    lines = [f"tools: {dumps(list(prompt.tools))}"] if prompt.tools else []
-    lines += [
-        render_message(message.role, message.content, message.tool_calls)
-        for message in prompt.messages
-    ]
+    lines = []
+    if prompt.tools:
+        lines.append(f"tools: {dumps(list(prompt.tools))}")
+    for message in prompt.messages:
+        lines.append(render_message(message.role, message.content, message.tool_calls))
     return "\n".join(lines)
 
 
 def render_message(role: str, content: str, tool_calls: Iterable[ToolCall]) -> str:
     """Return a message as a line `role: content`, followed by its tool calls."""
-    calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in tool_calls]
-    return f"{role}: " + " ".join(filter(None, [content, *calls]))
+    parts = [content] if content else []
+    for call in tool_calls:
+        arguments = dumps(dict(call.arguments))
+        parts.append(f"{call.name} {arguments}")
+    return f"{role}: {' '.join(parts)}"
 
 
 def counted_text(prompt: Prompt) -> str:
@@ -130,15 +133,18 @@ def counted_text_of(message: Message) -> str:
     """Return the text of a message that counts as prompt tokens: its content, and its tool
     calls.
     """
-    return message.content + "".join(
-        f"{call.name}{dumps(dict(call.arguments))}" for call in message.tool_calls
-    )
+    text = message.content
+    for call in message.tool_calls:
+        text += call.name
+        text += dumps(dict(call.arguments))
+    return text
 
 
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
     """Return the number of tokens in the prompt. Each image counts as 768 tokens."""
     images = sum([message.images for message in prompt.messages])
-    return count_tokens(len(counted_text(prompt)), chars_per_token) + IMAGE_TOKENS * images
+    text = counted_text(prompt)
+    return count_tokens(len(text), chars_per_token) + IMAGE_TOKENS * images
 
 
 def count_tokens(characters: int, chars_per_token: float) -> int:

@@ -62,7 +62,8 @@ def get(value: Any, *path: str | int) -> Any:
 
 
 def listed(value: Any, *path: str) -> list[Any]:
-    return found if isinstance(found := get(value, *path), list) else []
+    found = get(value, *path)
+    return found if isinstance(found, list) else []
 
 
 @dataclass
@@ -123,12 +124,14 @@ class ReplyBuilder:
 
         The arguments can be a fragment of JSON text.
         """
-        call, name = self.calls.setdefault(index, _Call()), get(function, "name")
-        call.id = id if isinstance(id, str) and id else call.id
-        call.name = name if isinstance(name, str) and name else call.name
-        for arguments in (
-            get(function, key) for key in ("arguments", "args", "input", "partial_json")
-        ):
+        call = self.calls.setdefault(index, _Call())
+        name = get(function, "name")
+        if isinstance(id, str) and id:
+            call.id = id
+        if isinstance(name, str) and name:
+            call.name = name
+        for key in ("arguments", "args", "input", "partial_json"):
+            arguments = get(function, key)
             if isinstance(arguments, Mapping):
                 call.arguments = arguments
             elif isinstance(arguments, str):
@@ -139,7 +142,8 @@ class ReplyBuilder:
         self.finish = _FINISH.get(reason, self.finish) if isinstance(reason, str) else self.finish
         for name, paths in _USAGE.items():
             for path in paths.split():
-                if isinstance(count := get(usage, *path.split(".")), int):
+                count = get(usage, *path.split("."))
+                if isinstance(count, int):
                     self.usage[name] = count
 
     def reply(self) -> Reply:

@@ -1,103 +1,51 @@
-"""Recorded files of one request and its response each, and the conversion of these responses to
-replies.
+"""Recorded files of one request and its response each, the conversion of these responses to
+replies, and their exact replay.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from mochi_stub.journal import STUB_ROUTES, masked_query, parsed_body
-from mochi_stub.json_encoding import dumps, go_dumps
+from mochi_stub.handlers import Generation
+from mochi_stub.http import Request
+from mochi_stub.json_encoding import go_dumps
 from mochi_stub.providers import RECORDED_FORMATS
-from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, get, line_frame
+from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, get
 from mochi_stub.replies.chunks import planned_end
-from mochi_stub.reply import Failure, Frames, Pace, Pause, Reply
-from mochi_stub.yaml_file import ConfigError, Headers, WatchedFile, parse, plain
+from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
+from mochi_stub.yaml_file import Headers, WatchedFile, parse, plain
 
 MILLISECOND = 1_000_000
 Milliseconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-ENDINGS = (".yaml", ".yml", ".json")
-PREFIX = "/ollama"
-LOCAL_ROUTES = (
-    "/health",
-    STUB_ROUTES,
-)  # requests to these routes are neither recorded nor replayed
 _NOT_REPLAYED = {
-    *(
-        b"content-length",
-        b"content-type",
-        b"content-encoding",
-        b"transfer-encoding",
-        b"connection",
-        b"keep-alive",
-    ),
-    *(b"date", b"server", b"set-cookie", b"access-control-allow-origin", b"vary", b"alt-svc"),
+    "content-length",
+    "content-type",
+    "content-encoding",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "date",
+    "server",
+    "set-cookie",
+    "access-control-allow-origin",
+    "vary",
+    "alt-svc",
 }
 
 
-@dataclass(frozen=True)
-class RequestKey:
-    """Parts of a request that identify its recording, without secrets.
-
-    `body` is without the field `stream`.
-    """
-
-    method: str
-    path: str
-    query: tuple[tuple[str, str], ...]
-    body: Any
-    stream: bool
-
-    @cached_property
-    def digest(self) -> str:
-        text = json.dumps(
-            [self.method, self.path, self.query, self.body, self.stream], sort_keys=True
-        )
-        return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
-
-    @property
-    def model(self) -> str:
-        in_path = re.search(r"/models/([^:/]+):\w+$", self.path)
-        name = self.body.get("model", "") if isinstance(self.body, dict) else ""
-        return in_path[1] if in_path else name if isinstance(name, str) else ""
-
-
-def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
-    """Return the key of a request. Requests that differ only in secrets have equal keys."""
-    pairs = tuple(
-        sorted(parse_qsl(masked_query(query.encode("latin-1", "replace")), keep_blank_values=True))
-    )
-    path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
-    parsed = parsed_body(data)
-    body = data.decode(errors="replace") if parsed is None else parsed
-    streamed = path.startswith("/api/")
-    if isinstance(body, dict) and "stream" in body:
-        streamed = bool(body["stream"])
-        body = {key: value for key, value in body.items() if key != "stream"}
-    return RequestKey(
-        method, path, pairs, body, streamed or path.endswith(":streamGenerateContent")
-    )
-
-
 class RecordedRequest(BaseModel, defer_build=True):
-    """Request of a client.
+    """Request of a client."""
 
-    `path` is the path of the client's request if it differs from that in `url`.
-    """
-
-    method: str = "POST"
     url: str
-    path: str | None = None
     body: Annotated[Any, BeforeValidator(plain)] = None
 
 
@@ -134,23 +82,6 @@ class Recording:
         return urlsplit(self.request.url).path
 
     @cached_property
-    def request_key(self) -> RequestKey:
-        body = self.request.body
-        data = (
-            b""
-            if body is None
-            else body.encode()
-            if isinstance(body, str)
-            else json.dumps(body).encode()
-        )
-        return request_key(
-            self.request.method,
-            unquote(self.request.path or self.path),
-            urlsplit(self.request.url).query,
-            data,
-        )
-
-    @cached_property
     def reply(self) -> Reply:
         """Recorded response as a reply that any API can send.
 
@@ -158,82 +89,100 @@ class Recording:
         """
         ending = path_ending(self.path)
         if self.response.status >= 400:
-            reply = Reply([Pause(max(self.timestamps, default=0) / 1e9), self._failure()])
+            failed_at = max(self.timestamps, default=0) / 1e9
+            reply = Reply([Pause(failed_at), self._failure()])
         elif ending is None:
-            reply = Reply(
-                [Failure(f"the response recorded at {self.path} is not the reply of a model", 500)]
-            )
+            message = f"the response recorded at {self.path} is not the reply of a model"
+            reply = Reply([Failure(message, 500)])
         else:
             reply = self._translated(RECORDED_FORMATS[ending].read)
-        return replace(reply, frames=self.frames)
+        frames = None if ending is None else self._frames(ending, RECORDED_FORMATS[ending])
+        return replace(reply, frames=frames)
 
-    @cached_property
-    def frames(self) -> Frames:
-        """Recorded response as texts.
+    def _frames(self, ending: str, format: RecordedFormat) -> Frames:
+        """Return the recorded response as texts.
 
         Only white space between JSON values can differ from the original.
         """
-        ending = path_ending(self.path)
-        path = ending or self.request.path or self.path
-        format = RECORDED_FORMATS[ending] if ending else _format_of_other_responses(path)
+        body = self.response.body
         if self.stream:
-            texts, content_type = tuple(map(format.frame, self.response.body)), format.stream_type
-        elif self.response.body is None or isinstance(self.response.body, str):
-            texts, content_type = (
-                (self.response.body or "",),
-                "text/plain; charset=utf-8" if self.response.body else "",
-            )
+            texts = tuple(map(format.frame, body))
+            content_type = format.stream_type
+        elif isinstance(body, str):
+            texts = (body,)
+            content_type = "text/plain; charset=utf-8" if body else ""
+        elif body is None:
+            texts = ("",)
+            content_type = ""
         else:
-            texts, content_type = (format.encode(self.response.body),), "application/json"
+            texts = (format.encode(body),)
+            content_type = "application/json"
         content_type = self.response.headers.get("content-type") or content_type
-        encoded = [
-            (name.encode(), text.encode("latin-1")) for name, text in self.response.headers.items()
-        ]
-        headers = tuple(header for header in encoded if header[0] not in _NOT_REPLAYED)
+        headers = tuple(
+            (name.encode(), text.encode("latin-1"))
+            for name, text in self.response.headers.items()
+            if name not in _NOT_REPLAYED
+        )
         return Frames(
-            path,
-            self.stream,
-            texts,
-            self.timestamps,
-            self.response.status,
-            content_type.encode("latin-1"),
-            headers,
+            path=ending,
+            stream=self.stream,
+            texts=texts,
+            due=self.timestamps,
+            status=self.response.status,
+            content_type=content_type.encode("latin-1"),
+            headers=headers,
         )
 
     def _translated(self, read: Callable[[Any, ReplyBuilder], None]) -> Reply:
         builder = ReplyBuilder(self.stream)
-        objects = (
-            self.response.body if isinstance(self.response.body, list) else [self.response.body]
-        )  # without alt=sse, Gemini sends a list
-        for time, item in zip(
-            self.timestamps if self.stream else [0] * len(objects), objects, strict=True
-        ):
+        body = self.response.body
+        objects = body if isinstance(body, list) else [body]  # without alt=sse, Gemini sends a list
+        times = self.timestamps if self.stream else [0] * len(objects)
+        for time, item in zip(times, objects, strict=True):
             builder.timestamp = time
             error = get(item, "error")
             if error is None:
                 read(item, builder)
             else:
                 builder.fail(get(error, "message") or error, error)
-        return builder.reply() if self.stream else _spread(builder.reply(), self.timestamps[-1])
+        reply = builder.reply()
+        return reply if self.stream else _spread(reply, self.timestamps[-1])
 
     def _failure(self) -> Failure:
-        error = get(self.response.body, "error")
-        message = (
-            get(error, "message")
-            or error
-            or get(self.response.body, "message")
-            or f"error {self.response.status}"
+        body = self.response.body
+        error = get(body, "error")
+        message = get(error, "message") or error or get(body, "message")
+        if not message:
+            message = f"error {self.response.status}"
+        elif not isinstance(message, str):
+            message = go_dumps(message)
+        retry = tuple(
+            (name, value)
+            for name, value in self.response.headers.items()
+            if name.startswith(("retry-after", "x-ratelimit"))
         )
-        retry = [
-            item
-            for item in self.response.headers.items()
-            if item[0].startswith(("retry-after", "x-ratelimit"))
-        ]
-        return Failure(
-            message if isinstance(message, str) else go_dumps(message),
-            self.response.status,
-            tuple(retry),
-        )
+        return Failure(message, self.response.status, retry)
+
+
+def playback(generation: Generation, request: Request) -> Generation:
+    """Return a generation that sends the recorded bytes, or `generation` if they do not fit the API
+    and mode.
+    """
+    frames = generation.reply.frames
+    ending = path_ending(request.path)
+    if frames is None or ending is None:
+        return generation
+    if (frames.path, frames.stream) != (ending, generation.stream):
+        return generation
+    stream_type = RECORDED_FORMATS[ending].stream_type
+    if frames.stream and not generation.encoder.content_type.decode().startswith(stream_type):
+        return generation  # Gemini can also stream a JSON list instead of events
+    parts: list[Part] = []
+    for text, (before, due) in zip(frames.texts, pairwise((0, *frames.due)), strict=False):
+        parts += [Pause(max(due - before, 0) / 1e9), Text((text,))]
+    reply = replace(generation.reply, parts=parts, pace=Pace(characters_per_second=math.inf))
+    fields = {"mode": "recorded", **generation.journal_fields}
+    return Generation(reply, frames, frames.stream, fields)
 
 
 def recorded(path: Path) -> Recording:
@@ -242,21 +191,6 @@ def recorded(path: Path) -> Recording:
     The file is read again only after a change. Raises ConfigError.
     """
     return _watched(path).current()
-
-
-def recordings_below(folder: Path, excluded: Path) -> tuple[list[Recording], list[str]]:
-    """Return all recordings below a folder, except files named like `excluded`, and the errors of
-    invalid files.
-    """
-    found: list[Recording] = []
-    problems: list[str] = []
-    for file in sorted(folder.rglob("*")):
-        if file.suffix in ENDINGS and file.name != excluded.name:
-            try:
-                found.append(recorded(file))
-            except ConfigError as error:
-                problems.append(str(error))
-    return found, problems
 
 
 @lru_cache(maxsize=4096)
@@ -289,13 +223,10 @@ def path_ending(path: str) -> str | None:
     return next((ending for ending in RECORDED_FORMATS if path.rstrip("/").endswith(ending)), None)
 
 
-def _format_of_other_responses(path: str) -> RecordedFormat:
-    encode = go_dumps if path.startswith(("/api", PREFIX)) else dumps
-    return RecordedFormat(lambda *_: None, line_frame, "application/x-ndjson", encode)
-
-
 def _spread(reply: Reply, duration: int) -> Reply:
+    if not duration:
+        return replace(reply, pace=None)
     length = planned_end(replace(reply, pace=Pace(characters_per_second=1)))
-    if duration and not length:
+    if not length:
         return replace(reply, parts=[*reply.parts, Pause(duration / 1e9)])
-    return replace(reply, pace=Pace(characters_per_second=length / duration) if duration else None)
+    return replace(reply, pace=Pace(characters_per_second=length / duration))

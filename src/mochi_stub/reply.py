@@ -208,7 +208,7 @@ class Durations:
     eval: int | None = None
 
 
-@dataclass  # not frozen: frozen instances take three times as long to create
+@dataclass(frozen=True)
 class Reply:
     """Reply of a model.
 
@@ -263,19 +263,19 @@ class Reply:
 
     @cached_property
     def tool_calls(self) -> list[ToolCall]:
-        return [call for part in self.parts if isinstance(part, ToolCalls) for call in part.calls]
+        found: list[ToolCall] = []
+        for part in self.parts:
+            if isinstance(part, ToolCalls):
+                found += part.calls
+        return found
 
     @property
     def mode(self) -> str:
         """Kinds of content in their order, for example `reasoning+text`, or "empty" for a reply
         without content.
         """
-        return (
-            "+".join(
-                dict.fromkeys(_MODES[type(part)] for part in self.parts if type(part) in _MODES)
-            )
-            or "empty"
-        )
+        kinds = [_MODES[type(part)] for part in self.parts if type(part) in _MODES]
+        return "+".join(dict.fromkeys(kinds)) or "empty"
 
 
 Scripted: TypeAlias = "Reply | str | ToolCall"
@@ -299,11 +299,10 @@ def as_reply(value: object) -> Reply:
         value = Reply([ToolCalls([value])], sends_unoffered_calls=True)
     if not isinstance(value, Reply):
         raise TypeError(f"a reply must be a text, a ToolCall or a Reply, not {value!r}")
-    if wrong := [part for part in value.parts if not isinstance(part, Part)]:
-        raise TypeError(
-            "a part of a Reply must be Text, Reasoning, ToolCalls or another part, not "
-            f"{wrong[0]!r}"
-        )
+    for part in value.parts:
+        if not isinstance(part, Part):
+            expected = "Text, Reasoning, ToolCalls or another part"
+            raise TypeError(f"a part of a Reply must be {expected}, not {part!r}")
     return value
 
 

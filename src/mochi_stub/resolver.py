@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import orjson
@@ -71,13 +71,14 @@ def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
 
 
 def _next_tool(prompt: Prompt) -> Function:
-    called = {
-        call.name
-        for message in prompt.messages[prompt.last_user + 1 :]
-        for call in message.tool_calls
-    }
+    called: set[str] = set()
+    for message in prompt.messages[prompt.last_user + 1 :]:
+        called.update(call.name for call in message.tool_calls)
     tools = functions(prompt.required_tools)
-    return next((tool for tool in tools if tool.name not in called), tools[-1])
+    for tool in tools:
+        if tool.name not in called:
+            return tool
+    return tools[-1]
 
 
 def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
@@ -140,9 +141,7 @@ def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt
         return True
     # After a text, such as a plan, the block begins if the request offers all tools of its first
     # round.
-    called = {
-        call.name for part in first_round if isinstance(part, ToolCalls) for call in part.calls
-    }
+    called = {call.name for call in Reply(first_round).tool_calls}
     offered = {function.name for function in functions(prompt.tools)}
     return bool(called) and called <= offered and not any(message.tool_calls for message in later)
 
@@ -155,9 +154,12 @@ def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
         entries = _entries(block, prompt.thinks)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
-    if prompt.choices and entries:
-        return [[part for index, entry in enumerate(entries) for part in (Choice(index), *entry)]]
-    return _join_rounds(entries)
+    if not prompt.choices or not entries:
+        return _join_rounds(entries)
+    parts: list[Part] = []
+    for index, entry in enumerate(entries):
+        parts += [Choice(index), *entry]
+    return [parts]
 
 
 def _parse_block(text: str) -> Any:
@@ -174,11 +176,7 @@ def _entries(block: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
     entries: list[list[Part]] = []
     for entry in block["messages"]:
         if "tool_call" in entry:
-            calls = [ToolCall(call["name"], call.get("args", {})) for call in entry["tool_call"]]
-            if not all(
-                isinstance(call.name, str) and isinstance(call.arguments, dict) for call in calls
-            ):
-                raise TypeError("a tool_call entry needs a name and an object of args")
+            calls = list(map(_entry_call, entry["tool_call"]))
             entries.append([ToolCalls(calls)])
         else:
             text = Text(_labelled(label, entry["text_message"]))
@@ -188,16 +186,23 @@ def _entries(block: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
     return entries
 
 
+def _entry_call(entry: Mapping[str, Any]) -> ToolCall:
+    name = entry["name"]
+    arguments = entry.get("args", {})
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise TypeError("a tool_call entry needs a name and an object of args")
+    return ToolCall(name, arguments)
+
+
 def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
     """Combine the entries of a block into rounds.
 
     Tool calls end a round. Blank lines separate the texts of a round.
     """
     rounds: list[list[Part]] = [[]]
-    for part in (part for entry in entries for part in entry):
-        if isinstance(part, (Reasoning, Text)) and any(
-            type(earlier) is type(part) for earlier in rounds[-1]
-        ):
+    for part in chain.from_iterable(entries):
+        kinds = set(map(type, rounds[-1]))
+        if isinstance(part, (Reasoning, Text)) and type(part) in kinds:
             rounds[-1].append(type(part)("\n\n"))
         rounds[-1].append(part)
         if isinstance(part, ToolCalls):
@@ -206,7 +211,8 @@ def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
 
 
 def _labelled(label: str, message: Mapping[str, Any]) -> str:
-    words = lorem(max(0, min(int(message["length"]), MAX_WORDS)))
+    length = int(message["length"])
+    words = lorem(max(0, min(length, MAX_WORDS)))
     return " ".join(filter(None, [label, words, label]))
 
 
@@ -226,11 +232,9 @@ def _configured_reply(
         reply, is_turn = response.reply(prompt, model.model), rule.startswith("turn ")
         if not is_turn or prompt.think is False:
             reply = with_requested_thinking(prompt, reply)
-        settings = (
-            response.merged_over(model.settings)
-            if isinstance(response, ReplySettings)
-            else model.settings
-        )
+        settings = model.settings
+        if isinstance(response, ReplySettings):
+            settings = response.merged_over(settings)
         reply = settings.applied_to(reply, model.model, prompt)
         reply = replace(reply, sends_unoffered_calls=True, rule=rule)
         if is_turn or not _is_answered(reply, prompt):
@@ -244,10 +248,9 @@ def _configured_reply(
         answered = answered or rule
     if not answered:
         return None
-    results = (
-        "\n\n".join(filter(None, (message.content for message in prompt.results))) or NO_RESULT
-    )
-    reply = with_requested_thinking(prompt, Reply.of(results))
+    results = [message.content for message in prompt.results if message.content]
+    text = "\n\n".join(results) or NO_RESULT
+    reply = with_requested_thinking(prompt, Reply.of(text))
     reply = model.settings.paced(reply, model.model, prompt)
     return replace(reply, rule=f"{answered}, with the results of its tool calls")
 
@@ -259,17 +262,13 @@ def _is_answered(reply: Reply, prompt: Prompt) -> bool:
     """
     if not reply.tool_calls or not prompt.results:
         return False
-    called = next(
-        (
-            message.tool_calls
-            for message in reversed(prompt.messages)
-            if message.role == "assistant"
-        ),
-        (),
-    )
-    return prompt.after_tools or {call.name for call in reply.tool_calls} <= {
-        call.name for call in called
-    }
+    if prompt.after_tools:
+        return True
+    for message in reversed(prompt.messages):
+        if message.role == "assistant":
+            called = {call.name for call in message.tool_calls}
+            return called.issuperset(call.name for call in reply.tool_calls)
+    return False
 
 
 def _candidates(
@@ -305,14 +304,17 @@ def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[
     If the client has dropped old messages, the position is unknown. Then it is the last turn with
     the message.
     """
-    for script in (script for script in model.scripts if script.turns):
-        position = sum(message.role == "user" for message in prompt.messages)
-        ended = sum(
-            message.role == "assistant" for message in prompt.messages[prompt.last_user + 1 :]
-        )
-        turns = [
-            index for index, (user, _) in enumerate(script.turns, 1) if user == prompt.user_text
-        ]
-        turn = position if position in turns else max(turns, default=0)
-        for response in script.turns[turn - 1][1][ended : ended + 1] if turn else ():
-            yield f"turn {turn} of {script.name}, reply {ended + 1}", response
+    roles = [message.role for message in prompt.messages]
+    position = roles.count("user")
+    ended = roles[prompt.last_user + 1 :].count("assistant")
+    for script in model.scripts:
+        turns = []
+        for number, (user, _) in enumerate(script.turns, 1):
+            if user == prompt.user_text:
+                turns.append(number)
+        if not turns:
+            continue
+        turn = position if position in turns else turns[-1]
+        _, replies = script.turns[turn - 1]
+        if ended < len(replies):
+            yield f"turn {turn} of {script.name}, reply {ended + 1}", replies[ended]

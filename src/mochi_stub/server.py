@@ -6,20 +6,19 @@ import asyncio
 import logging
 import socket
 import threading
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import cast
 
+from aiohttp import web
 from typing_extensions import Self
 
-from mochi_stub.app import App
+from mochi_stub.app import App, omit_default_headers
 from mochi_stub.config import Config, packaged_config, reloading_config
 from mochi_stub.handlers import ModelRegistry, Stub
-from mochi_stub.http import Access, Application, HttpConnection
 from mochi_stub.journal import Exchange, Journal
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Machine, Scheduler
@@ -34,9 +33,7 @@ try:
 except ImportError:  # on Windows
     loops = asyncio
 
-if TYPE_CHECKING:
-    from mochi_stub.recorder import Recorder
-
+MAX_HEAD_BYTES = 1_048_576  # of the request line, and of each header
 Resolve = Callable[[Prompt], "Scripted | None"]
 
 
@@ -54,11 +51,6 @@ class StubServer:
         speed: Divisor of all delays: 2 halves them, 0 removes them.
         machine: Limits of the simulated Ollama scheduler. By default, requests do not wait for each
             other.
-        cors: Origins of web pages that may send requests, in addition to Ollama's default origins.
-            They are separated by commas. `*` allows all pages and all host names. The default is
-            `*`, or with `record` no origins.
-        record: Recorder that forwards each request to a real server and records the response. To
-            create a recorder, call `mochi_stub.recorder.record`.
         load: Coroutine function that returns when a model is loaded, so that a test can end a load.
             It gets the `load_time` of the model in seconds. By default, a load takes this time
             divided by `speed`.
@@ -77,28 +69,28 @@ class StubServer:
     seed: int = 0
     speed: float = 1.0
     machine: Machine | None = None
-    cors: str | None = None
-    record: Recorder | None = None
     load: Callable[[float], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         self._config: Callable[[], Config | None] = lambda: None
-        if isinstance(config := self.config, Config):
+        config = self.config
+        if isinstance(config, Config):
             self._config = lambda: config
         elif config is not None:
             self._config = reloading_config(config)
         elif self.models is None:
             self._config = packaged_config
-        origins = ("" if self.record else "*") if self.cors is None else self.cors
-        self._access = Access(origins, self.host)
         self._journal = Journal()
         self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
         """URL of the server for clients on this machine."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104  # only compared
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        all_addresses = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # only compared
+        host = all_addresses.get(self.host, self.host)
+        if ":" in host:
+            host = f"[{host}]"
+        return f"http://{host}:{self.port}"
 
     def start(self) -> Self:
         """Start the server and return it when it accepts requests.
@@ -156,7 +148,7 @@ class StubServer:
         """Delete all exchanges from the journal, for example between tests that share a stub."""
         self._journal.clear()
 
-    def _app(self) -> Application:
+    def _app(self) -> App:
         def declared_models() -> Sequence[Model]:
             config = self._config()
             return (*(self.models or ()), *(config.models if config else ()))
@@ -189,8 +181,7 @@ class StubServer:
             self._journal,
             self.seed,
         )
-        app = App(stub, self.speed, self._access, self._config)
-        return self.record.app(app) if self.record else app
+        return App(stub, self.speed)
 
     def _run(self, listener: socket.socket, running: threading.Event) -> None:
         try:
@@ -202,24 +193,32 @@ class StubServer:
             listener.close()
 
     async def _serve(self, listener: socket.socket, running: threading.Event) -> None:
-        app = self._app()
-        connections: set[HttpConnection] = set()
-        server = await self._loop.create_server(
-            lambda: HttpConnection(app, connections), sock=listener, backlog=2048
+        application = web.Application(client_max_size=0)  # bodies of any size
+        application.router.add_route("*", "/{path:.*}", self._app().respond)
+        application.on_response_prepare.append(omit_default_headers)
+        runner = web.AppRunner(
+            application,
+            access_log=None,
+            handler_cancellation=True,
+            auto_decompress=False,
+            max_line_size=MAX_HEAD_BYTES,
+            max_field_size=MAX_HEAD_BYTES,
         )
+        await runner.setup()
+        requests = cast(web.Server, runner.server)
+        server = await self._loop.create_server(requests, sock=listener, backlog=2048)
         running.set()
-        deadline = await self._grace + time.monotonic()
+        grace = await self._grace
         server.close()
         await asyncio.sleep(0)  # connections that were accepted last join the others
-        for connection in list(connections):
-            connection.finish()
-        while connections and time.monotonic() < deadline:  # noqa: ASYNC110  # connections have no event
-            await asyncio.sleep(0.02)
-        tasks = [connection.writers[0].task for connection in connections if connection.writers]
-        for connection in list(connections):
-            connection.transport.abort()
-        if tasks:
-            await asyncio.wait(tasks)
+        connections = requests.connections
+        aborting = self._loop.call_later(grace, _abort, connections)
+        requests.pre_shutdown()
+        await requests.shutdown()
+        while any(connection.transport for connection in connections):  # noqa: ASYNC110  # connections have no event
+            await asyncio.sleep(0.001)
+        aborting.cancel()
+        await runner.cleanup()
 
 
 class ScriptedStub(StubServer):
@@ -249,6 +248,12 @@ class ScriptedStub(StubServer):
     def _next(self, prompt: Prompt) -> Scripted | None:
         scripted = self._queue.popleft() if self._queue else None
         return scripted(prompt) if callable(scripted) else scripted
+
+
+def _abort(connections: Iterable[web.RequestHandler]) -> None:
+    for connection in connections:
+        if connection.transport is not None:
+            connection.transport.abort()
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -50,7 +50,7 @@ def read_yaml(text: str) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder, "config.yaml")
         file.write_text(text)
-        if isinstance(top, dict) and {*top} <= {"models", "include", "recordings"}:
+        if isinstance(top, dict) and {*top} <= {"models", "include"}:
             load(file)
         elif isinstance(top, dict) and {"request", "response"} <= {*top}:
             assert recorded(file).reply

@@ -29,7 +29,6 @@ from mochi_stub import (
     Usage,
 )
 from mochi_stub.providers.provider_pipeline import apply_stop_conditions
-from mochi_stub.recorder import record
 from mochi_stub.replies import hash_sized, lorem
 from mochi_stub.reply import Part, Pause
 from tests.stub.clients import (
@@ -739,20 +738,6 @@ def test_servers_with_one_seed_send_the_same_bytes(number: int) -> None:
         assert list(pool.map(partial(one, stub), reversed(range(number)))) == first[::-1]
     with StubServer(speed=0, seed=1) as stub:
         assert one(stub, 1) != first[1]
-
-
-@pytest.mark.parametrize("wire", ["chat", "message"])
-def test_missing_recording_is_an_error_of_the_provider(tmp_path: Path, wire: str) -> None:
-    path = PATHS[wire]
-    with (
-        StubServer(speed=0) as recorded,
-        StubServer(record=record(recorded.url, tmp_path), speed=0) as recorder,
-    ):
-        assert send_request(recorder, "POST", path, body(wire)).status == 200
-    with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
-        missing = send_request(stub, "POST", path, body(wire, "other"))
-    assert missing.status == 404
-    assert f"nearest is {path[1:].replace('/', '-')}-" in missing.json["error"]["message"]
 
 
 def test_only_the_table_of_apis_imports_a_provider() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPResponse
 from importlib.metadata import version
-from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -77,8 +76,6 @@ def test_help_and_version_load_no_server() -> None:
         ("stop", "--port", "x"),
         ("check",),
         ("run", "--parallel", "-1"),
-        ("run", "--record", "http://localhost:11434"),
-        ("run", "--to", "recordings"),
     ],
 )
 def test_wrong_arguments_print_one_line_and_exit_2(arguments: tuple[str, ...]) -> None:
@@ -105,24 +102,13 @@ def test_used_port_prints_one_line_and_exits_1() -> None:
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT]
 )
-def test_signal_ends_a_recording_server_on_all_addresses(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_signal_ends_a_server_on_all_addresses(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with StubServer() as stub:
         port = stub.port
     monkeypatch.setenv("PORT", str(port))
-    with (
-        StubServer(speed=0) as real,
-        run_server(
-            "run",
-            "--host",
-            "0.0.0.0",  # noqa: S104
-            "--record",
-            real.url,
-            "--to",
-            str(tmp_path),
-        ) as (process, line),
-    ):
+    with run_server("run", "--host", "0.0.0.0", "--speed", "0") as (process, line):  # noqa: S104
         assert line == f"mochi-stub on http://127.0.0.1:{port}\n"
         body = b'{"model": "mochi", "messages": [{"role": "user", "content": "hello"}]}'
         with urlopen(f"http://127.0.0.1:{port}/api/chat", body) as response:
@@ -130,11 +116,8 @@ def test_signal_ends_a_recording_server_on_all_addresses(
         process.send_signal(number)
         assert process.wait(5) == 0
         assert process.stderr
-        expected = r"INFO POST /api/chat status=200 outcome=finished chunks=\d+ mode=recording\n"
+        expected = r"INFO POST /api/chat status=200 outcome=finished chunks=\d+ mode=text\n"
         assert re.fullmatch(expected, process.stderr.read())
-    assert [path.suffix for path in tmp_path.iterdir()] == [
-        ".yaml"
-    ] * 2  # a recording, and a configuration for it
 
 
 def test_invalid_port_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,13 +162,3 @@ def test_server_exits_when_its_running_reply_has_ended() -> None:
             process.send_signal(signal.SIGTERM)
             assert json.loads(response.read().splitlines()[-1])["done"]
         assert process.wait(5) == 0
-
-
-def test_invalid_url_to_record_prints_one_line(tmp_path: Path) -> None:
-    printed = call_command("run", "--port", "0", "--record", "nowhere", "--to", str(tmp_path))
-    assert (printed.returncode, printed.stdout) == (1, "")
-    assert (
-        printed.stderr
-        == "mochi-stub: expected an http or https URL of the server to record, without a query, "
-        "found 'nowhere'\n"
-    )

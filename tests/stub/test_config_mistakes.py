@@ -136,7 +136,7 @@ ENTRY = "models:\n  a:\n    - _default: "
             "as modified_at, found 'yesterday'",
         ),
         ("models:\n  a:\n    - _model: {parameter_size: big}", 3, "as parameter_size, found 'big'"),
-        ("recordings: nowhere", 1, "a folder of recordings, found none at"),
+        ("recordings: nowhere", 1, "one of models, include, found 'recordings'"),
         ("models:\n  a: [", 2, "YAML"),
         ("models:\n  a:\n    - é\x01", 3, "YAML"),
         ("models:\n\ta: 1", 2, "YAML"),

@@ -16,7 +16,6 @@ from typing import Any, get_args
 from mochi_stub.config import entries
 from mochi_stub.config.entries import STREAM, ReplySettings, Response
 from mochi_stub.models import MIN_CONTEXT, Model
-from mochi_stub.recording import recordings_below
 from mochi_stub.yaml_file import ConfigError, Document, Scalar, WatchedFile, parse
 
 logger = logging.getLogger("mochi_stub")
@@ -71,12 +70,11 @@ class ConfiguredModel:
 class Config:
     """Loaded configuration.
 
-    `by_name` maps normalised names to models. `recordings` is a folder of recorded replies.
+    `by_name` maps normalised names to models.
     """
 
     path: Path
     by_name: Mapping[str, ConfiguredModel]
-    recordings: Path | None = None
 
     @cached_property
     def models(self) -> tuple[Model, ...]:
@@ -123,11 +121,10 @@ def validate_config(path: Path) -> list[str]:
     Each message is one line.
     """
     try:
-        config, problems = WatchedFile(path, partial(_read, path)).current()
+        _, problems = WatchedFile(path, partial(_read, path)).current()
     except ConfigError as error:
         return [str(error)]
-    recordings = recordings_below(config.recordings, config.path)[1] if config.recordings else []
-    return list(dict.fromkeys([*map(str, problems), *recordings]))
+    return list(dict.fromkeys(map(str, problems)))
 
 
 @lru_cache(maxsize=1)
@@ -190,7 +187,7 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
             )
             model = model_from_properties(name, properties, position)
             by_name[normalized_name(name)] = ConfiguredModel(model, settings, chain)
-    return Config(path, by_name, top.get("recordings")), problems
+    return Config(path, by_name), problems
 
 
 def model_from_properties(name: str, properties: Mapping[str, Any], position: int) -> Model:
@@ -259,9 +256,12 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
 
 
 def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:
-    if isinstance(value, str) and not (isinstance(value, Scalar) and value.value is None):
+    is_null = isinstance(value, Scalar) and value.value is None
+    if isinstance(value, str) and not is_null:
         return entries.MessageResponse(type="message", content=str(value))
-    schema = entries.RESPONSES.get(str(document.validate(dict[str, Any], value, *path).get("type")))
+    mapping = document.validate(dict[str, Any], value, *path)
+    kind = str(mapping.get("type"))
+    schema = entries.RESPONSES.get(kind)
     if schema is None:
         raise document.error(f"a type: {', '.join(entries.RESPONSES)}", *path, "type")
     return document.validate(schema, value, *path)

@@ -62,13 +62,6 @@ def _recorded_path(text: Any, info: ValidationInfo) -> Path:
     return path
 
 
-def _folder(text: Any, info: ValidationInfo) -> Path:
-    folder = Path(info.context or "", str(text))
-    if not folder.is_dir():
-        raise ValueError(f"a folder of recordings, found none at {folder}")
-    return folder
-
-
 class PauseEntry(Entry):
     after: Count = 0
     seconds: Seconds
@@ -121,8 +114,12 @@ class ReplySettings(Entry):
         """
         if not any((self.profile, self.tokens_per_second, self.jitter, self.delay)):
             return reply
-        size, seed = CHUNK_SIZES[self.profile or "words"], stable_hash(prompt.user_text)
-        pace = Pace(size, jitter=self.jitter or 0.0, seed=seed, delay=self.delay or 0.0)
+        pace = Pace(
+            CHUNK_SIZES[self.profile or "words"],
+            jitter=self.jitter or 0.0,
+            seed=stable_hash(prompt.user_text),
+            delay=self.delay or 0.0,
+        )
         if self.tokens_per_second:
             pace = replace(
                 pace, characters_per_second=self.tokens_per_second * model.chars_per_token
@@ -131,8 +128,9 @@ class ReplySettings(Entry):
 
     def merged_over(self, other: ReplySettings) -> ReplySettings:
         """Return the settings of `other`, replaced by those that are set here."""
+        own = {name: getattr(self, name) for name in STREAM}
         return other.model_copy(
-            update={name: value for name in STREAM if (value := getattr(self, name)) is not None}
+            update={name: value for name, value in own.items() if value is not None}
         )
 
 
@@ -290,7 +288,6 @@ RESPONSES: Mapping[str, type[Response]] = {
 class ConfigFile(Entry):
     models: dict[str, Any] = Field(default_factory=dict)
     include: Literal["default"] | None = None
-    recordings: Annotated[Path, BeforeValidator(_folder)] | None = None
 
 
 class TurnEntry(Entry):

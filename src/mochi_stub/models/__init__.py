@@ -178,8 +178,10 @@ def sha256(data: bytes) -> str:
 
 def _count(parameter_size: str) -> int:
     units = {"K": 10**3, "M": 10**6, "B": 10**9}
-    number, unit = parameter_size[:-1], parameter_size[-1:]
-    return round(float(number) * units[unit]) if unit in units else int(parameter_size or 0)
+    unit = units.get(parameter_size[-1:])
+    if unit is None:
+        return int(parameter_size or 0)
+    return round(float(parameter_size[:-1]) * unit)
 
 
 def effective_context(

@@ -115,8 +115,11 @@ class LoadSettings(NamedTuple):
         """
         if self.context != requested.context and not (self.automatic and requested.automatic):
             return False
-        changed = {name for name, value in requested.options.items() if self.options[name] != value}
-        return not changed or (changed == {"num_gpu"} and requested.options["num_gpu"] < 0)
+        options = requested.options
+        changed = {name for name, value in options.items() if self.options[name] != value}
+        if not changed:
+            return True
+        return changed == {"num_gpu"} and options["num_gpu"] < 0
 
 
 @dataclass
@@ -244,11 +247,13 @@ class Scheduler:
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
 
     def _settings(self, request: LoadRequest) -> LoadSettings:
-        default, options = self.machine.context_length, request.options
+        default = self.machine.context_length
+        options = request.options
         context = effective_context(request.model, options, default or DEFAULT_CONTEXT)
         automatic = options.get("num_ctx") is None and default is None
-        changed = {name: value for name, value in options.items() if name in LOAD_OPTIONS}
-        return LoadSettings(context, automatic, {**LOAD_OPTIONS, **changed, "shift": request.shift})
+        load_options = {name: options.get(name, value) for name, value in LOAD_OPTIONS.items()}
+        load_options["shift"] = request.shift
+        return LoadSettings(context, automatic, load_options)
 
     def _release(self, loaded: LoadedModel) -> None:
         loaded.free_slots.release()

@@ -64,23 +64,25 @@ def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
     """Return the error response in the format of the provider to which the requested path
     belongs.
     """
+    api, _ = _match(request)
     ids = stub.seeded_ids(request.body)
-    return _match(request)[0].error_response(error.failure, ids, request, **error.details)
+    return api.error_response(error.failure, ids, request, **error.details)
 
 
 def response_headers(stub: Stub, request: Request) -> Headers:
     """Return the headers that all responses of the requested API have."""
-    return _match(request)[0].headers(stub, request)
+    api, _ = _match(request)
+    return api.headers(stub, request)
 
 
 def route(stub: Stub, request: Request) -> Result:
     """Return the result of the matching handler, or else a 405 or a 404. Raises HttpError."""
     api, handlers = _match(request)
-    if handler := handlers.get(request.method) or handlers.get(ANY) or api.wrong_method:
+    handler = handlers.get(request.method) or handlers.get(ANY) or api.wrong_method
+    if handler:
         return handler(stub, request)
-    return HttpResponse(
-        405, b"405 method not allowed", b"text/plain", ((b"allow", ", ".join(handlers).encode()),)
-    )
+    allowed = ", ".join(handlers).encode()
+    return HttpResponse(405, b"405 method not allowed", b"text/plain", ((b"allow", allowed),))
 
 
 def _match(request: Request) -> Match:

@@ -91,16 +91,12 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     ]
     names = [choice["name"]] if choice["type"] == "tool" else None
     tools, required_tools = pipeline.choose_tools(functions, choice["type"], names)
+    messages = [Message("system", system)] if system else []
+    for item in body["messages"]:
+        messages += _messages(item["role"], item["content"])
     return Prompt(
         model=body["model"],
-        messages=(
-            *([Message("system", system)] if system else ()),
-            *(
-                message
-                for item in body["messages"]
-                for message in _messages(item["role"], item["content"])
-            ),
-        ),
+        messages=tuple(messages),
         tools=tools,
         required_tools=required_tools,
         think=thinking["type"] != "disabled" if thinking else None,

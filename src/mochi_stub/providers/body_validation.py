@@ -164,9 +164,13 @@ def _array_of(item: Schema, least: int) -> Check:
 def string_or(items: Schema) -> Check:
     """Build a check for a string, or for an array that matches the schema `items`."""
     check_items = schema(items)
-    return lambda value, location: (check_items if isinstance(value, list) else _string)(
-        value, location
-    )
+
+    def check(value: Any, location: Location) -> Any:
+        if isinstance(value, list):
+            return check_items(value, location)
+        return _string(value, location)
+
+    return check
 
 
 def _object(fields: Mapping[str, Schema]) -> Check:

@@ -66,9 +66,9 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
 
     Raises HttpError if the request has tools that the model does not support.
     """
-    declarations = [
-        item for tool in body.get("tools", ()) for item in tool.get("functionDeclarations", ())
-    ]
+    declarations: list[Mapping[str, Any]] = []
+    for tool in body.get("tools", ()):
+        declarations += tool.get("functionDeclarations", ())
     if declarations and not model.has_capability("tools"):
         raise HttpError(400, f"Function calling is not enabled for models/{name}")
     config = body.get("generationConfig", {})
@@ -89,12 +89,12 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         "responseJsonSchema", "json" if mime_type == "application/json" else None
     )
     system = content_text(body.get("systemInstruction", {}))
+    messages = [Message("system", system)] if system else []
+    for content in body["contents"]:
+        messages += _messages(content)
     return Prompt(
         model=name,
-        messages=(
-            *([Message("system", system)] if system else ()),
-            *(message for content in body["contents"] for message in _messages(content)),
-        ),
+        messages=tuple(messages),
         tools=tools,
         required_tools=required_tools,
         think=thinking.get("thinkingBudget") != 0 if configures_thinking else None,
@@ -342,11 +342,14 @@ class Candidates(pipeline.EventEncoder):
         )
 
     def end(self) -> bytes:
-        last = self._framed(self._response([{"text": ""}], is_last=True))
-        return f"{last}{'' if self.events else ']'}".encode()
+        return self._ended(self._response([{"text": ""}], is_last=True))
 
     def error(self, failure: Failure) -> bytes:
-        return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
+        return self._ended(error_body(failure))
+
+    def _ended(self, last: dict[str, Any]) -> bytes:
+        closing = "" if self.events else "]"
+        return f"{self._framed(last)}{closing}".encode()
 
     def complete_response(self) -> HttpResponse:
         blocks = pipeline.blocks(self.evaluated.reply)

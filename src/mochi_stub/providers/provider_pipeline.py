@@ -149,9 +149,8 @@ def fit_prompt(
     if not shift:
         raise HttpError(400, _TOO_LONG)
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
-    removed = tokens - (
-        context - (context - keep) // 2
-    )  # half of the context after the first `keep` tokens is free
+    free = (context - keep) // 2  # half of the context after the first `keep` tokens
+    removed = tokens - (context - free)
     messages = _without_middle(shorter.messages, int(keep * per_token), int(removed * per_token))
     return replace(shorter, messages=messages), tokens - removed, dropped, True
 
@@ -159,9 +158,12 @@ def fit_prompt(
 def _without_middle(messages: Iterable[Message], start: int, length: int) -> tuple[Message, ...]:
     kept = []
     for message in messages:
-        before, rest = message.content[:start], message.content[start:]
-        kept.append(replace(message, content=before + rest[length:]))
-        start, length = start - len(before), length - len(rest[:length])
+        before = message.content[:start]
+        rest = message.content[start:]
+        after = rest[length:]
+        kept.append(replace(message, content=before + after))
+        start -= len(before)
+        length -= len(rest) - len(after)
     return tuple(kept)
 
 
@@ -185,35 +187,40 @@ def apply_stop_conditions(
     """Return the reply, cut at a sequence in `stop`, which can span adjacent texts, or after
     `num_predict` tokens.
     """
-    stop, tokens = options.get("stop") or (), options.get("num_predict")
+    stop = options.get("stop") or ()
     stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
+    tokens = options.get("num_predict")
     left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
     if not stops and left == inf:
         return reply
-    before, text, kind = 0, "", None  # `text` joins adjacent parts of the same kind
+    before = 0
+    text = ""  # of adjacent parts of the same kind
+    kind = None
     for part in reply.parts:
         if isinstance(part, (Choice, Cut, Failure, ToolCalls)):
             kind = None
         if not isinstance(part, (Reasoning, Text)):
             continue
         if type(part) is not kind:
-            before, text, kind = before + len(text), "", type(part)
+            before += len(text)
+            text = ""
+            kind = type(part)
         text += joined(part.content)
-        at, found = min(
-            ((at, stop) for stop in stops if (at := text.find(stop)) >= 0),
-            default=(len(text), None),
-        )
+        at, found = _first_stop(text, stops)
         end = before + at
-        if found is not None or end > left:
-            ended = replace(
-                reply, parts=_first_characters(reply.parts, int(min(end, left))), frames=None
-            )
-            return (
-                replace(ended, finish="length")
-                if end > left
-                else replace(ended, finish="stop", stop_sequence=found)
-            )
+        if end > left:
+            parts = _first_characters(reply.parts, int(left))
+            return replace(reply, parts=parts, frames=None, finish="length")
+        if found is not None:
+            parts = _first_characters(reply.parts, end)
+            return replace(reply, parts=parts, frames=None, finish="stop", stop_sequence=found)
     return reply
+
+
+def _first_stop(text: str, stops: Iterable[str]) -> tuple[int, str | None]:
+    """Return the position and the first stop sequence in the text, or its length and None."""
+    found = [(text.find(stop), stop) for stop in stops if stop in text]
+    return min(found, default=(len(text), None))
 
 
 def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
@@ -249,7 +256,7 @@ class Counts(NamedTuple):
     cache_creation: int = 0
 
 
-@dataclass  # not frozen: frozen instances take three times as long to create
+@dataclass(frozen=True)
 class EvaluatedPrompt:
     """Prompt of `tokens` tokens that fits the context, with its reply.
 
@@ -304,12 +311,11 @@ class EvaluatedPrompt:
         `journal_fields` are additional fields of the journal entry.
         """
         fields = {
-            **{
-                "model": self.prompt.model,
-                "truncated": self.truncated,
-                "dropped_messages": self.dropped,
-            },
-            **{"prompt_tokens": self.tokens, "evaluated_tokens": self.evaluated_tokens},
+            "model": self.prompt.model,
+            "truncated": self.truncated,
+            "dropped_messages": self.dropped,
+            "prompt_tokens": self.tokens,
+            "evaluated_tokens": self.evaluated_tokens,
             **journal_fields,
         }
         return Generation(self.reply, encoder, self.prompt.stream, fields, self.seconds or 0.0)
@@ -319,8 +325,11 @@ def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> 
     """Count the characters of a reply: reasoning, text, and the names and JSON arguments of tool
     calls.
     """
-    calls = sum(len(call.name) + len(encode(call.arguments)) for call in reply.tool_calls)
-    return len(reply.reasoning) + len(reply.text) + calls
+    characters = len(reply.reasoning) + len(reply.text)
+    for call in reply.tool_calls:
+        characters += len(call.name)
+        characters += len(encode(call.arguments))
+    return characters
 
 
 def evaluate_prompt(
@@ -429,10 +438,15 @@ def options(fields: Mapping[str, Any]) -> dict[str, Any]:
 
     The last field that limits the tokens applies.
     """
-    found = {_OPTIONS.get(snake_case(name), ""): value for name, value in fields.items()}
-    if stop := fields.get("stop"):
+    found = {}
+    for name, value in fields.items():
+        option = _OPTIONS.get(snake_case(name))
+        if option is not None:
+            found[option] = value
+    stop = fields.get("stop")
+    if stop:
         found["stop"] = [stop] if isinstance(stop, str) else stop
-    return {name: value for name, value in found.items() if name}
+    return found
 
 
 def blocks(reply: Reply) -> list[Piece]:
@@ -444,16 +458,14 @@ def blocks(reply: Reply) -> list[Piece]:
     contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text, ToolCalls))]
     for kind, group in groupby(contents, type):
         parts = list(group)
-        found += [
-            Piece(ToolCall, call, 0)
-            for part in parts
-            if isinstance(part, ToolCalls)
-            for call in part.calls
-        ]
-        text = "".join(
-            joined(part.content) for part in parts if isinstance(part, (Reasoning, Text))
-        )
-        found += [Piece(kind, text, 0)] if text else []
+        text = ""
+        for part in parts:
+            if isinstance(part, ToolCalls):
+                found += [Piece(ToolCall, call, 0) for call in part.calls]
+            else:
+                text += joined(part.content)
+        if text:
+            found.append(Piece(kind, text, 0))
     return found
 
 

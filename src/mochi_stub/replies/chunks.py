@@ -65,21 +65,27 @@ def token_logprobs(piece: Piece, start: int, chars_per_token: float) -> list[Log
     """
     if piece.logprob is not None:
         return [piece.logprob]
-    first, last = (count_tokens(at, chars_per_token) for at in (start, start + len(piece.value)))
-    ends = [
-        *(int(index * chars_per_token) - start for index in range(first + 1, last)),
-        len(piece.value),
-    ]
-    return (
-        [_logprob(piece.value[at:end]) for at, end in pairwise([0, *ends])] if last > first else []
-    )
+    length = len(piece.value)
+    first = count_tokens(start, chars_per_token)
+    last = count_tokens(start + length, chars_per_token)
+    if last == first:
+        return []
+    found = []
+    begin = 0
+    for token in range(first + 1, last):
+        end = int(token * chars_per_token) - start
+        found.append(_logprob(piece.value[begin:end]))
+        begin = end
+    found.append(_logprob(piece.value[begin:length]))
+    return found
 
 
 def _logprob(token: str) -> Logprob:
     first = -(1 + stable_hash(token) % 999) / 1000
-    return Logprob(
-        token, first, ((token, first), *((WORDS[index], first - index - 1) for index in range(19)))
-    )
+    top = [(token, first)]
+    for index, word in enumerate(WORDS[:19], 1):
+        top.append((word, first - index))
+    return Logprob(token, first, tuple(top))
 
 
 def planned_end(reply: Reply) -> int:
@@ -141,11 +147,9 @@ def _speed(pace: Pace | None) -> tuple[float, int]:
     """Return two times in nanoseconds: per word, or per character if there is a pace, and before
     each chunk.
     """
-    return (
-        (1e9 / pace.characters_per_second, round(pace.delay * 1e9))
-        if pace
-        else (NANOSECONDS_PER_WORD, 0)
-    )
+    if pace is None:
+        return NANOSECONDS_PER_WORD, 0
+    return 1e9 / pace.characters_per_second, round(pace.delay * 1e9)
 
 
 def _jittered(timed: Iterator[Piece], pace: Pace) -> Iterator[Piece]:
@@ -160,15 +164,16 @@ def _jittered(timed: Iterator[Piece], pace: Pace) -> Iterator[Piece]:
 
 
 def _timed(reply: Reply) -> Iterator[Piece]:
-    units, paused, by_words = 0, 0, reply.pace is None
+    units = 0
+    paused = 0
+    by_words = reply.pace is None
     rate, delay = _speed(reply.pace)
     for part in reply.parts:
         if isinstance(part, (Reasoning, Text)):
-            kind, logprobs = (
-                type(part),
-                chain(part.logprobs if isinstance(part, Text) else (), repeat(None)),
-            )
-            for chunk, logprob in zip(chunked(part.content, reply.pace), logprobs, strict=False):
+            kind = type(part)
+            chunks = chunked(part.content, reply.pace)
+            configured = part.logprobs if isinstance(part, Text) else ()
+            for chunk, logprob in zip(chunks, chain(configured, repeat(None)), strict=False):
                 units += len(chunk.split()) if by_words else len(chunk)
                 paused += delay
                 yield Piece(kind, chunk, int(units * rate) + paused, logprob)

@@ -254,14 +254,15 @@ class _Sampler:
         pattern, form = schema.get("pattern"), schema.get("format")
         if isinstance(pattern, str):  # as in Ollama, without the limits of the length
             calls = count()
-            if (
-                text := sample(pattern, lambda below: self._pick(f"{path}~{next(calls)}", below))
-            ) is not None:
+            text = sample(pattern, lambda below: self._pick(f"{path}~{next(calls)}", below))
+            if text is not None:
                 return text
         if isinstance(form, str) and form in FORMATS:
             return FORMATS[form]
-        start, words = self._pick(path, len(WORDS)), max(2 + self._pick(f"{path}~", 4), least // 3)
-        return " ".join(islice(cycle(WORDS), start, start + words)).ljust(least, "m")[:most]
+        start = self._pick(path, len(WORDS))
+        words = max(2 + self._pick(f"{path}~", 4), least // 3)
+        text = " ".join(islice(cycle(WORDS), start, start + words))
+        return text.ljust(least, "m")[:most]
 
     def _pick(self, path: str, below: int) -> int:
         return stable_hash(f"{self.seed}{path}") % below if below > 1 else 0
@@ -271,22 +272,26 @@ def _type(schema: Mapping[str, Any]) -> str:
     declared = schema.get("type")
     if isinstance(declared, str):
         return declared
-    implied = (
-        kind for kind, hints in _TYPE_KEYWORDS.items() if not schema.keys().isdisjoint(hints)
-    )
-    return next(
-        (str(kind) for kind in _list(declared) if kind != "null"),
-        "null" if declared else next(implied, "string"),
-    )
+    for kind in _list(declared):
+        if kind != "null":
+            return str(kind)
+    if declared:
+        return "null"
+    for kind, hints in _TYPE_KEYWORDS.items():
+        if not schema.keys().isdisjoint(hints):
+            return kind
+    return "string"
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**first, **second}
     properties = {**_mapping(first.get("properties")), **_mapping(second.get("properties"))}
     required = [*_list(first.get("required")), *_list(second.get("required"))]
-    own = {
-        name: value for name, value in (("properties", properties), ("required", required)) if value
-    }
-    return {**first, **second, **own}
+    if properties:
+        merged["properties"] = properties
+    if required:
+        merged["required"] = required
+    return merged
 
 
 def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
@@ -300,10 +305,14 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
     multiple = schema.get("multipleOf")
     step: float = multiple if _finite(multiple) and multiple > 0 else int(whole)
     if not step:
-        return short if low <= (short := round(value, 2)) <= high else value
+        short = round(value, 2)
+        return short if low <= short <= high else value
     times = value // step
-    times = times if times * step >= low else -(-low // step)
-    found = (times if times * step <= high else high // step) * step
+    if times * step < low:
+        times = -(-low // step)  # rounded up
+    if times * step > high:
+        times = high // step
+    found = times * step
     return int(found) if whole or isinstance(step, int) else round(found, 10)
 
 

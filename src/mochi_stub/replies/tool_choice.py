@@ -77,15 +77,18 @@ class Function:
         Spaces or hyphens may replace the underscores.
         """
         words = [re.escape(word) for word in re.split(r"[_\W]+", self.name) if word]
-        return re.compile(r"(?<!\w)" + r"[\s_.:/-]+".join(words) + r"(?!\w)", re.IGNORECASE)
+        name = r"[\s_.:/-]+".join(words)
+        return re.compile(rf"(?<!\w){name}(?!\w)", re.IGNORECASE)
 
     def relevance(self, text: str) -> tuple[int, int]:
         """Return how many words of the name, and how many of the description and the parameters,
         are in a text.
         """
         words = _words(text)
-        described = " ".join([self.description, *self.parameters.get("properties", {})])
-        return len(words & _words(_CAMEL_CASE.sub(" ", self.name))), len(words & _words(described))
+        named = _words(_CAMEL_CASE.sub(" ", self.name))
+        properties = self.parameters.get("properties", {})
+        described = _words(" ".join([self.description, *properties]))
+        return len(words & named), len(words & described)
 
 
 def functions(tools: Any) -> list[Function]:
@@ -196,9 +199,11 @@ class _Arguments:
     def _guessed(self, name: str, declared: Mapping[str, Any], sample: Any) -> Any:
         if "enum" in declared or "const" in declared or isinstance(sample, bool):
             return _MISSING
-        if isinstance(sample, (int, float)):
-            return _converted(self.numbers.pop(0), declared) if self.numbers else _MISSING
-        return self._guessed_text(name.lower()) or _MISSING if isinstance(sample, str) else _MISSING
+        if isinstance(sample, (int, float)) and self.numbers:
+            return _converted(self.numbers.pop(0), declared)
+        if isinstance(sample, str):
+            return self._guessed_text(name.lower()) or _MISSING
+        return _MISSING
 
     def _guessed_text(self, name: str) -> str:
         if name in _TASKS:

@@ -41,8 +41,6 @@ TOP = {
     "with `_` are not listed. Use them as parents for `_inherit`.",
     "include": "With `default`, the configuration also has the models of the package. A model of the file "
     "replaces a packaged model with the same name.",
-    "recordings": "A folder of recorded files, relative to the folder of the configuration. A request that "
-    "equals a recorded request gets the recorded response.",
 }
 ENTRIES = {
     "any text": "A trigger. If the latest user message matches this text, the value is the reply. The value "

@@ -44,8 +44,10 @@ def full_name(text: str) -> str:
     path, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         path, tag = text, "latest"
-    parts = (path.partition("://")[2] or path).split("/")
-    return "/".join([*("registry.ollama.ai", "library")[: 3 - len(parts)], *parts]) + f":{tag}"
+    _, _, rest = path.partition("://")
+    parts = (rest or path).split("/")
+    missing = ("registry.ollama.ai", "library")[: 3 - len(parts)]
+    return "/".join([*missing, *parts]) + f":{tag}"
 
 
 def short_name(name: str) -> str:
@@ -114,8 +116,10 @@ def tags(stub: Stub, _request: Request) -> Result:
 
     Models modified in the same second keep the configured order.
     """
-    ordered = sorted(list_models(stub), key=lambda model: model.modified_at[:19], reverse=True)
-    return json_response({"models": list(map(_list_entry, ordered))})
+    models = list_models(stub)
+    models.sort(key=lambda model: model.modified_at[:19], reverse=True)
+    entries = list(map(_list_entry, models))
+    return json_response({"models": entries})
 
 
 def remote_fields(model: Model) -> dict[str, str]:
@@ -235,11 +239,11 @@ def _modelfile(model: Model) -> str:
 
 
 def _pairs(model: Model) -> list[tuple[str, Any]]:
-    values = {
-        name: value if isinstance(value, (list, tuple)) else [value]
-        for name, value in model.parameters.items()
-    }
-    return [(name, item) for name, items in values.items() for item in items]
+    pairs: list[tuple[str, Any]] = []
+    for name, value in model.parameters.items():
+        values = value if isinstance(value, (list, tuple)) else [value]
+        pairs += [(name, item) for item in values]
+    return pairs
 
 
 def _quoted(value: str) -> str:
@@ -306,14 +310,18 @@ def layers(model: Model) -> list[tuple[str, int]]:
 
 def store(stub: Stub, model: Model, name: str) -> None:
     """Store a model under a name. A model that has this name is replaced."""
-    if existing := find(stub.models, name):
+    existing = find(stub.models, name)
+    if existing:
         stub.registry.remove(existing)
     stub.registry.add(replace(model, name=short_name(name)))
 
 
 def stored_digests(stub: Stub) -> set[str]:
     """Return the digests of the layers of all models."""
-    return {digest for model in stub.models for digest, _ in layers(model)}
+    digests: set[str] = set()
+    for model in stub.models:
+        digests.update(digest for digest, _ in layers(model))
+    return digests
 
 
 def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:

@@ -111,9 +111,11 @@ class ChunkEncoder(pipeline.EventEncoder):
         self.tail = ',"usage":null}\n\n' if self.wants_usage else "}\n\n"
 
     def end(self) -> bytes:
-        last = [self.line(index, "", f'"{reason}"') for index, reason in self.reasons.items()]
-        usage = f'{self.head}[],"usage":{dumps(self.usage)}}}\n\n' if self.wants_usage else ""
-        return f"{''.join(last)}{usage}data: [DONE]\n\n".encode()
+        lines = [self.line(index, "", f'"{reason}"') for index, reason in self.reasons.items()]
+        if self.wants_usage:
+            lines.append(f'{self.head}[],"usage":{dumps(self.usage)}}}\n\n')
+        lines.append("data: [DONE]\n\n")
+        return "".join(lines).encode()
 
     def error(self, failure: Failure) -> bytes:
         return event({"error": schema.failure_error(failure)}).encode()
@@ -240,7 +242,10 @@ class ChatChunks(ChunkEncoder):
         ]
         deltas = [f'"tool_calls":{dumps([part])}' for part in (first, *rest)]
         self.calls_of_choice += 1
-        return "".join([self.line(choice, delta) for choice in self.choices for delta in deltas])
+        lines: list[str] = []
+        for choice in self.choices:
+            lines += [self.line(choice, delta) for delta in deltas]
+        return "".join(lines)
 
     def choice(self, index: int, reply: Reply) -> dict[str, Any]:
         calls = []
@@ -261,8 +266,10 @@ class ChatChunks(ChunkEncoder):
         return {"index": index, "message": message, "logprobs": self._logprobs(pieces(reply))}
 
     def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
+        if self.top is None:
+            return None
         content = [token_object(token, self.top) for token in self.tokens(pieces)]
-        return None if self.top is None else {"content": content, "refusal": None}
+        return {"content": content, "refusal": None}
 
     def _call_id(self, call: ToolCall) -> str:
         self.calls += 1
@@ -286,19 +293,16 @@ async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Gen
         options=pipeline.options(body),
         stream=body.get("stream", False),
     )
-    prompts = [
-        pipeline.with_defaults(
-            replace(template, messages=(Message("user", text),)), model, request.body
-        )
-        for text in schema.texts(body.get("prompt", "<|endoftext|>"))
-        for _ in range(body.get("n", 1))
-    ]
+    prompts: list[Prompt] = []
+    for text in schema.texts(body.get("prompt", "<|endoftext|>")):
+        prompt = replace(template, messages=(Message("user", text),))
+        prompts += [pipeline.with_defaults(prompt, model, request.body)] * body.get("n", 1)
     lease = await pipeline.load_model(stub, model)
     evaluated = [evaluate_prompt(stub, lease, prompt) for prompt in prompts]
     encoder = CompletionChunks(evaluated, body)
-    parts = [
-        part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)
-    ]
+    parts: list[Part] = []
+    for index, reply in encoder.replies.items():
+        parts += [Choice(index), *reply.parts]
     all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
     return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
 
@@ -327,9 +331,8 @@ class CompletionChunks(ChunkEncoder):
             "model": evaluated[0].prompt.model,
         }
         per_prompt = Counts(*map(sum, zip(*usages[:: body.get("n", 1)], strict=True)))
-        output, reasoning = (
-            sum(getattr(usage, name) for usage in usages) for name in ("output", "reasoning")
-        )
+        output = sum(usage.output for usage in usages)
+        reasoning = sum(usage.reasoning for usage in usages)
         super().__init__(
             evaluated[0],
             common_fields,

@@ -257,5 +257,6 @@ def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools
         return choose_tools(tools, kind, [details["name"]])
     listed = [tool for tool in details["tools"] if tool["type"] == "function"]
     names = [tool.get("function", tool).get("name") for tool in listed]
-    allowed = choose_tools(tools, "required", names)[1]
-    return allowed, allowed if details["mode"] == "required" else ()
+    _, allowed = choose_tools(tools, "required", names)
+    required = allowed if details["mode"] == "required" else ()
+    return allowed, required
