@@ -34,7 +34,7 @@ from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
-from mochi_server.services.summary_model import SummaryModelManager
+from mochi_server.services.summary_model import SummaryModelSelector
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
@@ -151,7 +151,7 @@ class Services:
         self.summaries = SummarizationService(
             self.store,
             gateway,
-            SummaryModelManager(settings.summary_unsupported_models),
+            SummaryModelSelector(settings.summary_unsupported_models),
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )

@@ -34,12 +34,17 @@ class MochiError(Exception):
     """
 
     def __init_subclass__(cls) -> None:
-        names = (name for _, name, _, _ in Formatter().parse(cls.template) if name)
-        cls.fields = vars(cls).get("fields", tuple(dict.fromkeys(names)))
+        if "fields" not in vars(cls):
+            names = [name for _, name, _, _ in Formatter().parse(cls.template)]
+            cls.fields = tuple(dict.fromkeys(filter(None, names)))
 
     def __init__(self, *values: Any, **details: Any) -> None:
-        self.details = dict(zip(self.fields, values, strict=True)) if self.template else details
-        self.message: str = self.template.format(**self.details) if self.template else values[0]
+        self.details = details
+        if self.template:
+            self.details = dict(zip(self.fields, values, strict=True))
+            self.message: str = self.template.format(**self.details)
+        else:
+            (self.message,) = values
         super().__init__(self.message)
 
     @property
@@ -51,8 +56,8 @@ class MochiError(Exception):
 
     def body(self) -> bytes:
         """Return the response body as JSON."""
-        envelope = {"error": {"code": self.code, "message": self.message, "details": self.details}}
-        return json.dumps(envelope, default=str).encode()
+        error = {"code": self.code, "message": self.message, "details": self.details}
+        return json.dumps({"error": error}, default=str).encode()
 
 
 class SessionNotFound(MochiError):
@@ -220,23 +225,19 @@ class ModelNotFound(MochiError):
         If ``can_install`` is true and ``can_embed`` is false, the message contains the command to
         install the model.
         """
-        models = [
-            name for name in models if name != model
-        ]  # Ollama may have removed it after the list was read
+        # Ollama may have removed the model after the list was read.
+        models = [name for name in models if name != model]
         similar = nearest(model, models)
-        unknown = f"There is no {kind} model {model!r}." + (
-            f" Did you mean {similar!r}?" if similar else ""
-        )
-        parts = [
-            f"Model {model!r} is an embedding model and cannot chat." if can_embed else unknown,
-            f"Choose one of the {kind} models: {join_names(models)}." if models else "",
-            f"To install {model!r}, run `ollama pull {model}`."
-            if can_install and not can_embed
-            else "",
-        ]
-        super().__init__(
-            " ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)}
-        )
+        sentences = [f"There is no {kind} model {model!r}."]
+        if can_embed:
+            sentences = [f"Model {model!r} is an embedding model and cannot chat."]
+        elif similar:
+            sentences.append(f"Did you mean {similar!r}?")
+        if models:
+            sentences.append(f"Choose one of the {kind} models: {join_names(models)}.")
+        if can_install and not can_embed:
+            sentences.append(f"To install {model!r}, run `ollama pull {model}`.")
+        super().__init__(" ".join(sentences), model=model, **{f"{kind}_models": models})
         self.models = models
         self._options: dict[str, Any] = {
             "kind": kind,
@@ -250,11 +251,14 @@ class ModelNotFound(MochiError):
 
         It has their models and their names.
         """
-        first, names = next(iter(errors.values())), [*errors]
-        models = dict.fromkeys(name for error in errors.values() for name in error.models)
-        joined = cls(first.details["model"], models=[*models], **first._options)
-        joined.message += f" No host has it. Install it on one of these hosts: {join_names(names)}."
-        joined.details["hosts"] = names
+        models: dict[str, None] = {}
+        for error in errors.values():
+            models |= dict.fromkeys(error.models)
+        first = next(iter(errors.values()))
+        hosts = list(errors)
+        joined = cls(first.details["model"], models=list(models), **first._options)
+        joined.message += f" No host has it. Install it on one of these hosts: {join_names(hosts)}."
+        joined.details["hosts"] = hosts
         return joined
 
 
@@ -299,7 +303,7 @@ class OllamaBusy(OllamaError):
     code, status, cause = "OLLAMA_BUSY", 503, "Ollama has too many requests."
 
     def __init__(self, reason: str, upstream_status: int = 503, retry_after: int = 2) -> None:
-        delay = f"{retry_after} second{'' if retry_after == 1 else 's'}"
+        delay = "1 second" if retry_after == 1 else f"{retry_after} seconds"
         text = f"Ollama is busy: {reason.rstrip('.')}. Send the request again in {delay}."
         super().__init__(text, upstream_status=upstream_status, retry_after=retry_after)
 
@@ -452,9 +456,10 @@ class ValidationFailed(MochiError):
         """Return the error for an invalid value at ``location``: the name of a field, or a path in
         the request body.
         """
-        path = [location] if isinstance(location, str) else [*location]
+        path = [location] if isinstance(location, str) else location
+        name = ".".join(map(str, path))
         error = {"loc": ["body", *path], "msg": problem, "type": "value_error"}
-        return cls(f"{'.'.join(map(str, path))}: {problem}", errors=[error])
+        return cls(f"{name}: {problem}", errors=[error])
 
 
 class InvalidComparison(MochiError):

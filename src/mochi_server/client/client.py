@@ -213,11 +213,9 @@ class AsyncMochiClient:
         self, session_id: str, format: Literal["json", "markdown"] = "json"
     ) -> bytes:
         """Export a session as a file. Only JSON can be imported again."""
-        return (
-            await self._request(
-                "GET", f"{_path('sessions', session_id)}/export", params={"format": format}
-            )
-        ).content
+        path = f"{_path('sessions', session_id)}/export"
+        response = await self._request("GET", path, params={"format": format})
+        return response.content
 
     async def import_sessions(self, data: bytes) -> list[Json]:
         """Import the sessions of a file from this server or Open WebUI, under new IDs.
@@ -402,7 +400,8 @@ class AsyncMochiClient:
                 raise
 
     async def _list(self, name: str, method: str, path: str, **request: Any) -> list[Json]:
-        return cast("list[Json]", (await self._send(method, path, **request))[name])
+        body = await self._send(method, path, **request)
+        return cast("list[Json]", body[name])
 
     async def _send(self, method: str, path: str, **request: Any) -> Json:
         response = await self._request(method, path, **request)

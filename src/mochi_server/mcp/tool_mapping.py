@@ -141,11 +141,14 @@ def _text_of(block: "mcp_types.ContentBlock", images: list[Image], limit: int) -
 
 
 def _describe(name: str, mime_type: str, base64: str, images: list[Image], limit: int) -> str:
-    size = f"{len(base64.rstrip('=')) * 3 // 4:,} bytes"
+    bytes_count = len(base64.rstrip("=")) * 3 // 4
+    size = f"{bytes_count:,} bytes"
+    hidden = f"[{name}, {mime_type}, {size}: not shown]"
+    if not mime_type.startswith("image/") or len(images) >= limit:
+        return hidden
     try:
-        if mime_type.startswith("image/") and len(images) < limit:
-            images.append(Image.of(b64decode(base64, validate=True)))
-            return f"[{name}, {images[-1].media_type}, {size}: image {len(images)} of this result]"
+        image = Image.of(b64decode(base64, validate=True))
     except ValueError:  # invalid base64, or a format that models cannot read
-        pass
-    return f"[{name}, {mime_type}, {size}: not shown]"
+        return hidden
+    images.append(image)
+    return f"[{name}, {image.media_type}, {size}: image {len(images)} of this result]"
