@@ -579,8 +579,8 @@ def environment_problems(environment: Mapping[str, str]) -> list[str]:
 
 def without_credentials(url: str) -> str:
     """Return ``url`` with masked credentials. ``url`` may also be an invalid URL."""
-    url = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
-    return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
+    without_query = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
+    return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", without_query, flags=re.DOTALL)
 
 
 def _http_url(url: str) -> str:

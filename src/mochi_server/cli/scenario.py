@@ -203,7 +203,14 @@ def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
         return Signature().bind()  # any arguments are valid
 
     parameters = {"type": "object", "properties": {}}
-    return Tool(name, function, ToolSchema(name, "Recorded tool.", parameters, {}, bind))
+    schema = ToolSchema(
+        name=name,
+        description="Recorded tool.",
+        parameters=parameters,
+        overview={},
+        bind=bind,
+    )
+    return Tool(name, function, schema)
 
 
 def _decide(results: list[Json], call: ToolConfirmationRequired) -> Decision:

@@ -78,12 +78,20 @@ def parse_error(status: int, body: bytes) -> ClientError:
     """
     try:
         error = json.loads(body)["error"]
-        return ApiError(status, error["code"], error["message"], error.get("details") or {})
+        return ApiError(
+            status,
+            code=error["code"],
+            message=error["message"],
+            details=error.get("details") or {},
+        )
     except (ValueError, TypeError, LookupError):
         if status in (502, 503, 504):
             return Unavailable(f"A proxy cannot reach the server (HTTP status {status}).")
-        message = "The response is not from mochi-server; check the URL. It begins with: "
-        return ApiError(status, "UNKNOWN", message + body[:200].decode(errors="replace"), {})
+        beginning = body[:200].decode(errors="replace")
+        message = (
+            f"The response is not from mochi-server; check the URL. It begins with: {beginning}"
+        )
+        return ApiError(status, code="UNKNOWN", message=message, details={})
 
 
 RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
@@ -130,8 +138,11 @@ class Parser:
 
 def build(cls: type[T], data: Mapping[str, Any]) -> T:
     """Return an instance of a dataclass with the fields in ``data``. Unknown fields are ignored."""
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
-    return cls(**{name: value for name, value in data.items() if name in known})
+    known: dict[str, Any] = {}
+    for field in fields(cls):  # type: ignore[arg-type]  # a dataclass
+        if field.name in data:
+            known[field.name] = data[field.name]
+    return cls(**known)
 
 
 def _make_event(name: str, data: Any) -> StreamEvent:

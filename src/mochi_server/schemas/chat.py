@@ -117,7 +117,12 @@ class ChatRequest(
                 {("images", index): text for index, text in enumerate(self.images or ())}
             ),
             change="regenerate" if self.message is None else "none",
-            generation=GenerationOptions(self.think, self.options, self.format, self.keep_alive),
+            generation=GenerationOptions(
+                think=self.think,
+                options=self.options,
+                format=self.format,
+                keep_alive=self.keep_alive,
+            ),
             if_busy=self.if_busy,
             if_waiting=self.if_waiting,
             on_disconnect="continue" if self.background else self.on_disconnect,

@@ -95,11 +95,18 @@ class CompareRequest(StrictBody):
         messages: list[ChatMessage] = []
         if self.systemPrompt and self.systemPrompt.strip():
             messages.append({"role": "system", "content": self.systemPrompt})
-        messages.extend({"role": m.role, "content": m.content} for m in self.chatHistory or ())
+        for message in self.chatHistory or ():
+            messages.append({"role": message.role, "content": message.content})
         messages.append({"role": "user", "content": self.message})
         ticket = service.admit()
         models = await service.find(self.modelIds)
-        return Comparison(models, messages, self.think, self.options or {}, ticket)
+        return Comparison(
+            models=models,
+            messages=messages,
+            think=self.think,
+            options=self.options or {},
+            ticket=ticket,
+        )
 
 
 COMPARE_EVENTS = EventUnion(

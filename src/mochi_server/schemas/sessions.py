@@ -108,7 +108,8 @@ class SessionDefaults(StrictBody):
         """
         values = {name: getattr(self, name) for name in self.model_fields_set}
         for name, kind in _STORED.items():
-            if (settings := values.get(name)) is not None:
+            settings = values.get(name)
+            if settings is not None:
                 values[name] = kind.model_validate(settings.model_dump(exclude_unset=True))
         return values
 
@@ -378,10 +379,11 @@ class PromptEvaluation(BaseModel):
     @classmethod
     def of(cls, state: SessionState) -> "PromptEvaluation | None":
         answer = last_answer(state.session.history) or {}
-        count, duration = answer.get("prompt_eval_count"), answer.get("prompt_eval_duration")
-        if not (
-            isinstance(count, int) and isinstance(duration, int) and count > 0 and duration > 0
-        ):
+        count = answer.get("prompt_eval_count")
+        duration = answer.get("prompt_eval_duration")
+        if not isinstance(count, int) or not isinstance(duration, int):
+            return None
+        if count <= 0 or duration <= 0:
             return None
         cached = answer.get("prompt_eval_cached_count")
         return cls(
@@ -426,8 +428,12 @@ class SessionStatus(BaseModel):
 
     @classmethod
     def of(cls, state: SessionState) -> "SessionStatus":
-        session, metadata = state.session, state.session.metadata
-        tools, agents = metadata.tool_settings, metadata.agent_settings
+        session = state.session
+        metadata = session.metadata
+        tools = metadata.tool_settings
+        agents = metadata.agent_settings
+        prompt = session.system_prompt
+        host = state.host
         return cls(
             session_id=session.session_id,
             model=session.model,
@@ -441,15 +447,11 @@ class SessionStatus(BaseModel):
             agents_enabled=bool(agents.enabled_agents),
             enabled_agents=state.selection.active_agents,
             missing_agents=state.selection.missing_agents,
-            system_prompt_file=session.system_prompt.get("source_file")
-            if session.system_prompt
-            else None,
+            system_prompt_file=prompt.get("source_file") if prompt else None,
             summary=metadata.summary,
             summary_model=metadata.summary_model,
             ollama_host=metadata.ollama_host,
-            last_host={"name": state.host.name, "reason": state.host.reason}
-            if state.host
-            else None,
+            last_host={"name": host.name, "reason": host.reason} if host else None,
         )
 
 

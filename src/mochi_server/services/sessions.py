@@ -271,7 +271,13 @@ class SessionService:
             gateway = await self.gateway.pinned(session.metadata.ollama_host)
             model = await gateway.find_model(session.model)
             manual = manual_window(model, config)
-        return SessionState(session, model, manual, selection, self.gateway.turns.get(session_id))
+        return SessionState(
+            session=session,
+            model=model,
+            manual_window=manual,
+            selection=selection,
+            host=self.gateway.turns.get(session_id),
+        )
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file.

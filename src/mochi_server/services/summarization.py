@@ -268,9 +268,18 @@ class SummarizationService:
                 await allocation.decide(_ANSWER_TOKENS)
                 window = allocation.size
             payload = payload_without_thinking(
-                model, name, _ANSWER_TOKENS, session.metadata.keep_alive, _SCHEMA
+                model,
+                name,
+                max_tokens=_ANSWER_TOKENS,
+                keep_alive=session.metadata.keep_alive,
+                format=_SCHEMA,
             )
-            prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
+            prompt = _SummaryPrompt(
+                allocation=allocation,
+                session=session,
+                covered=state.covered,
+                window=window or _UNKNOWN_WINDOW,
+            )
             allocation = allocation.fixed(window if gateway.windows.dynamic or manual else None)
             request = ModelRequest(allocation=allocation, payload=payload, prompt=prompt)
             summary = await self._request_summary(gateway, request)
@@ -302,7 +311,12 @@ class SummarizationService:
             return None
         allocation = gateway.allocate(model)
         answer = session.history[-1]["content"]
-        separate = _SummaryPrompt(allocation, session, state.covered, loaded)
+        separate = _SummaryPrompt(
+            allocation=allocation,
+            session=session,
+            covered=state.covered,
+            window=loaded,
+        )
         uncached = exchange.size.characters + len(answer) + len(_CONTINUATION)
         if not is_held and uncached > separate.characters:
             return None  # if no slot holds the prompt any more, the continuation would cost more

@@ -284,9 +284,12 @@ def _log_turn(run: Run, seconds: float) -> None:
 
 def _sum(field: str, messages: Sequence[Message]) -> int | None:
     """Return the sum of a counter of Ollama, or None if no message has it."""
-    counts = [message.get(field) for message in messages]
-    known = [number(count) for count in counts if count is not None]
-    return int(sum(known)) if known else None
+    total = None
+    for message in messages:
+        count = message.get(field)
+        if count is not None:
+            total = int(number(count)) + (total or 0)
+    return total
 
 
 def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:

@@ -28,7 +28,8 @@ from mochi_server.tools.schema import InvalidTool, ToolSchema, make_schema
 RESERVED_NAMES = frozenset({"executions", "reload"})
 """Names that no tool can have, because ``/tools/{tool_name}`` would conflict with other routes."""
 
-_DESTRUCTIVE, _READ_ONLY = "__destructive__", "__read_only__"
+_DESTRUCTIVE = "__destructive__"
+_READ_ONLY = "__read_only__"
 _NOT_GROUPS = frozenset({"__all__", "__path__", _DESTRUCTIVE, _READ_ONLY})
 _INIT = "__init__.py"
 
@@ -105,10 +106,12 @@ class ToolCatalogue:
 
         Unknown names are skipped.
         """
-        requested = list(names)
-        if group is not None:
-            requested += self.groups.get(group, ())
-        return {name: self.tools[name] for name in requested if name in self.tools}
+        members = self.groups.get(group or "", ())
+        selected = {}
+        for name in (*names, *members):
+            if name in self.tools:
+                selected[name] = self.tools[name]
+        return selected
 
 
 class ToolDiscoveryService:
@@ -202,9 +205,8 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
             groups[variable] = [str(name) for name in value]
     for variable, names in (marks | groups).items():
         for name in sorted(set(names) - set(exported)):
-            problems.append(
-                Problem(variable, f"it names {name!r}, which is not in __all__; add it there")
-            )
+            text = f"it names {name!r}, which is not in __all__; add it there"
+            problems.append(Problem(variable, text))
     tools = {}
     for name in exported:
         own_marks = [mark for mark, names in marks.items() if name in names]

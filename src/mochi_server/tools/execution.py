@@ -113,7 +113,13 @@ class ToolExecutionService:
     def _record(
         self, tool: Tool, text: str | None, error: str | None, seconds: float
     ) -> ToolExecutionResult:
-        result = ToolExecutionResult(error is None, text, error, round(seconds, 6), tool.name)
+        result = ToolExecutionResult(
+            success=error is None,
+            result=text,
+            error_message=error,
+            execution_time=round(seconds, 6),
+            tool_name=tool.name,
+        )
         self._history.append(result)
         return result
 

@@ -166,7 +166,8 @@ class JoinedToolbox:
         The last toolbox refuses unknown names.
         """
         for toolbox in self._toolboxes:
-            if call.name in map(name_of, toolbox.schemas()):
+            names = map(name_of, toolbox.schemas())
+            if call.name in names:
                 return await toolbox.run(call, publish)
         return await self._toolboxes[-1].run(call, publish)
 
@@ -345,7 +346,13 @@ def changed_warning(name: str) -> TurnWarning:
 def _announce(call: ToolInvocation, publish: Publish, confirmation_id: str) -> None:
     call.progress.is_announced = True
     call.progress.decided_by = "policy"
-    publish([ToolConfirmationRequired(call.name, call.arguments, call.index, confirmation_id)])
+    request = ToolConfirmationRequired(
+        tool_name=call.name,
+        arguments=call.arguments,
+        call_index=call.index,
+        confirmation_id=confirmation_id,
+    )
+    publish([request])
 
 
 def failed(
