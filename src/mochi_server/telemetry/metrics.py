@@ -377,7 +377,8 @@ def _chat_attributes(
 
 def _messages(role: str, text: str | None) -> str:
     part = {"type": "text", "content": text or ""}
-    return orjson.dumps([{"role": role, "parts": [part]}]).decode()
+    message = {"role": role, "parts": [part]}
+    return orjson.dumps([message]).decode()
 
 
 def _tool_attributes(
