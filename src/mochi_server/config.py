@@ -295,7 +295,9 @@ class MochiServerSettings(BaseSettings):
     @classmethod
     def _host_follows_ollama(cls, values: dict[str, Any]) -> dict[str, Any]:
         host = os.environ.get(OLLAMA_HOST, "").strip(" \"'")
-        return {"ollama_host": host, **values} if host else values
+        if host:
+            values.setdefault("ollama_host", host)
+        return values
 
     @field_validator("ollama_host")
     @classmethod
@@ -305,7 +307,9 @@ class MochiServerSettings(BaseSettings):
     @field_validator("ollama_hosts")
     @classmethod
     def _are_hosts(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        return value if value and read_hosts(value, info.data.get("data_dir", ".")) else ()
+        if value:
+            read_hosts(value, info.data.get("data_dir", "."))
+        return value
 
     @field_validator("workers")
     @classmethod
@@ -363,16 +367,18 @@ class MochiServerSettings(BaseSettings):
     @field_validator("data_dir")
     @classmethod
     def _is_directory(cls, value: str) -> str:
-        paths = [value, *map(str, Path(value).parents)]
-        if any(os.path.exists(path) and not os.path.isdir(path) for path in paths):  # noqa: PTH110, PTH112 - raise nothing
-            raise ValueError("not a directory")
+        path = Path(value)
+        for folder in (path, *path.parents):
+            if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112 - raise nothing
+                raise ValueError("not a directory")
         return value
 
     @field_validator("api_keys")
     @classmethod
     def _are_keys(cls, value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
-        if not all(key.get_secret_value().strip() for key in value):
-            raise ValueError("a blank key would admit requests without a key. Remove it")
+        for key in value:
+            if not key.get_secret_value().strip():
+                raise ValueError("a blank key would admit requests without a key. Remove it")
         return value
 
     @field_validator("allowed_origins")
@@ -427,9 +433,8 @@ class MochiServerSettings(BaseSettings):
         change.
         """
         copy = self.model_copy()
-        copy.__dict__["data_dir"] = str(
-            Path(self.data_dir).absolute()
-        )  # an update would mark the field as set
+        path = Path(self.data_dir).absolute()
+        copy.__dict__["data_dir"] = str(path)  # an update would mark the field as set
         return copy
 
     def code_directory(self, name: CodeDirectory) -> Path | None:
@@ -440,10 +445,10 @@ class MochiServerSettings(BaseSettings):
         of the package.
         """
         path = self.resolved(getattr(self, name))
-        if self.model_fields_set & {name, "data_dir"}:
+        is_set = not self.model_fields_set.isdisjoint({name, "data_dir"})
+        if is_set or Path(self.data_dir, DATA_DIR_MARKER).is_file():
             return path
-        is_marked = Path(self.data_dir, DATA_DIR_MARKER).is_file()
-        return path if is_marked or path.resolve() in sample_folders() else None
+        return path if path.resolve() in sample_folders() else None
 
     @property
     def resolved_advertise_url(self) -> str:
@@ -452,7 +457,11 @@ class MochiServerSettings(BaseSettings):
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
-            yield name, without_credentials(value) if name == "ollama_host" else value
+            shown = without_credentials(value) if name == "ollama_host" else value
+            yield name, shown
+
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class HostAddress(NamedTuple):
@@ -467,32 +476,45 @@ def read_hosts(entries: Sequence[str], data_dir: str) -> tuple[HostAddress, ...]
 
     Raises ``ValueError``, whose message names the entry.
     """
-    if file := hosts_file(entries, data_dir):
-        try:
-            text = ",".join(
-                line.partition("#")[0] for line in regular_files.read_text(file).splitlines()
-            )
-        except (OSError, UnicodeError) as error:
-            raise ValueError(
-                f"cannot read {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}"
-            ) from None
-        entries = [part.strip() for part in text.split(",") if part.strip()]
+    file = hosts_file(entries, data_dir)
+    if file is not None:
+        entries = _entries_of(file)
     if not entries:
         raise ValueError("no host in the list")
     known: set[str] = set()
-    hosts = tuple(map(_host_address, entries))
-    for entry, host in zip(entries, hosts, strict=True):
-        keys = {host.name, urlsplit(host.url)._replace(netloc=_netloc(host.url)).geturl()}
+    hosts = []
+    for entry in entries:
+        host = _host_address(entry)
+        parts = urlsplit(host.url)._replace(netloc=_netloc(host.url))
+        keys = {host.name, parts.geturl()}
         if keys & known:
             raise ValueError(f"{without_credentials(entry)!r} is named twice")
         known |= keys
-    return hosts
+        hosts.append(host)
+    return tuple(hosts)
+
+
+def _entries_of(file: Path) -> list[str]:
+    """Return the entries of a file, which are separated by commas or lines."""
+    try:
+        text = regular_files.read_text(file)
+    except UnicodeError:
+        raise ValueError(f"cannot read {file}: not UTF-8") from None
+    except OSError as error:
+        raise ValueError(f"cannot read {file}: {error.strerror}") from None
+    entries: list[str] = []
+    for line in text.splitlines():
+        content = line.partition("#")[0]
+        entries += map(str.strip, content.split(","))
+    return list(filter(None, entries))
 
 
 def hosts_file(entries: Sequence[str], data_dir: str) -> Path | None:
     """Return the file that lists the hosts of the setting ``ollama_hosts``, or None."""
-    is_file = len(entries) == 1 and entries[0].startswith("@")
-    return Path(data_dir, os.path.expanduser(entries[0][1:])) if is_file else None  # noqa: PTH111 - raises nothing
+    if len(entries) != 1 or not entries[0].startswith("@"):
+        return None
+    path = entries[0].removeprefix("@")
+    return Path(data_dir, os.path.expanduser(path))  # noqa: PTH111 - raises nothing
 
 
 def _host_address(entry: str) -> HostAddress:
@@ -506,8 +528,11 @@ def _host_address(entry: str) -> HostAddress:
 def _netloc(url: str) -> str:
     """Return host:port of a URL, without credentials."""
     parts = urlsplit(url)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{host}:{parts.port or {'http': 80, 'https': 443}[parts.scheme]}"
+    host = parts.hostname or ""
+    if ":" in host:
+        host = f"[{host}]"
+    port = parts.port or _DEFAULT_PORTS[parts.scheme]
+    return f"{host}:{port}"
 
 
 def sample_folders() -> list[Path]:
@@ -515,30 +540,34 @@ def sample_folders() -> list[Path]:
     repository.
     """
     package = Path(__file__).parent
-    root = next(
-        root
-        for root in (package / "samples", package.parents[1])
-        if (root / SAMPLE_FOLDERS[0]).is_dir()
-    )
+    root = package / "samples"
+    if not root.is_dir():
+        root = package.parents[1]
     return [root / folder for folder in SAMPLE_FOLDERS]
 
 
 def is_secret(name: str) -> bool:
     """Return whether no message may contain the value of the setting ``name``."""
-    field = MochiServerSettings.model_fields.get(name)
-    return field is not None and field.annotation in (SecretStr, tuple[SecretStr, ...])
+    if name not in MochiServerSettings.model_fields:
+        return False
+    annotation = MochiServerSettings.model_fields[name].annotation
+    return annotation in (SecretStr, tuple[SecretStr, ...])
 
 
 def environment_problems(environment: Mapping[str, str]) -> list[str]:
     """Return a sentence for each variable with the prefix ``MOCHI_`` that has no effect."""
     problems = []
-    for variable in sorted(name for name in environment if name.upper().startswith(_PREFIX)):
-        name, value = variable[len(_PREFIX) :].lower(), environment[variable]
+    for variable, value in sorted(environment.items()):
+        if not variable.upper().startswith(_PREFIX):
+            continue
+        name = variable[len(_PREFIX) :].lower()
         if name not in MochiServerSettings.model_fields and name not in _TOOL_SETTINGS:
+            problem = f"{variable} is not a setting and has no effect."
             similar = nearest(name, [*MochiServerSettings.model_fields, *_OPTIONS])
-            known = _OPTIONS.get(str(similar), f"{_PREFIX}{similar}".upper())
-            hint = f" Did you mean {known}?" if similar else ""
-            problems.append(f"{variable} is not a setting and has no effect.{hint}")
+            if similar:
+                known = _OPTIONS.get(similar, f"{_PREFIX}{similar}".upper())
+                problem += f" Did you mean {known}?"
+            problems.append(problem)
         elif name == "env" and value.lower() not in ("", "test"):
             problems.append(
                 f"{variable}={value} has no effect. The only value of {variable} is `test`."
@@ -548,8 +577,8 @@ def environment_problems(environment: Mapping[str, str]) -> list[str]:
 
 def without_credentials(url: str) -> str:
     """Return ``url`` with masked credentials. ``url`` may also be an invalid URL."""
-    url = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
-    return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
+    without_query = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
+    return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", without_query, flags=re.DOTALL)
 
 
 def _http_url(url: str) -> str:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
@@ -17,7 +17,7 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import AgentTools
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations
-from mochi_server.chat.limits import RunLimits
+from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.preparation import ModelTurns
 from mochi_server.chat.service import TurnService
 from mochi_server.chat.steps import TurnRules
@@ -33,14 +33,14 @@ from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
-from mochi_server.services.summary_model import SummaryModelManager
+from mochi_server.services.summary_model import SummaryModelSelector
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
 from mochi_server.storage.retry import StorageRetry
 from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
-from mochi_server.telemetry.webhooks import WebhookService, WebhookTimes
+from mochi_server.telemetry.webhooks import DEFAULT_TIMES, WebhookService, WebhookTimes
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
@@ -64,9 +64,9 @@ class Components:
 
     stores: Callable[[MochiServerSettings], Stores] = stores_of
     schema_checks: Callable[[], SchemaChecks] = SchemaChecks
-    mcp: McpLimits = field(default_factory=McpLimits)
-    runs: RunLimits = field(default_factory=RunLimits)
-    webhooks: WebhookTimes = field(default_factory=WebhookTimes)
+    mcp: McpLimits = McpLimits()  # noqa: RUF009 - immutable
+    runs: RunLimits = DEFAULT_LIMITS
+    webhooks: WebhookTimes = DEFAULT_TIMES
     ping_seconds: float = PING_SECONDS
 
 
@@ -118,10 +118,7 @@ class Services:
             self.store, self.agent_chats, retry, reports=bool(webhook_url)
         )
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
-        tools_dir, agents_dir = (
-            settings.code_directory("tools_dir"),
-            settings.code_directory("agents_dir"),
-        )
+        tools_dir = settings.code_directory("tools_dir")
         self.mcp = McpServers(tools_dir, [AGENT_TOOL], components.mcp, components.schema_checks())
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.execution = ToolExecutionService(
@@ -132,14 +129,15 @@ class Services:
         )
         self.webhooks = WebhookService(
             self.stores.webhooks,
-            webhook_url,
-            settings.webhook_secret.get_secret_value(),
-            components.webhooks,
+            url=webhook_url,
+            secret=settings.webhook_secret.get_secret_value(),
+            times=components.webhooks,
         )
         self.approvals = ApprovalService(
             timeout=settings.tool_confirmation_timeout_seconds,
             suspend_seconds=settings.park_seconds,
         )
+        agents_dir = settings.code_directory("agents_dir")
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
         self.sessions = SessionService(
@@ -148,7 +146,7 @@ class Services:
         self.summaries = SummarizationService(
             self.store,
             gateway,
-            SummaryModelManager(settings.summary_unsupported_models),
+            SummaryModelSelector(settings.summary_unsupported_models),
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )
@@ -157,12 +155,14 @@ class Services:
             identical_calls=settings.max_identical_tool_calls,
             calls_per_round=settings.max_tool_calls_per_round,
         )
-        planning, execution = settings.planning_prompt_path, settings.execution_prompt_path
         agent_execution = AgentExecutionService(
             gateway,
             self.agent_chats,
             self.execution,
-            PromptLoader(settings.resolved(planning), settings.resolved(execution)),
+            PromptLoader(
+                settings.resolved(settings.planning_prompt_path),
+                settings.resolved(settings.execution_prompt_path),
+            ),
             replace(
                 rules,
                 rounds=settings.max_agent_iterations,
@@ -195,9 +195,10 @@ class Services:
             limits=components.runs,
         )
         self.stores.on_sessions_lost(self.turns.abort_all)
-        max_sessions, shutdown = settings.max_import_sessions, self.turns.shutdown
         self.transfers = ImportExportService(
-            self.store, max_sessions=max_sessions, shutdown=shutdown
+            self.store,
+            max_sessions=settings.max_import_sessions,
+            shutdown=self.turns.shutdown,
         )
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.turns.table.running
@@ -235,18 +236,16 @@ class Services:
 
         Wait for the running ones, and end those that exceed the grace period.
         """
-        turns, began = self.turns.table.running(), time.monotonic()
+        turns = self.turns.table.running()
+        began = time.monotonic()
         log_event(logger, logging.INFO, "Draining began", turns=len(turns))
         await asyncio.gather(self.turns.drain(), self.compare.drain())
-        cancelled, seconds = (
-            sum(run.state == "cancelled" for run in turns),
-            time.monotonic() - began,
-        )
+        seconds = time.monotonic() - began
         log_event(
             logger,
             logging.INFO,
             "Draining ended",
-            cancelled=cancelled,
+            cancelled=sum(run.state == "cancelled" for run in turns),
             duration_ms=round(seconds * 1000),
         )
 
@@ -281,10 +280,8 @@ async def prepare_store(settings: MochiServerSettings) -> str:
     """
     with _database_driver():
         from mochi_server.storage.postgres.database import prepare  # noqa: PLC0415 - its driver is optional
-    return (
-        "the database schema is up to date (version "
-        f"{await prepare(settings.store_url.get_secret_value())})"
-    )
+    version = await prepare(settings.store_url.get_secret_value())
+    return f"the database schema is up to date (version {version})"
 
 
 def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:

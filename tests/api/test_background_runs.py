@@ -8,7 +8,7 @@ import pytest
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.models.chat import RunStatus
+from mochi_server.schemas.chat import RunStatus
 from mochi_server.storage.memory import MemorySessionStore
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of, read_events

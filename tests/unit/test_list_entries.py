@@ -3,7 +3,7 @@
 Stores write them and nothing validates them again.
 """
 
-from mochi_server.models.sessions import Session
+from mochi_server.schemas.sessions import Session
 from mochi_server.sessions.session import LIST_FIELDS
 
 

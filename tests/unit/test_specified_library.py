@@ -1,5 +1,6 @@
 """The library examples of the specification."""
 
+import importlib
 import inspect
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -385,3 +386,13 @@ def test_app_on_open_address_logs_its_generated_key(
 
 def test_packages_list_their_public_names() -> None:
     assert dir(mochi_server) == ["MochiServerSettings", "__version__", "create_app"]
+
+
+@pytest.mark.parametrize(
+    "module", ["agents", "chat", "models", "sessions", "system_prompts", "tools"]
+)
+def test_schemas_have_the_module_names_of_the_specification(module: str) -> None:
+    schemas = importlib.import_module(f"mochi_server.schemas.{module}")
+    specified = importlib.import_module(f"mochi_server.models.{module}")
+    classes = {name for name, value in vars(schemas).items() if inspect.isclass(value)}
+    assert {name for name in classes if not name.startswith("_")} <= vars(specified).keys()

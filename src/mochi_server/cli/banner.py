@@ -28,6 +28,8 @@ from mochi_server.util.net import is_loopback
 _OLDEST_OLLAMA = (0, 5)  # the first version with structured answers
 _IMPORT_SECONDS = 5  # for the import of tools and agents, which continues in the background
 
+_OPEN = "any client that reaches this address can run every tool, without an API key"
+
 _Result = TypeVar("_Result")
 
 logger = logging.getLogger(__name__)
@@ -58,40 +60,33 @@ async def startup_banner(
     test_mode = settings.env == "test"
     has_keys = bool(settings.api_keys or settings.api_keys_file)
     is_open = not has_keys and not is_loopback(settings.host)
-    rows = [
-        (
-            "LLM" if test_mode else "Ollama",
-            _ollama_row(
-                models, ", ".join(host.client.endpoint.url for host in services.fleet.hosts)
-            ),
-        ),
-        *(("Problem", _outdated(host.client.version)) for host in services.fleet.hosts),
+    clients = [host.client for host in services.fleet.hosts]
+    urls = ", ".join(client.endpoint.url for client in clients)
+    rows: list[tuple[str, str | None]] = [
+        ("LLM" if test_mode else "Ollama", _ollama_row(models, urls)),
+        *(("Problem", _outdated(client.version)) for client in clients),
         ("Sessions", _sessions_row(settings)),
         ("Workers", str(settings.workers)),
         ("Docs", f"{address}/docs"),
         *_directory_rows(settings, services, catalogue, agents),
         *(("Problem", problem) for problem in environment_problems(os.environ)),
-        ("Problem", stores and stores.message),
-        ("API key", generated_key and f"generated for this run: {generated_key}"),
-        (
-            "Open",
-            "any client that reaches this address can run every tool, without an API key"
-            if is_open
-            else None,
-        ),
     ]
-    mode = " in test mode: a bundled LLM answers" if test_mode else ""
-    model = (
-        DEMO_MODEL
-        if test_mode
-        else models[0].name
-        if isinstance(models, list) and models
-        else "<model>"
-    )
+    if stores is not None:
+        rows.append(("Problem", stores.message))
+    if generated_key:
+        rows.append(("API key", f"generated for this run: {generated_key}"))
+    if is_open:
+        rows.append(("Open", _OPEN))
+    head = f"mochi-server is at {address}"
+    model = "<model>"
+    if test_mode:
+        head += " in test mode: a bundled LLM answers"
+        model = DEMO_MODEL
+    elif isinstance(models, list) and models:
+        model = models[0].name
     curl = _curl(address, model, generated_key or ("YOUR_KEY" if has_keys else None))
     # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
-    head = f"mochi-server is at {address}{mode}"
     text = "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
     return as_log(text, settings.log_format)
 
@@ -129,17 +124,15 @@ def _outdated(version: str) -> str | None:
     numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
     if not (0, 0, 0) < numbers < _OLDEST_OLLAMA:
         return None
-    return (
-        f"Ollama {version} is too old. Update it to {'.'.join(map(str, _OLDEST_OLLAMA))} or newer"
-    )
+    oldest = ".".join(map(str, _OLDEST_OLLAMA))
+    return f"Ollama {version} is too old. Update it to {oldest} or newer"
 
 
 def _sessions_row(settings: MochiServerSettings) -> str:
     if settings.store_url:
         return f"in the database {without_credentials(settings.store_url.get_secret_value())}"
-    return f"files in {settings.resolved_sessions_dir}" + (
-        ", deleted at exit" if settings.env == "test" else ""
-    )
+    lifetime = ", deleted at exit" if settings.env == "test" else ""
+    return f"files in {settings.resolved_sessions_dir}{lifetime}"
 
 
 def _directory_rows(
@@ -148,22 +141,19 @@ def _directory_rows(
     catalogue: ToolCatalogue | None,
     agents: dict[str, AgentDefinition] | None,
 ) -> Iterator[tuple[str, str]]:
-    tools_dir, agents_dir = (
-        settings.resolved(settings.tools_dir),
-        settings.resolved(settings.agents_dir),
-    )
-    tools = "still importing" if catalogue is None else len(catalogue.tools)
-    yield "Tools", f"{tools} in {tools_dir}{_hint(settings, 'tools_dir')}"
+    tools_dir = settings.resolved(settings.tools_dir)
+    agents_dir = settings.resolved(settings.agents_dir)
     mcp = services.mcp.config
+    importing = "still importing"
+    tools = importing if catalogue is None else len(catalogue.tools)
+    yield "Tools", f"{tools} in {tools_dir}{_hint(settings, 'tools_dir')}"
     if mcp.servers:
-        yield (
-            "MCP",
-            f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools lists their "
-            "problems",
-        )
-    usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
+        servers = _count(len(mcp.servers), "server")
+        yield "MCP", f"{servers} in {tools_dir / FILE}; GET /tools lists their problems"
+    usable = importing if agents is None else sum(agent.valid for agent in agents.values())
     yield "Agents", f"{usable} in {agents_dir}{_hint(settings, 'agents_dir')}"
-    for problem in (*(catalogue.problems if catalogue else ()), *mcp.problems):
+    tool_problems = catalogue.problems if catalogue else ()
+    for problem in tool_problems + mcp.problems:
         yield "Problem", f"{tools_dir / problem.name}: {problem.message}"
     for agent in (agents or {}).values():
         if not agent.valid:
@@ -191,14 +181,14 @@ def _hint(settings: MochiServerSettings, name: CodeDirectory) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _curl(address: str, model: str, key: str | None) -> str:
     api = address + API_PREFIX
-    headers = "-H 'Content-Type: application/json'" + (
-        f" -H 'Authorization: Bearer {key}'" if key else ""
-    )
+    headers = "-H 'Content-Type: application/json'"
+    if key:
+        headers += f" -H 'Authorization: Bearer {key}'"
     create = f"""curl -s {api}/sessions {headers} -d '{{"model": "{model}"}}'"""
     session_id = rf"""$({create} | sed 's/.*"session_id":"\([0-9a-f]*\)".*/\1/')"""
     return f"""curl -N "{api}/chat/{session_id}/stream" {headers} -d '{{"message": "Hello!"}}'"""

@@ -21,21 +21,27 @@ def describe(
     path = directory.resolve()
     lines = [f"In {path}:"]
     for folder in SAMPLE_FOLDERS:
-        counts = [
-            sum(name.startswith(f"{folder}/") for name in names) for names in (created, existing)
-        ]
-        lines.append(f"  {folder + '/':<16} {counts[0]} new, {counts[1]} existing")
+        new = _count_in(folder, created)
+        lines.append(f"  {folder + '/':<16} {new} new, {_count_in(folder, existing)} existing")
     if not with_code_agents:
         names = " and ".join(_CODE_AGENTS)
         lines += [
             "",
             f"The agents {names} run commands and write code. --with-code-agents adds them.",
         ]
-    command = "mochi-server" + (
-        "" if path == Path.cwd() else f" --data-dir {shlex.quote(str(directory))}"
-    )
-    commands = f"{command}              uses your Ollama\n{command} --test-mode  uses a bundled LLM"
-    return "\n".join([*lines, "", commands])
+    command = "mochi-server"
+    if path != Path.cwd():
+        command += f" --data-dir {shlex.quote(str(directory))}"
+    lines += [
+        "",
+        f"{command}              uses your Ollama",
+        f"{command} --test-mode  uses a bundled LLM",
+    ]
+    return "\n".join(lines)
+
+
+def _count_in(folder: str, names: list[str]) -> int:
+    return sum(name.startswith(f"{folder}/") for name in names)
 
 
 def scaffold(directory: Path, *, with_code_agents: bool = False) -> tuple[list[str], list[str]]:
@@ -55,10 +61,14 @@ def scaffold(directory: Path, *, with_code_agents: bool = False) -> tuple[list[s
         private = source.name == "chat_sessions"
         (directory / source.name).mkdir(mode=0o700 if private else 0o777, exist_ok=True)
         for file in sorted(_sample_files(source)):
-            if not with_code_agents and file.relative_to(source).parts[0] in _CODE_AGENTS:
+            path = file.relative_to(source)
+            if not with_code_agents and path.parts[0] in _CODE_AGENTS:
                 continue
-            name = f"{source.name}/{file.relative_to(source).as_posix()}"
-            (created if _copy_new(file, directory / name) else existing).append(name)
+            name = f"{source.name}/{path.as_posix()}"
+            if _copy_new(file, directory / name):
+                created.append(name)
+            else:
+                existing.append(name)
     (directory / DATA_DIR_MARKER).write_text(_MARKER_TEXT, "utf-8")
     return created, existing
 
@@ -69,13 +79,10 @@ def _sample_files(folder: Path) -> Iterator[Path]:
     Files that a server stored in the folder are skipped.
     """
     for path in folder.rglob("*"):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if (
-            path.suffix in _SUFFIXES
-            and "agent_chats" not in path.parts
-            and not hidden
-            and path.is_file()
-        ):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if is_hidden or "agent_chats" in path.parts:
+            continue
+        if path.suffix in _SUFFIXES and path.is_file():
             yield path
 
 

@@ -14,11 +14,11 @@ def run(path: Path, action: str, name: str, scope: str) -> str:
     keys = read_keys(path) if path.exists() else []
     others = [key for key in keys if key["name"] != name]
     if action == "list":
-        callers = map(caller_of, keys)
-        return "\n".join(
-            f"{each.key:<24} {'all' if each.sees_all else 'own'}  ID {each.owner}"
-            for each in callers
-        )
+        lines = []
+        for caller in map(caller_of, keys):
+            sessions = "all" if caller.sees_all else "own"
+            lines.append(f"{caller.key:<24} {sessions}  ID {caller.owner}")
+        return "\n".join(lines)
     if action == "revoke":
         if others == keys:
             raise KeysFileInvalid(
@@ -37,13 +37,12 @@ def run(path: Path, action: str, name: str, scope: str) -> str:
 
 def _write(path: Path, keys: Sequence[Key]) -> None:
     mode = path.stat().st_mode if path.exists() else 0o600
-    entries = [
-        "- " + "\n  ".join(f"{field}: {value}" for field, value in key.items()) + "\n"
-        for key in keys
-    ]
-    head = "# Written by `mochi-server keys`, without the comments of earlier versions\n"
+    text = "# Written by `mochi-server keys`, without the comments of earlier versions\n"
+    for key in keys:
+        fields = [f"{field}: {value}\n" for field, value in key.items()]
+        text += "- " + "  ".join(fields)
     try:
-        atomic_files.write(path.resolve(), "".join([head, *entries]).encode())
+        atomic_files.write(path.resolve(), text.encode())
         path.chmod(mode)
     except OSError as error:
         raise KeysFileInvalid(f"cannot write {path}: {error.strerror}") from error

@@ -45,12 +45,8 @@ _FLAGS = {
 """Settings that have a command-line option: for each setting, the placeholder and the help text of
 the option.
 """
-_SWITCHES = (
-    "test_mode",
-    "stub_speed",
-    "stub_all_models",
-    "insecure",
-)  # options of the server that are not settings
+_SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")
+"""Options of the server that are not settings."""
 
 _ACCEPTED = {"export-scenario": ("data_dir",), "replay": ("data_dir", "ollama_host")}
 """Settings for which a command has an option.
@@ -84,62 +80,44 @@ class _Parser(argparse.ArgumentParser):
 
         The message suggests an option or a variable.
         """
-        for name in (argument.partition("=")[0] for argument in argv):
+        for argument in argv:
+            name = argument.partition("=")[0]
             if name in ("--", "keys"):  # the options after `keys` are its own
                 return
-            if name == _CODE_AGENTS:  # an option of `init`
-                continue
-            if (
-                name.startswith("-")
-                and not name[1:2].isdigit()
-                and name not in self._option_string_actions
-            ):
-                from mochi_server.config import MochiServerSettings
+            is_option = name.startswith("-") and not name[1:2].isdigit()
+            # `init` has an option of its own.
+            if is_option and name != _CODE_AGENTS and name not in self._option_string_actions:
+                self.error(f"unknown option {name}; {self._hint(name)}")
 
-                variables = {
-                    _flag(field): f"MOCHI_{field.upper()}"
-                    for field in MochiServerSettings.model_fields
-                }
-                known = {
-                    option: f"the environment variable {variable}"
-                    for option, variable in variables.items()
-                }
-                known |= {option: option for option in self._option_string_actions}
-                similar = nearest(name, known)
-                hint = (
-                    f"did you mean {known[similar]}?"
-                    if similar
-                    else f"`{self.prog} --help` lists the options"
-                )
-                self.error(f"unknown option {name}; {hint}")
+    def _hint(self, name: str) -> str:
+        from mochi_server.config import MochiServerSettings
+
+        known = {}
+        for field in MochiServerSettings.model_fields:
+            known[_flag(field)] = f"the environment variable MOCHI_{field.upper()}"
+        for option in self._option_string_actions:
+            known[option] = option
+        similar = nearest(name, known)
+        if similar is None:
+            return f"`{self.prog} --help` lists the options"
+        return f"did you mean {known[similar]}?"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
     parser = _parser()
     given = sys.argv[1:] if argv is None else argv
-    if not _ACCEPTED.keys() & {*given}:  # argparse checks the options of these commands
+    if _ACCEPTED.keys().isdisjoint(given):  # argparse checks the options of these commands
         parser.check_options(given)
     arguments = parser.parse_args(argv)
-    options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
-    if hosts := options.pop(
-        "ollama_host", None
-    ):  # it replaces the variables of one and of several hosts
-        is_one = len(hosts) == 1 and not re.match(r"@|[\w.-]+=", hosts[0])
-        options |= (
-            {"ollama_host": hosts[0], "ollama_hosts": ()} if is_one else {"ollama_hosts": hosts}
-        )
-    os.environ |= (
-        {"MOCHI_LOG_FORMAT": options["log_format"]} if "log_format" in options else {}
-    )  # for errors at the start
+    options = _options(arguments)
+    if "log_format" in options:
+        os.environ["MOCHI_LOG_FORMAT"] = options["log_format"]  # for errors at the start
     command = arguments.command
-    for name in (*_FLAGS, *_SWITCHES) if command else ():  # these belong to the server
-        if name not in _ACCEPTED.get(command, ()) and getattr(
-            arguments, name
-        ) != parser.get_default(name):
-            parser.error(f"{command} does not accept {_flag(name)}")
     if command is None:
         _exit_on_interrupt()
+    else:
+        _check_options_of_server(parser, arguments)
     if command == "init":
         return _init(arguments.directory, with_code_agents=arguments.with_code_agents)
     from pydantic import ValidationError
@@ -152,6 +130,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_invalid_setting(error, options)
     except MochiError as error:
         return _print_error(error.message, code=1)
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that have an option in the command line."""
+    options = {}
+    for name in _FLAGS:
+        value = getattr(arguments, name)
+        if value is not None:
+            options[name] = value
+    hosts = options.pop("ollama_host", None)
+    if not hosts:
+        return options
+    # The option replaces the variables of one and of several hosts.
+    if len(hosts) == 1 and not re.match(r"@|[\w.-]+=", hosts[0]):
+        options["ollama_host"] = hosts[0]
+        options["ollama_hosts"] = ()
+    else:
+        options["ollama_hosts"] = hosts
+    return options
+
+
+def _check_options_of_server(parser: _Parser, arguments: argparse.Namespace) -> None:
+    """Exit with an error message if a command has an option of the server."""
+    command = arguments.command
+    accepted = _ACCEPTED.get(command, ())
+    for name in (*_FLAGS, *_SWITCHES):
+        is_given = getattr(arguments, name) != parser.get_default(name)
+        if is_given and name not in accepted:
+            parser.error(f"{command} does not accept {_flag(name)}")
 
 
 def _exit_on_interrupt(clean_up: Callable[[], object] = lambda: None) -> None:
@@ -176,9 +183,8 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
         from mochi_server.app import create_app
 
         # The document does not depend on settings, so invalid settings must not prevent it.
-        print_text(
-            json.dumps(create_app(MochiServerSettings.model_construct()).openapi(), indent=2)
-        )
+        app = create_app(MochiServerSettings.model_construct())
+        print_text(json.dumps(app.openapi(), indent=2))
         return 0
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
@@ -295,13 +301,13 @@ def _init(directory: str, *, with_code_agents: bool) -> int:
 
     from mochi_server.cli.init import describe, scaffold
 
+    path = Path(directory)
     try:
-        created, existing = scaffold(Path(directory), with_code_agents=with_code_agents)
-        print_text(describe(Path(directory), created, existing, with_code_agents=with_code_agents))
+        created, existing = scaffold(path, with_code_agents=with_code_agents)
     except OSError as error:
-        return _print_error(
-            f"cannot create {error.filename or directory}: {error.strerror}", code=1
-        )
+        text = f"cannot create {error.filename or directory}: {error.strerror}"
+        return _print_error(text, code=1)
+    print_text(describe(path, created, existing, with_code_agents=with_code_agents))
     return 0
 
 
@@ -352,7 +358,9 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
             scaffold(Path(sessions, "samples"), with_code_agents=True)  # the tutorial uses them
             if not settings.resolved(settings.system_prompts_dir).is_dir():
                 missing.append("system_prompts_dir")
-        values |= {name: f"{sessions}/samples/{name.removesuffix('_dir')}" for name in missing}
+        for name in missing:
+            folder = name.removesuffix("_dir")
+            values[name] = f"{sessions}/samples/{folder}"
         return _serve(MochiServerSettings(**values), insecure=arguments.insecure)
 
 
@@ -361,7 +369,7 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
     from importlib import import_module
     from threading import Thread
 
-    gc.disable()  # repeated scans of imported modules would take a tenth of the startup time
+    gc.disable()  # saves a tenth of the startup time
     # The import of aiohttp reads the system's certificates. Other imports need not wait for it.
     Thread(target=import_module, args=("aiohttp",), daemon=True).start()
     from mochi_server.cli.server import serve
@@ -369,14 +377,9 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
     try:
         return serve(settings, insecure=insecure)
     except OSError as error:
-        advice = (
-            ". Stop the other program, or select a port with --port"
-            if error.errno == errno.EADDRINUSE
-            else ""
-        )
-        text = (
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}{advice}"
-        )
+        text = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
+        if error.errno == errno.EADDRINUSE:
+            text += ". Stop the other program, or select a port with --port"
         return _print_error(text, code=1)
 
 
@@ -410,11 +413,12 @@ def _scenario(arguments: argparse.Namespace, settings: "MochiServerSettings") ->
 def _keys(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
     from mochi_server.cli.keys import run
 
-    if (path := settings.keys_path) is None:
+    path = settings.keys_path
+    if path is None:
         return _print_error("MOCHI_API_KEYS_FILE is not set. It names the file of the keys")
-    print_text(
-        run(path, arguments.action, getattr(arguments, "name", ""), getattr(arguments, "scope", ""))
-    )
+    name = getattr(arguments, "name", "")
+    scope = getattr(arguments, "scope", "")
+    print_text(run(path, arguments.action, name, scope))
     return 0
 
 
@@ -427,7 +431,8 @@ def _copy(source: str, target: str) -> int:
         if done % 100 == 0:
             print(f"{done} of {total} sessions", file=sys.stderr)
 
-    if problem := find_problem(source, target):
+    problem = find_problem(source, target)
+    if problem is not None:
         return _print_error(problem)
     try:
         result = asyncio.run(copy(source, target, show))
@@ -454,26 +459,29 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
     from mochi_server.util.text import MASK
 
     problem = error.errors(include_url=False)[0]
+    message = problem["msg"].removeprefix("Value error, ")
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
+    if name == "ollama_hosts":  # its values may contain credentials, and the message names the host
+        setting = _flag("ollama_host") if name in options else "MOCHI_OLLAMA_HOSTS"
+        return _print_error(f"{setting}: {message}")
     setting = _flag(name) if name in options else f"MOCHI_{name.upper()}"
     if setting == f"MOCHI_{OLLAMA_HOST}" and setting not in os.environ:
         setting = OLLAMA_HOST
-    if name == "ollama_hosts":  # its values may contain credentials, and the message names the host
-        setting = _flag("ollama_host") if name in options else setting
-        return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')}")
-    message = problem["msg"].removeprefix("Value error, ")
     value = problem["input"]
+    if is_secret(name) and not value:
+        return _print_error(f"{setting}: {message}")
     if is_secret(name):
-        return _print_error(f"{setting}: {message}" + (f" (got {MASK})" if value else ""))
-    shown = without_credentials(value) if isinstance(value, str) else repr(value)
+        shown = MASK
+    elif isinstance(value, str):
+        shown = without_credentials(value)
+    else:
+        shown = repr(value)
     return _print_error(f"{setting}: {message} (got {shown})")
 
 
 def _print_error(message: str, *, code: int = 2, program: str = "mochi-server") -> int:
     from mochi_server.telemetry.logging import as_log
 
-    print(
-        as_log(f"{program}: {message}", os.environ.get("MOCHI_LOG_FORMAT", ""), "CRITICAL"),
-        file=sys.stderr,
-    )
+    log_format = os.environ.get("MOCHI_LOG_FORMAT", "")
+    print(as_log(f"{program}: {message}", log_format, "CRITICAL"), file=sys.stderr)
     return code

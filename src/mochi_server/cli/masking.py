@@ -20,54 +20,52 @@ Mask = Callable[[Any], Any]
 
 _SCHEMAS_BY_NAME = ("$defs", "definitions", "dependentSchemas", "properties")
 _SCHEMAS = (
-    *(
-        "additionalProperties",
-        "allOf",
-        "anyOf",
-        "contains",
-        "else",
-        "if",
-        "items",
-        "not",
-        "oneOf",
-        "prefixItems",
-    ),
-    *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "contains",
+    "else",
+    "if",
+    "items",
+    "not",
+    "oneOf",
+    "prefixItems",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
 )
 _TEXTS = (
-    *(
-        "$anchor",
-        "$comment",
-        "$id",
-        "const",
-        "default",
-        "dependentRequired",
-        "description",
-        "enum",
-        "examples",
-    ),
-    *("required", "title"),
+    "$anchor",
+    "$comment",
+    "$id",
+    "const",
+    "default",
+    "dependentRequired",
+    "description",
+    "enum",
+    "examples",
+    "required",
+    "title",
 )
 _STRUCTURE = (
-    *("$schema", "format", "type"),
-    *(
-        "exclusiveMaximum",
-        "exclusiveMinimum",
-        "maxContains",
-        "maxItems",
-        "maxLength",
-        "maxProperties",
-        "maximum",
-    ),
-    *(
-        "minContains",
-        "minItems",
-        "minLength",
-        "minProperties",
-        "minimum",
-        "multipleOf",
-        "uniqueItems",
-    ),
+    "$schema",
+    "format",
+    "type",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "uniqueItems",
 )
 
 
@@ -87,8 +85,9 @@ def _masked(pattern: re.Pattern[str], value: Any) -> Any:
         return [_masked(pattern, item) for item in value]
     if isinstance(value, str):
         return pattern.sub(MASK, value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return 0 if is_number and pattern.search(str(value)) else value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return 0 if pattern.search(str(value)) else value
 
 
 def masked_json_text(text: str, mask: Mask) -> str:
@@ -103,16 +102,25 @@ def masked_json_text(text: str, mask: Mask) -> str:
 
 def masked_setting(name: str, value: Any, mask: Mask) -> Any:
     """Return a setting of a session with masked free text."""
-    masks = {"options": _masked_options, "format": _masked_format, "agent_settings": _masked_agents}
-    return masks[name](value, mask) if name in masks else value
+    match name:
+        case "options":
+            return _masked_options(value, mask)
+        case "format":
+            return _masked_format(value, mask)
+        case "agent_settings":
+            return _masked_agents(value, mask)
+    return value
 
 
 def _masked_options(options: Json, mask: Mask) -> Json:
     masked: Json = {}
     for name, value in options.items():
-        is_text = name == "stop" or name not in OPTION_PROPERTIES
-        key = name if name in OPTION_PROPERTIES else mask(name)
-        masked[key] = mask(value) if is_text else value
+        if name == "stop":
+            masked[name] = mask(value)
+        elif name in OPTION_PROPERTIES:
+            masked[name] = value
+        else:
+            masked[mask(name)] = mask(value)
     return masked
 
 
@@ -176,8 +184,10 @@ def _masked_reference(reference: Any, mask: Mask) -> str:
     definition.
     """
     kept = ("", "#", *_SCHEMAS_BY_NAME, *_SCHEMAS)
-    names = str(reference).split("/")
-    return "/".join(name if name in kept else mask(name) for name in names)
+    names = []
+    for name in str(reference).split("/"):
+        names.append(name if name in kept else mask(name))
+    return "/".join(names)
 
 
 _VALUES: dict[str, Callable[[Any, Mask], Any]] = {

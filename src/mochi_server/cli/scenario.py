@@ -4,6 +4,7 @@ them.
 
 import argparse
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Iterator
 from difflib import unified_diff
 from functools import partial
@@ -34,6 +35,7 @@ _USAGE = {
     "cache_read": "prompt_eval_cached_count",
     "output": "eval_count",
 }
+_COMPARED = ("reasoning", "content", "tool_calls", "finish", "error")
 _FIGURES = {  # by name, where a reply has it
     "prompt tokens": ("usage", "input"),
     "cached tokens": ("usage", "cache_read"),
@@ -61,21 +63,20 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
 
     Raises ``OSError`` or ``SessionNotFound``.
     """
-    mask, path = mask_for(arguments.mask), Path(arguments.output)
+    mask = mask_for(arguments.mask)
+    path = Path(arguments.output)
     session = asyncio.run(_load(arguments.session, settings))
     answer_mask = partial(masked_json_text, mask=mask) if session.metadata.format else mask
     turns = [turn for turn in turns_of(session.history, mask, answer_mask) if _has_results(turn)]
-    test, test_text = (
-        path.with_name(f"test_{path.stem.replace('.', '_')}.py"),
-        _TEST.format(name=path.name),
-    )
+    name = path.stem.replace(".", "_")
+    test = path.with_name(f"test_{name}.py")
+    test_text = _TEST.format(name=path.name)
     if test.exists() and test.read_text("utf-8") != test_text:
         raise FileExistsError(f"{test} exists and is another test; choose another name with -o")
+    recorded = {"session": _session_fields(session, mask), "turns": turns}
     files = {
         path: _dump(_stub_config(session.model, turns)),
-        path.with_suffix(RECORDED): _dump(
-            {"session": _session_fields(session, mask), "turns": turns}
-        ),
+        path.with_suffix(RECORDED): _dump(recorded),
         test: test_text,
     }
     for file, text in files.items():
@@ -84,9 +85,8 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
 
 
 async def _load(session_id: str, settings: MochiServerSettings) -> ChatSession:
-    async with open_stores(
-        settings.store_url.get_secret_value() or settings.data_dir, reads_only=True
-    ) as stores:
+    place = settings.store_url.get_secret_value() or settings.data_dir
+    async with open_stores(place, reads_only=True) as stores:
         return await stores.chats.load(session_id)
 
 
@@ -95,27 +95,31 @@ def _has_results(turn: Json) -> bool:
 
     A call that waits for approval has none.
     """
-    return sum(len(reply.get("tool_calls", ())) for reply in turn["replies"]) == len(turn["tools"])
+    calls = sum(len(reply.get("tool_calls", ())) for reply in turn["replies"])
+    results: int = len(turn["tools"])
+    return calls == results
 
 
 def _stub_config(model: str, turns: Iterable[Json]) -> Json:
     """Return a configuration with which the stub answers as recorded."""
     scripted = [{"user": turn["user"], "replies": turn["replies"]} for turn in turns]
     # With so few tokens, no prompt and no answer exceeds the window.
-    return {"models": {model: [{"_model": {"chars_per_token": 10}}, {"_turns": scripted}]}}
+    description = {"_model": {"chars_per_token": 10}}
+    return {"models": {model: [description, {"_turns": scripted}]}}
 
 
 def _session_fields(session: ChatSession, mask: Mask) -> Json:
     """Return the body of a request that creates a session with the same settings."""
     stored = session.metadata.to_dict()
-    settings = {
-        name: masked_setting(name, stored[name], mask) for name in _SETTINGS if stored.get(name)
-    }
-    fields = {"model": session.model} | settings
+    fields: Json = {"model": session.model}
+    for name in _SETTINGS:
+        if stored.get(name):
+            fields[name] = masked_setting(name, stored[name], mask)
     fields["tool_settings"] = {
         name: stored["tool_settings"][name] for name in ToolSettings.model_fields
     }
-    if prompt := session.system_prompt:
+    prompt = session.system_prompt
+    if prompt is not None:
         fields["system_prompt"] = mask(prompt["content"])
     return fields
 
@@ -142,38 +146,39 @@ def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
     """
     session_id = client.create_session(**recorded["session"])["session_id"]
     for turn in recorded["turns"]:
+        options: Json = {}
         has_thinking = any("reasoning" in reply for reply in turn["replies"])
-        options: Json = (
-            {"think": True} if has_thinking and not recorded["session"].get("think") else {}
-        )
-        decide = partial(_decide, [*turn["tools"]])
+        if has_thinking and not recorded["session"].get("think"):
+            options["think"] = True
+        decide = partial(_decide, list(turn["tools"]))
         with client.stream(session_id, turn["user"], on_confirm=decide, **options) as stream:
-            received = [*stream]
+            received = list(stream)
         replayed = turns_of(client.get_session(session_id)["messages"])[-1]
         end = received[-2]
         if isinstance(end, TurnError) and not _has_failed(turn):
             replayed["replies"][-1]["error"] = end.message
-        results = [event.tool_name for event in received if isinstance(event, ToolResult)]
         events: Json = {
             "reasoning": stream.thinking,
             "content": stream.text,
             "end": end.type,
-            "results": results,
+            "results": [event.tool_name for event in received if isinstance(event, ToolResult)],
         }
-        yield _difference(_compared(turn), _compared(replayed)) or _difference(
-            _expected_events(turn), events
-        )
+        difference = _difference(_compared(turn), _compared(replayed))
+        yield difference or _difference(_expected_events(turn), events)
 
 
 def _expected_events(turn: Json) -> Json:
     """Return the texts, the end and the names of the tool results that a stream of the recorded
     turn has.
     """
-    expected: Json = {
-        name: "".join("".join(reply.get(name, "")) for reply in turn["replies"]) for name in _TEXTS
-    }
-    end = (TurnError if _has_failed(turn) else MessageComplete).type
-    return expected | {"end": end, "results": [result["tool"] for result in turn["tools"]]}
+    expected: Json = dict.fromkeys(_TEXTS, "")
+    for reply in turn["replies"]:
+        for name in _TEXTS:
+            expected[name] += "".join(reply.get(name, ""))
+    end = TurnError if _has_failed(turn) else MessageComplete
+    expected["end"] = end.type
+    expected["results"] = [result["tool"] for result in turn["tools"]]
+    return expected
 
 
 def _has_failed(turn: Json) -> bool:
@@ -182,14 +187,14 @@ def _has_failed(turn: Json) -> bool:
 
 def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
     """Return a tool whose calls return their recorded results, in this order."""
-    own = (
+    own = deque(
         result
         for result in results
         if result["tool"] == name and not result["content"].startswith(_NOT_RUN)
     )
 
     async def function() -> str:
-        result = next(own)
+        result = own.popleft()
         if not result["success"]:
             raise ToolRaised(result["content"])
         return str(result["content"])
@@ -197,11 +202,15 @@ def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
     async def bind(_: object) -> Any:
         return Signature().bind()  # any arguments are valid
 
-    return Tool(
-        name,
-        function,
-        ToolSchema(name, "Recorded tool.", {"type": "object", "properties": {}}, {}, bind),
+    parameters = {"type": "object", "properties": {}}
+    schema = ToolSchema(
+        name=name,
+        description="Recorded tool.",
+        parameters=parameters,
+        overview={},
+        bind=bind,
     )
+    return Tool(name, function, schema)
 
 
 def _decide(results: list[Json], call: ToolConfirmationRequired) -> Decision:
@@ -209,16 +218,15 @@ def _decide(results: list[Json], call: ToolConfirmationRequired) -> Decision:
 
     Deny a call that was not recorded.
     """
-    result = next(
-        (result for result in results if result["tool"] == call.tool_name), {"content": DENIED}
-    )
-    results[:] = [other for other in results if other is not result]
-    reason = result["content"].removeprefix(DENIED).removeprefix(_REASON)
-    return (
-        {"approved": False, "reason": reason}
-        if result["content"].startswith(DENIED)
-        else {"approved": True}
-    )
+    content = DENIED
+    for position, result in enumerate(results):
+        if result["tool"] == call.tool_name:
+            content = results.pop(position)["content"]
+            break
+    if not content.startswith(DENIED):
+        return {"approved": True}
+    reason = content.removeprefix(DENIED).removeprefix(_REASON)
+    return {"approved": False, "reason": reason}
 
 
 def _unmasked(value: Any) -> Any:
@@ -237,11 +245,15 @@ def turns_of(
             turns.append({"user": mask(message["content"]), "replies": [], "tools": []})
         elif turns and message["role"] == "assistant":
             turns[-1]["replies"].append(_reply(message, mask, answer_mask))
-        elif turns and (name := message.get("tool_name")):
-            content = _masked_result(message["content"].removeprefix(f"{name} failed: "), mask)
-            turns[-1]["tools"].append(
-                {"tool": name, "success": message.get("success", True), "content": content}
-            )
+        elif turns and message.get("tool_name"):
+            name = message["tool_name"]
+            content = message["content"].removeprefix(f"{name} failed: ")
+            result = {
+                "tool": name,
+                "success": message.get("success", True),
+                "content": _masked_result(content, mask),
+            }
+            turns[-1]["tools"].append(result)
     for turn in turns:
         if not turn["replies"] or "tool_calls" in turn["replies"][-1]:
             turn["replies"].append({"type": "error"})
@@ -253,34 +265,39 @@ def _masked_result(content: str, mask: Mask) -> str:
 
     The server's beginning stays: it says whether the user denied the call.
     """
-    beginning = next((text for text in _NOT_RUN if content.startswith(text)), "")
-    return beginning + str(mask(content.removeprefix(beginning)))
+    for beginning in _NOT_RUN:
+        if content.startswith(beginning):
+            return f"{beginning}{mask(content.removeprefix(beginning))}"
+    return str(mask(content))
 
 
 def _reply(message: Json, mask: Mask, answer_mask: Mask) -> Json:
     """Return an answer as a reply of the stub."""
-    masks = {"reasoning": mask, "content": answer_mask}
-    texts = {key: masks[key](message[name]) for key, name in _TEXTS.items() if message.get(name)}
-    reply: Json = {"type": "message"} | texts
-    if message.get("interrupted"):  # the stream ends after the texts, of which each is one chunk
-        return (
-            reply
-            | {key: [reply[key]] for key in _TEXTS if key in reply}
-            | {"cut_after": len(reply) - 1}
-        )
-    if calls := [call["function"] for call in message.get("tool_calls") or ()]:
-        reply["tool_calls"] = [
-            {"name": call["name"], "arguments": mask(call["arguments"])} for call in calls
-        ]
+    reply: Json = {"type": "message"}
+    if message.get("thinking"):
+        reply["reasoning"] = mask(message["thinking"])
+    if message.get("content"):
+        reply["content"] = answer_mask(message["content"])
+    if message.get("interrupted"):
+        # The stream ends after the texts. Each text is one chunk.
+        chunks = {key: [reply[key]] for key in _TEXTS if key in reply}
+        return reply | chunks | {"cut_after": len(chunks)}
+    calls = []
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        calls.append({"name": function["name"], "arguments": mask(function["arguments"])})
+    if calls:
+        reply["tool_calls"] = calls
     if message.get("done_reason") == "length":
         reply["finish"] = "length"
     reply["usage"] = {
         name: message[key] for name, key in _USAGE.items() if message.get(key) is not None
     }
-    times = {
-        name: message.get(f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")
-    }
-    reply["durations"] = {name: time / 1e9 for name, time in times.items() if time is not None}
+    reply["durations"] = durations = {}
+    for name in ("total", "load", "prompt_eval", "eval"):
+        nanoseconds = message.get(f"{name}_duration")
+        if nanoseconds is not None:
+            durations[name] = nanoseconds / 1e9
     return reply
 
 
@@ -289,14 +306,15 @@ def _compared(turn: Json) -> Json:
 
     A figure is the sum for all replies, if each of them has it.
     """
-    compared, names = {}, ("reasoning", "content", "tool_calls", "finish", "error")
+    compared: Json = {}
     for number, reply in enumerate(turn["replies"], 1):
-        compared[f"answer {number}"] = {name: reply[name] for name in names if name in reply}
+        compared[f"answer {number}"] = {name: reply[name] for name in _COMPARED if name in reply}
     for number, result in enumerate(turn["tools"], 1):
         compared[f"result {number}"] = result
     for name, (kind, key) in _FIGURES.items():
-        if all(key in reply.get(kind, ()) for reply in turn["replies"]):
-            compared[name] = round(sum(reply[kind][key] for reply in turn["replies"]), 3)
+        figures = [reply.get(kind, {}).get(key) for reply in turn["replies"]]
+        if None not in figures:
+            compared[name] = round(sum(figures), 3)
     return compared
 
 
@@ -306,7 +324,11 @@ def _difference(recorded: Json, replayed: Json) -> str:
         key: value for key, value in replayed.items() if key in recorded or key not in _FIGURES
     }
     lines = unified_diff(
-        _dump(recorded).splitlines(), _dump(known).splitlines(), "recorded", "replayed", lineterm=""
+        _dump(recorded).splitlines(),
+        _dump(known).splitlines(),
+        fromfile="recorded",
+        tofile="replayed",
+        lineterm="",
     )
     return "\n".join(line for line in lines if not line.startswith("@@"))
 

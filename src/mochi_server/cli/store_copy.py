@@ -53,13 +53,13 @@ async def copy(source: str, target: str, progress: Callable[[int, int], None]) -
         open_stores(target) as to_stores,
     ):
         pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
-        sessions = [
-            (*pair, entry["session_id"])
-            for pair in pairs
-            for entry in (await pair[0].list(SessionQuery())).entries
-        ]
-        for done, session in enumerate(sessions, 1):
-            await _copy_one(*session, result)
+        sessions = []
+        for from_store, to_store in pairs:
+            listed = await from_store.list(SessionQuery())
+            for entry in listed.entries:
+                sessions.append((from_store, to_store, entry["session_id"]))
+        for done, (from_store, to_store, session_id) in enumerate(sessions, 1):
+            await _copy_one(from_store, to_store, session_id, result)
             progress(done, len(sessions))
     return result
 
@@ -68,21 +68,27 @@ def find_problem(source: str, target: str) -> str | None:
     """Return the reason why sessions cannot be copied from ``source`` to ``target``, or None if
     they can.
     """
-    places: list[str | Path] = []
     for place in (source, target):
         if not _is_url(place) and not (place and Path(place).is_dir()):
             return (
                 f"there is no directory {without_credentials(place)}; create it, or use a "
                 "postgresql:// URL"
             )
-        places.append(place if _is_url(place) else _settings(place).resolved_sessions_dir.resolve())
-    if places[0] == places[1]:
+    if _place_of(source) == _place_of(target):
         return "FROM and TO are the same place"
+    if _is_url(source):
+        return None
     settings = _settings(source)
     directories = (settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
-    if not _is_url(source) and not any(directory.is_dir() for directory in directories):
+    if not any(directory.is_dir() for directory in directories):
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
     return None
+
+
+def _place_of(place: str) -> str | Path:
+    if _is_url(place):
+        return place
+    return _settings(place).resolved_sessions_dir.resolve()
 
 
 def content_of(session: ChatSession) -> Any:
@@ -91,9 +97,9 @@ def content_of(session: ChatSession) -> Any:
     It does not depend on how the session's timestamps are written.
     """
     data = session.to_dict()
-    data["metadata"] |= {
-        name: timestamp(data["metadata"].get(name)) for name in ("created_at", "updated_at")
-    }
+    metadata = data["metadata"]
+    for name in ("created_at", "updated_at"):
+        metadata[name] = timestamp(metadata.get(name))
     return sanitize(data)
 
 
@@ -104,26 +110,28 @@ async def _copy_one(
         session = await source.load(session_id)
     except SessionNotFound:  # the session was deleted during the copy
         return
+    content = content_of(session)
     try:
         existing = await target.load(session_id)
     except SessionNotFound:
         existing = None
-    content = content_of(session)
     if existing is not None and content_of(existing) == content:
         result.existing += 1
-    else:
-        is_newer = existing and timestamp(existing.metadata.updated_at) > timestamp(
-            session.metadata.updated_at
-        )
-        if (
-            is_newer
-            or content_of(await target.put(session, images=await _images(source, session)))
-            != content
-        ):
-            result.different.append(session_id)
-            return
-        result.copied += 1
+        result.messages += len(session.history)
+        return
+    if existing is not None and _updated(existing) > _updated(session):
+        result.different.append(session_id)
+        return
+    stored = await target.put(session, images=await _images(source, session))
+    if content_of(stored) != content:
+        result.different.append(session_id)
+        return
+    result.copied += 1
     result.messages += len(session.history)
+
+
+def _updated(session: ChatSession) -> float:
+    return timestamp(session.metadata.updated_at)
 
 
 async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
@@ -154,9 +162,9 @@ async def open_stores(place: str, *, reads_only: bool = False) -> AsyncIterator[
 
 
 def _settings(place: str) -> MochiServerSettings:
-    values: dict[str, Any] = (
-        {"store_url": place} if _is_url(place) else {"data_dir": place, "store_url": ""}
-    )
+    values: dict[str, Any] = {"data_dir": place, "store_url": ""}
+    if _is_url(place):
+        values = {"store_url": place}
     return MochiServerSettings(**values, workers=1)
 
 

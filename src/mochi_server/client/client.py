@@ -191,7 +191,8 @@ class AsyncMochiClient:
         ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the
         user.
         """
-        path = f"{_path('sessions', session_id)}/messages/{index}"
+        session = _path("sessions", session_id)
+        path = f"{session}/messages/{index}"
         return await self._send("PUT", path, json={"content": content})
 
     async def set_title(self, session_id: str, title: str | None) -> Json:
@@ -213,11 +214,9 @@ class AsyncMochiClient:
         self, session_id: str, format: Literal["json", "markdown"] = "json"
     ) -> bytes:
         """Export a session as a file. Only JSON can be imported again."""
-        return (
-            await self._request(
-                "GET", f"{_path('sessions', session_id)}/export", params={"format": format}
-            )
-        ).content
+        path = f"{_path('sessions', session_id)}/export"
+        response = await self._request("GET", path, params={"format": format})
+        return response.content
 
     async def import_sessions(self, data: bytes) -> list[Json]:
         """Import the sessions of a file from this server or Open WebUI, under new IDs.
@@ -355,15 +354,12 @@ class AsyncMochiClient:
             systemPrompt=system_prompt, chatHistory=history, think=think, options=options
         )
         response = await self._request("POST", "/models/test", json=body, read_seconds=None)
-        events = [event for _, event in streams.Parser().feed(response.content)]
-        answers = [
-            event.data
-            for event in events
-            if isinstance(event, streams.UnknownEvent) and event.type in _ANSWERS
-        ]
-        return [
-            {name: answer.get(key) for name, key in _COMPARED_FIELDS.items()} for answer in answers
-        ]
+        answers = []
+        for _, event in streams.Parser().feed(response.content):
+            if isinstance(event, streams.UnknownEvent) and event.type in _ANSWERS:
+                data = event.data
+                answers.append({name: data.get(key) for name, key in _COMPARED_FIELDS.items()})
+        return answers
 
     async def stop(self, session_id: str) -> Json:
         """Stop the running turn, if any, and store its partial answer."""
@@ -402,7 +398,8 @@ class AsyncMochiClient:
                 raise
 
     async def _list(self, name: str, method: str, path: str, **request: Any) -> list[Json]:
-        return cast("list[Json]", (await self._send(method, path, **request))[name])
+        body = await self._send(method, path, **request)
+        return cast("list[Json]", body[name])
 
     async def _send(self, method: str, path: str, **request: Any) -> Json:
         response = await self._request(method, path, **request)
@@ -498,15 +495,17 @@ def _decision(value: object) -> Decision:
 
 def _turn_body(message: str | None, options: TurnOptions) -> dict[str, Any]:
     body = {"on_disconnect": "continue", **options, **_without_none(message=message)}
-    if images := options.get("images"):
-        data = [
-            Path(image).read_bytes() if isinstance(image, os.PathLike) else image
-            for image in images
-        ]
-        body["images"] = [
-            each if isinstance(each, str) else b64encode(each).decode() for each in data
-        ]
+    images = options.get("images")
+    if images:
+        body["images"] = [_encoded_image(image) for image in images]
     return body
+
+
+def _encoded_image(image: Picture) -> str:
+    if isinstance(image, str):
+        return image
+    data = image if isinstance(image, bytes) else Path(image).read_bytes()
+    return b64encode(data).decode()
 
 
 def _without_none(**values: Any) -> dict[str, Any]:

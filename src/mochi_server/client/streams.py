@@ -78,18 +78,24 @@ def parse_error(status: int, body: bytes) -> ClientError:
     """
     try:
         error = json.loads(body)["error"]
-        return ApiError(status, error["code"], error["message"], error.get("details") or {})
+        return ApiError(
+            status,
+            code=error["code"],
+            message=error["message"],
+            details=error.get("details") or {},
+        )
     except (ValueError, TypeError, LookupError):
         if status in (502, 503, 504):
             return Unavailable(f"A proxy cannot reach the server (HTTP status {status}).")
-        message = "The response is not from mochi-server; check the URL. It begins with: "
-        return ApiError(status, "UNKNOWN", message + body[:200].decode(errors="replace"), {})
+        beginning = body[:200].decode(errors="replace")
+        message = (
+            f"The response is not from mochi-server; check the URL. It begins with: {beginning}"
+        )
+        return ApiError(status, code="UNKNOWN", message=message, details={})
 
 
-RETRYABLE_ERRORS = (
-    httpx.TransportError,
-    Unavailable,
-)  # errors after which another attempt can succeed
+RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
+"""Errors after which another attempt can succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +122,27 @@ class Parser:
         """Yield the ID and the event of each server-sent event that ``data`` completes."""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            if text := line.removesuffix(b"\r").decode():
+            text = line.removesuffix(b"\r").decode()
+            if text:
                 name, _, value = text.partition(":")
                 self._fields.setdefault(name, []).append(value.removeprefix(" "))
                 continue
-            values, self._fields = self._fields, {}
-            if "data" in values:
-                name = values.get("event", ["message"])[-1]
-                yield (
-                    values.get("id", [""])[-1],
-                    _make_event(name, json.loads("\n".join(values["data"]))),
-                )
+            fields = self._fields
+            self._fields = {}
+            if "data" in fields:
+                event_id = fields.get("id", [""])[-1]
+                name = fields.get("event", ["message"])[-1]
+                content = json.loads("\n".join(fields["data"]))
+                yield event_id, _make_event(name, content)
 
 
 def build(cls: type[T], data: Mapping[str, Any]) -> T:
     """Return an instance of a dataclass with the fields in ``data``. Unknown fields are ignored."""
-    return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})  # type: ignore[arg-type]  # a dataclass
+    known: dict[str, Any] = {}
+    for field in fields(cls):  # type: ignore[arg-type]  # a dataclass
+        if field.name in data:
+            known[field.name] = data[field.name]
+    return cls(**known)
 
 
 def _make_event(name: str, data: Any) -> StreamEvent:
@@ -151,7 +162,8 @@ class Backoff:
     _was_connected: bool = False
 
     def reset(self) -> None:
-        self._failures, self._was_connected = 0, True
+        self._failures = 0
+        self._was_connected = True
 
     def delay_after(self, error: Exception | None) -> float:
         """Return the delay before the next attempt to connect.
@@ -228,11 +240,13 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         await self._events.aclose()
 
     async def __anext__(self) -> StreamEvent:
-        if self._to_decide is not None and self._on_confirmation is not None:
-            event, self._to_decide = self._to_decide, None
+        event = self._to_decide
+        self._to_decide = None
+        if event is not None and self._on_confirmation is not None:
             await self._on_confirmation(event)
         received = await anext(self._events)
-        self._to_decide = received if isinstance(received, ToolConfirmationRequired) else None
+        if isinstance(received, ToolConfirmationRequired):
+            self._to_decide = received
         return received
 
     async def __aenter__(self) -> Self:
@@ -269,27 +283,36 @@ class AsyncStream(AsyncIterator[StreamEvent]):
     def _request(self) -> Mapping[str, Any]:
         if self._first_request is not None and not self._started:
             return self._first_request
-        return {
-            "method": "GET",
-            "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {},
-        }
+        headers = {"Last-Event-ID": self.last_event_id} if self.last_event_id else {}
+        return {"method": "GET", "headers": headers}
 
     def _record(self, event_id: str, event: StreamEvent) -> None:
-        is_other_run = event_id.partition(":")[0] != (self.last_event_id or "").partition(":")[0]
-        continues = isinstance(event, Snapshot) or (
-            isinstance(event, Status) and event.continues is not None
-        )
-        if self._started and is_other_run and not continues:
+        is_same_run = _run_of(event_id) == _run_of(self.last_event_id or "")
+        if self._started and not is_same_run and not _continues(event):
             raise ConnectionFailed(_UNKNOWN_TURN)
         self._backoff.reset()
-        self._started, self.last_event_id = True, event_id
-        if isinstance(event, ContentDelta):
-            self._content.append(event.content)
-        elif isinstance(event, ThinkingDelta):
-            self._thinking.append(event.content)
-        elif isinstance(event, Snapshot):
-            self._content, self._thinking = [event.content], [event.thinking]
+        self._started = True
+        self.last_event_id = event_id
+        match event:
+            case ContentDelta():
+                self._content.append(event.content)
+            case ThinkingDelta():
+                self._thinking.append(event.content)
+            case Snapshot():
+                self._content = [event.content]
+                self._thinking = [event.thinking]
         self._ended = isinstance(event, Done)
+
+
+def _run_of(event_id: str) -> str:
+    return event_id.partition(":")[0]
+
+
+def _continues(event: StreamEvent) -> bool:
+    """Return whether an event continues the turn of an earlier run."""
+    if isinstance(event, Status):
+        return event.continues is not None
+    return isinstance(event, Snapshot)
 
 
 class Stream(BlockingClient[AsyncStream], Iterator[StreamEvent]):

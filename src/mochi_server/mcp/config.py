@@ -79,22 +79,27 @@ class RemoteServer(BaseModel):
         A long path is masked, because it may be secret.
         """
         parts = urlsplit(self.url)
-        path = parts.path if len(parts.path.strip("/")) <= _MAX_SHOWN_PATH_LENGTH else "/***"
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
+        host = parts.netloc.rpartition("@")[2]
+        path = "/***" if _is_secret(parts.path) else parts.path
+        return f"{parts.scheme}://{host}{path}"
 
     def secrets(self) -> list[str]:
         """Return the values that are masked in messages."""
-        parts, headers = urlsplit(self.url), self.headers.values()
-        path = parts.path.strip("/")
-        in_url = [
-            self.url,
-            parts.query,
-            parts.username,
-            parts.password,
-            unquote(parts.password or ""),
-        ]
-        in_url += [path] if len(path) > _MAX_SHOWN_PATH_LENGTH else []
-        return [*filter(None, in_url), *headers, *(value.rpartition(" ")[2] for value in headers)]
+        parts = urlsplit(self.url)
+        secrets = [self.url, parts.query, parts.username or ""]
+        if parts.password:
+            secrets += [parts.password, unquote(parts.password)]
+        if _is_secret(parts.path):
+            secrets.append(parts.path.strip("/"))
+        for value in self.headers.values():
+            token = value.rpartition(" ")[2]  # after a scheme such as Bearer
+            secrets += [value, token]
+        return list(filter(None, secrets))
+
+
+def _is_secret(path: str) -> bool:
+    """Return whether the path of a URL is so long that it may be secret."""
+    return len(path.strip("/")) > _MAX_SHOWN_PATH_LENGTH
 
 
 ServerConfig = LocalServer | RemoteServer
@@ -132,9 +137,8 @@ def read_config(directory: Path | None) -> McpConfig:
         except _InvalidEntry as error:
             problems.append(Problem(FILE, f"{name}: {error}"))
     if servers and find_spec("mcp") is None:
-        problems.insert(
-            0, Problem(FILE, f"MCP servers need the extra mcp: {install_command('mcp')}")
-        )
+        text = f"MCP servers need the extra mcp: {install_command('mcp')}"
+        problems.insert(0, Problem(FILE, text))
         servers = {}
     return McpConfig(servers, tuple(problems))
 
@@ -148,13 +152,11 @@ def _entries(path: Path) -> dict[str, Any]:
         data = json.loads(regular_files.read_text(path, "utf-8-sig"))
     except OSError as error:
         raise _InvalidEntry(f"it cannot be read: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        text = f"it is not valid JSON: {error.msg} (line {error.lineno})"
+        raise _InvalidEntry(text) from error
     except (ValueError, RecursionError) as error:
-        text = (
-            f"{error.msg} (line {error.lineno})"
-            if isinstance(error, json.JSONDecodeError)
-            else type(error).__name__
-        )
-        raise _InvalidEntry(f"it is not valid JSON: {text}") from error
+        raise _InvalidEntry(f"it is not valid JSON: {type(error).__name__}") from error
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict):
         raise _InvalidEntry('it has no object "mcpServers"; add {"mcpServers": {...}}')
@@ -167,10 +169,9 @@ def _server(entry: object) -> ServerConfig:
     if not (entry.get("command") or entry.get("url")):
         raise _InvalidEntry('it needs a "command" or a "url"')
     server: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
+    expanded = {key: _expanded(value) for key, value in entry.items() if value is not None}
     try:
-        return server.model_validate(
-            {key: _expanded(value) for key, value in entry.items() if value is not None}
-        )
+        return server.model_validate(expanded)
     except ValidationError as error:
         raise _InvalidEntry(explain(error).replace("Value error, ", "")) from error
 
@@ -180,7 +181,9 @@ def _expanded(value: Any) -> Any:
         return {key: _expanded(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_expanded(each) for each in value]
-    return _VARIABLE.sub(_variable, value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _VARIABLE.sub(_variable, value)
+    return value
 
 
 def _variable(reference: re.Match[str]) -> str:

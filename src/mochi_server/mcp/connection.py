@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOENT
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,12 +55,8 @@ _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
 
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 
-for _name in (
-    "mcp",
-    "client",
-    "httpx2",
-    "httpcore2",
-):  # logs of the SDK contain URLs and messages, which may be secret
+# Logs of the SDK contain URLs and messages, which may be secret.
+for _name in ("mcp", "client", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
@@ -103,24 +98,7 @@ class McpConnection:
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
-            reason = error.message.removeprefix(_FAILED_MESSAGES[0]).removeprefix(
-                _FAILED_MESSAGES[1]
-            )
-            too_large = str(MessageTooLarge(self.session.limits.message_bytes))
-            if self.session.received_too_much or reason == too_large:
-                raise ToolRaised(
-                    f"{too_large}, which is the limit. Request a smaller result."
-                ) from error
-            closed = error.code == mcp_types.CONNECTION_CLOSED and reason.startswith(
-                _CLOSED_MESSAGES
-            )
-            if closed or (
-                self.is_remote and reason == error.message and error.code in _SESSION_LOST_CODES
-            ):
-                self.session.end()
-            raise ToolRaised(
-                "the connection ended before the response" if closed else reason
-            ) from error
+            raise ToolRaised(self._reason(error)) from error
         except ValidationError as error:
             raise ToolRaised(invalid_response(error)) from error
         except Exception as error:  # another invalid response
@@ -129,6 +107,21 @@ class McpConnection:
         if result.is_error:
             raise ToolRaised(content.text)
         return content
+
+    def _reason(self, error: MCPError) -> str:
+        """Return why a call failed, and end the session if the connection or session is lost."""
+        reason = error.message
+        for prefix in _FAILED_MESSAGES:
+            reason = reason.removeprefix(prefix)
+        too_large = str(MessageTooLarge(self.session.limits.message_bytes))
+        if self.session.received_too_much or reason == too_large:
+            return f"{too_large}, which is the limit. Request a smaller result."
+        if error.code == mcp_types.CONNECTION_CLOSED and reason.startswith(_CLOSED_MESSAGES):
+            self.session.end()
+            return "the connection ended before the response"
+        if self.is_remote and reason == error.message and error.code in _SESSION_LOST_CODES:
+            self.session.end()
+        return reason
 
 
 @asynccontextmanager
@@ -150,9 +143,10 @@ async def connect(
                 async for _ in changes:
                     session.changed.set()
 
-    streams = (
-        _stdio(server, cwd, session) if isinstance(server, LocalServer) else _http(server, session)
-    )
+    if isinstance(server, LocalServer):
+        streams = _stdio(server, cwd, session)
+    else:
+        streams = _http(server, session)
     message_filter = MessageFilter(
         lambda: client.session.protocol_version or mcp_types.LATEST_PROTOCOL_VERSION
     )
@@ -195,9 +189,8 @@ async def _stdio(
 async def _start(server: LocalServer, cwd: str | None, exit_seconds: float) -> Process:
     environment = {**get_default_environment(), **server.env}
     # Services do not activate the virtual environment, but its programs must be found.
-    search_path = os.pathsep.join(
-        filter(None, [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")])
-    )
+    folders = [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]
+    search_path = os.pathsep.join(filter(None, folders))
     _check_files(server.command, cwd, search_path)
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
@@ -238,9 +231,8 @@ async def _read(process: Process, incoming: _Incoming, session: McpSession) -> N
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         try:
             async for line in read_lines(_chunks(process.stdout), session.limits.message_bytes):
-                if (
-                    message := await decode(line)
-                ) is not None:  # other lines are the output of a print function
+                message = await decode(line)
+                if message is not None:  # other lines are the output of a print function
                     await incoming.send(SessionMessage(message))
         except MessageTooLarge:
             session.received_too_much = True
@@ -262,7 +254,8 @@ async def _log_stderr(process: Process, session: McpSession) -> None:
     assert process.stderr is not None  # noqa: S101 - it is a pipe
     while not process.stderr.at_eof():
         with suppress(ValueError):  # the line is too long
-            session.log((await process.stderr.readline()).decode("utf-8", "replace").rstrip())
+            line = await process.stderr.readline()
+            session.log(line.decode("utf-8", "replace").rstrip())
         await asyncio.sleep(0)  # `readline` does not yield while there is data
 
 
@@ -315,18 +308,16 @@ async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[Any
         )
 
     is_https = server.url.lower().startswith("https")
-    create_context = (
-        httpx2.create_ssl_context if is_https else partial(ssl.SSLContext, ssl.PROTOCOL_TLS_CLIENT)
-    )
+    certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if is_https:  # reading the certificates takes 50 ms
+        certificates = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
     async with (
         httpx2.AsyncClient(
             # Compression would defeat the size limit.
             headers={**server.headers, "Accept-Encoding": "identity"},
             # The caller has a timeout for responses.
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
-            verify=await anyio.to_thread.run_sync(
-                create_context
-            ),  # reading the certificates takes 50 ms
+            verify=certificates,
             trust_env=not is_loopback(httpx2.URL(server.url).host),
             event_hooks={"request": [limit], "response": [check]},
         ) as client,
@@ -361,7 +352,8 @@ class _CheckedBody(httpx2.AsyncByteStream):
                 yield part
         except (MessageTooLarge, httpx2.StreamError) as error:
             # The SDK shows only these types.
-            raise (httpx2.SSEError if self._is_sse else httpx2.StreamError)(str(error)) from error
+            shown_type = httpx2.SSEError if self._is_sse else httpx2.StreamError
+            raise shown_type(str(error)) from error
 
     async def aclose(self) -> None:
         await self._body.aclose()
@@ -371,12 +363,14 @@ class _CheckedBody(httpx2.AsyncByteStream):
         async for chunk in self._body:
             append(data, chunk, self._limit)
             await asyncio.sleep(0)  # the body does not yield while there is data
-        if (message := await _checked(data)) is None:
+        message = await _checked(data)
+        if message is None:
             raise httpx2.StreamError("its response is not valid MCP: it is not a message")
         yield message
 
     async def _events(self) -> AsyncIterator[bytes]:
-        data, others = bytearray(), bytearray()
+        data = bytearray()
+        others = bytearray()
         async for line in read_lines(self._body, self._limit):
             text = line.rstrip(b"\r")
             if text.startswith(b"data:"):
@@ -384,7 +378,8 @@ class _CheckedBody(httpx2.AsyncByteStream):
             elif text:
                 append(others, text + b"\n", self._limit)
             else:  # the end of an event
-                if message := await _checked(data):
+                message = await _checked(data)
+                if message is not None:
                     others += b"data: " + message + b"\n"
                 yield bytes(others) + b"\n"
                 data.clear()
@@ -393,8 +388,6 @@ class _CheckedBody(httpx2.AsyncByteStream):
 
 async def _checked(data: bytearray) -> bytes | None:
     message = await decode(bytes(data))
-    return (
-        None
-        if message is None
-        else message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-    )
+    if message is None:
+        return None
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()

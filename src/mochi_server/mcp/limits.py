@@ -23,6 +23,3 @@ class McpLimits:
     """Time that a local server has to exit after its stdin is closed, and again after SIGTERM."""
     message_bytes: int = 16 * 1024 * 1024
     """Maximum size of one message of a server."""
-
-
-DEFAULT_LIMITS = McpLimits()

@@ -104,15 +104,19 @@ async def _has_too_many_values(data: bytes) -> bool:
 
     The contents of strings do not count.
     """
-    values, is_in_string, escape = 0, False, b""
-    for start in range(0, len(data) if len(data) > MAX_VALUES else 0, _CHUNK_BYTES):
+    if len(data) <= MAX_VALUES:
+        return False
+    values = 0
+    is_in_string = False
+    escape = b""
+    for start in range(0, len(data), _CHUNK_BYTES):
         text = escape + data[start : start + _CHUNK_BYTES]
         backslashes = len(text) - len(text.rstrip(b"\\"))
         escape = text[len(text) - backslashes % 2 :]
         parts = text.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
         outside = b" ".join(parts[is_in_string::2])
         is_in_string ^= len(parts) % 2 == 0
-        values += sum(map(outside.count, (b",", b"[", b"{")))
+        values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
         await asyncio.sleep(0)
     return values > MAX_VALUES
 
@@ -129,11 +133,14 @@ def _repaired(data: bytes) -> JSONRPCMessage | None:
 def _error(data: bytes, reason: str) -> JSONRPCError | None:
     if _METHOD.match(data) or not _RESPONSE_KEY.search(data):
         return None
-    found = _FIRST_ID.match(data) or _LAST_ID.search(data, max(0, len(data) - _TAIL_BYTES))
-    details = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=_INVALID + reason)
-    return JSONRPCError(
-        jsonrpc="2.0", id=None if found is None else json.loads(found[1]), error=details
-    )
+    tail = max(0, len(data) - _TAIL_BYTES)
+    found = _FIRST_ID.match(data) or _LAST_ID.search(data, tail)
+    request_id = json.loads(found[1]) if found else None
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=_parse_error(reason))
+
+
+def _parse_error(reason: str) -> mcp_types.ErrorData:
+    return mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=_INVALID + reason)
 
 
 class PendingRequests:
@@ -144,9 +151,8 @@ class PendingRequests:
 
     def __init__(self) -> None:
         self._pending: dict[str, mcp_types.RequestId] = {}
-        self._known: deque[str] = deque(
-            maxlen=1000
-        )  # a response to one of these may arrive late or twice
+        self._known: deque[str] = deque(maxlen=1000)
+        """IDs of requests whose response may arrive late or twice."""
 
     def sent(self, message: Any) -> None:
         """Record a message before it is sent to the server."""
@@ -170,10 +176,9 @@ class PendingRequests:
             self._pending.pop(str(message.id), None)
         elif len(self._pending) == 1:
             _, request_id = self._pending.popitem()
-            unknown = mcp_types.ErrorData(
-                code=mcp_types.PARSE_ERROR, message=f"{_INVALID}no request has its id"
-            )
-            error = message.error if isinstance(message, JSONRPCError) else unknown
+            error = _parse_error("no request has its id")
+            if isinstance(message, JSONRPCError):
+                error = message.error
             return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
         return message
 
@@ -215,17 +220,17 @@ class MessageFilter(ObjectReceiveStream[Any]):
 
         Replace too many content blocks.
         """
-        if isinstance(content := result.get("content"), list) and len(content) > _MAX_BLOCKS:
+        content = result.get("content")
+        if isinstance(content, list) and len(content) > _MAX_BLOCKS:
             result["content"] = f"a list of more than {_MAX_BLOCKS} content blocks"
-        if not isinstance(tools := result.get("tools"), list):
+        tools = result.get("tools")
+        if not isinstance(tools, list):
             return
         result["tools"] = kept = []
         for tool in tools[: max(0, MAX_TOOLS - self.listed)]:
-            used = (
-                {key: tool[key] for key in _USED_KEYS if key in tool}
-                if isinstance(tool, dict)
-                else tool
-            )
+            used = tool
+            if isinstance(tool, dict):
+                used = {key: tool[key] for key in _USED_KEYS if key in tool}
             try:
                 parse_server_result("tools/list", self._version(), {**result, "tools": [used]})
                 kept.append(used)
@@ -251,10 +256,10 @@ class _Outgoing(ObjectSendStream[Any]):
 
 
 def _problem(tool: Any, error: ValidationError) -> str:
-    name = tool.get("name") if isinstance(tool, dict) else None
-    shown = repr(shorten(name, _MAX_SHOWN)) if isinstance(name, str) else "without a name"
+    shown = "without a name"
+    if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+        shown = repr(shorten(tool["name"], _MAX_SHOWN))
     first = error.errors(include_url=False, include_input=False)[0]
     field = shorten(".".join(map(str, first["loc"][2:])), _MAX_SHOWN)
-    return (
-        f"its tool {shown} cannot be used: its definition is not valid MCP: {field}: {first['msg']}"
-    )
+    problem = f"its definition is not valid MCP: {field}: {first['msg']}"
+    return f"its tool {shown} cannot be used: {problem}"

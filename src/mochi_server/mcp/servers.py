@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 import anyio
 
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
-from mochi_server.mcp.limits import DEFAULT_LIMITS, McpLimits
+from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.session import DISCONNECTED, McpSession
 from mochi_server.mcp.tool_mapping import McpTool
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
@@ -53,7 +53,7 @@ class McpServer:
         config: ServerConfig,
         directory: Path,
         checks: SchemaChecks,
-        limits: McpLimits = DEFAULT_LIMITS,
+        limits: McpLimits,
     ) -> None:
         self.name = name
         self.location = config.location
@@ -64,12 +64,11 @@ class McpServer:
         self._config = config
         self._checks = checks
         self._limits = limits
-        self._cwd = (
-            str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
-        )
-        self._secrets = SecretMasker(
-            value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH
-        )
+        self._cwd: str | None = None
+        if isinstance(config, LocalServer) and config.cwd:
+            self._cwd = str(directory / config.cwd)
+        secrets = [value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH]
+        self._secrets = SecretMasker(secrets)
         self.session = McpSession(name, self._secrets, limits)
         self._tasks: set[asyncio.Future[Any]] = set()
         self._calls = 0
@@ -85,9 +84,10 @@ class McpServer:
         """Offer the tools from before a reload until this server has listed its own, if its
         configuration is equal.
         """
-        self.has_inherited = old is not None and old._config == self._config
-        if old is not None and self.has_inherited:
-            self.tools, self._tool_problems = old.tools, old._tool_problems
+        if old is not None and old._config == self._config:
+            self.has_inherited = True
+            self.tools = old.tools
+            self._tool_problems = old._tool_problems
 
     def start(self) -> None:
         """Start connecting.
@@ -152,10 +152,10 @@ class McpServer:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # task groups can raise groups of any exceptions
-            known, session.problem = session.problem, session.explain(error)
-            if (
-                session.problem != known
-            ):  # an attempt that fails like the previous one is not logged again
+            known = session.problem
+            session.problem = session.explain(error)
+            # An attempt that fails like the previous one is not logged again.
+            if session.problem != known:
                 logger.warning(
                     "MCP connection failed server=%s location=%s: %s",
                     self.name,
@@ -165,11 +165,11 @@ class McpServer:
         finally:
             session.end()
         if isinstance(self._config, RemoteServer):
-            pause, self._pause = self._pause, min(2 * self._pause, self._limits.max_retry_seconds)
+            pause = self._pause
+            self._pause = min(2 * pause, self._limits.max_retry_seconds)
             await asyncio.sleep(pause)
-            if (
-                session is self.session and not self._is_retired
-            ):  # no call has reconnected meanwhile
+            has_reconnected = session is not self.session  # for a call
+            if not has_reconnected and not self._is_retired:
                 self._reconnect()
 
     async def _connect(self, session: McpSession) -> None:
@@ -205,7 +205,7 @@ class McpServers:
         self,
         directory: Path | None,
         reserved: Iterable[str] = (),
-        limits: McpLimits = DEFAULT_LIMITS,
+        limits: McpLimits | None = None,
         checks: SchemaChecks | None = None,
     ) -> None:
         """``checks`` are closed with the servers."""
@@ -213,7 +213,7 @@ class McpServers:
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()  # content of mcp.json when it was last read
         self.checks = checks or SchemaChecks()
-        self._limits = limits
+        self._limits = limits or McpLimits()
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
@@ -252,7 +252,8 @@ class McpServers:
         await self._wait_for(
             server for server in self._servers.values() if not server.has_inherited
         )
-        tools, groups = dict(catalogue.tools), dict(catalogue.groups)
+        tools = dict(catalogue.tools)
+        groups = dict(catalogue.groups)
         self._owners |= {name: ("", name) for name in tools}
         problems = [*catalogue.problems, *self.config.problems]
         for name, server in self._servers.items():
@@ -286,16 +287,19 @@ class McpServers:
         """Close all connections and stop the local servers."""
         async with self._lock:
             servers = [*self._servers.values(), *self._retired]
-            self._servers, self._retired, self.config, self._is_open = {}, [], McpConfig(), True
+            self._servers = {}
+            self._retired = []
+            self.config = McpConfig()
+            self._is_open = True
             await asyncio.gather(*(server.aclose() for server in servers))
             await self.checks.aclose()
 
     async def _start(self) -> None:
         self.config = config = await anyio.to_thread.run_sync(read_config, self._directory)
-        self._is_open, old = True, self._servers
-        self._owners = {
-            name: owner for name, owner in self._owners.items() if owner[0] in {"", *config.servers}
-        }
+        self._is_open = True
+        old = self._servers
+        existing = {"", *config.servers}
+        self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in existing}
         self._servers = {
             name: McpServer(name, server, self._directory, self.checks, self._limits)
             for name, server in config.servers.items()
@@ -317,7 +321,8 @@ class McpServers:
             server.start()
 
     async def _wait_for(self, servers: Iterable[McpServer]) -> None:
-        pending = [opened for server in servers if not (opened := server.session.opened).done()]
+        opened = [server.session.opened for server in servers]
+        pending = [future for future in opened if not future.done()]
         seconds = self._wait_until - asyncio.get_running_loop().time()
         if pending and seconds > 0:
             await asyncio.wait(pending, timeout=seconds)
@@ -329,33 +334,32 @@ class McpServers:
         problems = server.problems
         used = {*taken, *self._reserved}
         for tool in server.tools:
-            names = [
-                _INVALID_CHARACTERS.sub("_", text)
-                for text in (tool.name, f"{server.name}_{tool.name}")
-            ]
             owner = (server.name, tool.name)
-            free = [
-                name
-                for name in names
-                if name not in used and self._owners.get(name, owner) == owner
-            ]
-            name = next((name for name in free if 0 < len(name) <= _MAX_NAME_LENGTH), None)
+            name = self._free_name(owner, used)
             if name is None:
-                problems.append(
-                    f"its tool {shorten(tool.name, 100)!r} is ignored: its name is in use or too "
-                    "long"
-                )
-            else:
-                used.add(name)
-                self._owners[name] = owner
-                tools[name] = Tool(
-                    name,
-                    partial(self._call, server.name, tool.name),
-                    replace(tool.schema, name=name),
-                    read_only=tool.read_only,
-                    source=f"mcp:{quote(server.name, safe='')}/{tool.name}",
-                )
+                shown = shorten(tool.name, 100)
+                problems.append(f"its tool {shown!r} is ignored: its name is in use or too long")
+                continue
+            used.add(name)
+            self._owners[name] = owner
+            tools[name] = Tool(
+                name,
+                partial(self._call, server.name, tool.name),
+                replace(tool.schema, name=name),
+                read_only=tool.read_only,
+                source=f"mcp:{quote(server.name, safe='')}/{tool.name}",
+            )
         return tools, problems
+
+    def _free_name(self, owner: tuple[str, str], used: Collection[str]) -> str | None:
+        """Return the name of a tool, or that with the server's name before it, or None."""
+        server, tool = owner
+        for text in (tool, f"{server}_{tool}"):
+            name = _INVALID_CHARACTERS.sub("_", text)
+            is_free = name not in used and self._owners.get(name, owner) == owner
+            if is_free and 0 < len(name) <= _MAX_NAME_LENGTH:
+                return name
+        return None
 
     async def _call(self, server: str, tool: str, arguments: dict[str, Any]) -> ToolContent:
         if server not in self._servers:

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
-from mochi_server.mcp.limits import DEFAULT_LIMITS, McpLimits
+from mochi_server.mcp.limits import McpLimits
 from mochi_server.tools.execution import ToolContent, shorten
 from mochi_server.util.text import SecretMasker
 
@@ -36,13 +36,16 @@ class MessageTooLarge(Exception):
 def _size(count: int) -> str:
     """Return a number of bytes as text, in MiB if that is a whole number."""
     mebibytes, rest = divmod(count, 1024 * 1024)
-    return f"{count:,} bytes" if rest else f"{mebibytes} MiB"
+    if rest:
+        return f"{count:,} bytes"
+    return f"{mebibytes} MiB"
 
 
 def invalid_response(error: ValidationError) -> str:
     """Return the first problem of an invalid response as text."""
     first = error.errors()[0]
-    return f"its response is not valid MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    field = ".".join(map(str, first["loc"]))
+    return f"its response is not valid MCP: {field}: {first['msg']}"
 
 
 @dataclass(eq=False)
@@ -51,19 +54,19 @@ class McpSession:
 
     name: str
     secrets: SecretMasker
-    limits: McpLimits = DEFAULT_LIMITS
+    limits: McpLimits = field(default_factory=McpLimits)
     opened: "asyncio.Future[Call | None]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     """Future with the function that calls tools, or with None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
-    # HTTP status of the latest response to a message, if it is an error.
     error_status: int | None = None
-    received_too_much: bool = False  # whether the server sent a too large message to its stdout
+    """HTTP status of the latest response to a message, if it is an error."""
+    received_too_much: bool = False
+    """Whether the server sent a too large message to its stdout."""
     ended: bool = False
-    changed: asyncio.Event = field(
-        default_factory=asyncio.Event
-    )  # the tools have changed or the connection has ended
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the tools have changed or the connection has ended."""
 
     def limit_wait(self) -> AbstractContextManager[anyio.CancelScope]:
         """Return a context that raises ``TimeoutError`` if connecting or listing takes too long."""
@@ -86,11 +89,8 @@ class McpSession:
     def log(self, line: str) -> None:
         """Log a line that the server wrote to stderr."""
         if line:
-            logger.debug(
-                "MCP server output server=%s: %s",
-                self.name,
-                shorten(self.secrets.mask(line), _MAX_TEXT),
-            )
+            text = shorten(self.secrets.mask(line), _MAX_TEXT)
+            logger.debug("MCP server output server=%s: %s", self.name, text)
 
     def explain(self, error: BaseException) -> str:
         """Return the cause of a failed connection as text, without secrets."""
@@ -106,6 +106,9 @@ class McpSession:
             return f"it responded with HTTP status {self.error_status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
-        other = f"the connection failed: {str(error) or type(error).__name__}"
-        text = invalid_response(error) if isinstance(error, ValidationError) else other
-        return shorten(self.secrets.mask(" ".join(text.split())), _MAX_TEXT)
+        if isinstance(error, ValidationError):
+            text = invalid_response(error)
+        else:
+            text = f"the connection failed: {str(error) or type(error).__name__}"
+        line = " ".join(text.split())
+        return shorten(self.secrets.mask(line), _MAX_TEXT)

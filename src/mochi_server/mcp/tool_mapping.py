@@ -61,31 +61,30 @@ async def map_tools(
 
 def _converted(tool: "mcp_types.Tool", checks: SchemaChecks) -> McpTool:
     inlined = inline_references(tool.input_schema)
-    properties, required = inlined.get("properties", {}), inlined.get("required")
-    required = required if isinstance(required, list) else []  # a boolean in old drafts
-    defaults = {
-        name: properties[name]["default"]
-        for name in required
-        if "default" in properties.get(name, {})
-    }
+    properties = inlined.get("properties", {})
+    required = inlined.get("required")
+    if not isinstance(required, list):  # a boolean in old drafts
+        required = []
+    defaults = {}
+    for name in required:
+        if "default" in properties.get(name, {}):
+            defaults[name] = properties[name]["default"]
     inlined["required"] = [name for name in required if name not in defaults]
+    overview = {}
+    for name, node in properties.items():
+        description = " ".join(str(node.get("description", "")).split())
+        overview[name] = {"type": python_type(node), "description": description}
     schema = ToolSchema(
         name=tool.name,
         description=shorten(tool.description or tool.title or tool.name, _MAX_DESCRIPTION_LENGTH),
         parameters=supported_schema(inlined, {}),
-        overview={
-            name: {
-                "type": python_type(node),
-                "description": " ".join(str(node.get("description", "")).split()),
-            }
-            for name, node in properties.items()
-        },
+        overview=overview,
         bind=partial(_bind, checks, tool.input_schema, defaults),
     )
+    read_only = False
     hints = tool.annotations
-    read_only = (
-        hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
-    )
+    if hints is not None:
+        read_only = hints.read_only_hint is True and hints.destructive_hint is not True
     return McpTool(tool.name, schema, read_only)
 
 
@@ -134,18 +133,21 @@ def _text_of(block: "mcp_types.ContentBlock", images: list[Image], limit: int) -
         resource: Any = block.resource
         if hasattr(resource, "text"):
             return f"[resource {resource.uri}]\n{resource.text}"
-        return _describe(
-            f"resource {resource.uri}", resource.mime_type or "binary", resource.blob, images, limit
-        )
+        name = f"resource {resource.uri}"
+        mime_type = resource.mime_type or "binary"
+        return _describe(name, mime_type, resource.blob, images, limit)
     return _describe(block.type, block.mime_type, block.data, images, limit)
 
 
 def _describe(name: str, mime_type: str, base64: str, images: list[Image], limit: int) -> str:
-    size = f"{len(base64.rstrip('=')) * 3 // 4:,} bytes"
+    bytes_count = len(base64.rstrip("=")) * 3 // 4
+    size = f"{bytes_count:,} bytes"
+    hidden = f"[{name}, {mime_type}, {size}: not shown]"
+    if not mime_type.startswith("image/") or len(images) >= limit:
+        return hidden
     try:
-        if mime_type.startswith("image/") and len(images) < limit:
-            images.append(Image.of(b64decode(base64, validate=True)))
-            return f"[{name}, {images[-1].media_type}, {size}: image {len(images)} of this result]"
+        image = Image.of(b64decode(base64, validate=True))
     except ValueError:  # invalid base64, or a format that models cannot read
-        pass
-    return f"[{name}, {mime_type}, {size}: not shown]"
+        return hidden
+    images.append(image)
+    return f"[{name}, {image.media_type}, {size}: image {len(images)} of this result]"

@@ -1,1 +1,1 @@
-"""Request and response schemas, one module per resource."""
+"""Module names of the documented library API. The schemas are in ``mochi_server.schemas``."""

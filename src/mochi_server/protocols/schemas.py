@@ -23,8 +23,8 @@ from mochi_server.errors import (
     Unauthorized,
     ValidationFailed,
 )
-from mochi_server.models.chat import ToolCallExecuted
-from mochi_server.models.common import (
+from mochi_server.schemas.chat import ToolCallExecuted
+from mochi_server.schemas.common import (
     Body,
     IdempotencyKey,
     OnDisconnect,

@@ -11,9 +11,9 @@ from mochi_server.errors import (
     SessionNotFound,
     ValidationFailed,
 )
-from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
-from mochi_server.models.sessions import SessionDetail
 from mochi_server.routers.sessions import OwnerQuery
+from mochi_server.schemas.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
+from mochi_server.schemas.sessions import SessionDetail
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.web.routes import PrefixRouter, responses
 

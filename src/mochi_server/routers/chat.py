@@ -7,7 +7,8 @@ from fastapi.responses import JSONResponse
 
 from mochi_server import errors
 from mochi_server.dependencies import ServicesDep
-from mochi_server.models.chat import (
+from mochi_server.routers.sessions import get_status
+from mochi_server.schemas.chat import (
     CHAT_EVENTS,
     AfterQuery,
     ChatRequest,
@@ -16,8 +17,7 @@ from mochi_server.models.chat import (
     LastEventIdHeader,
     RunStatus,
 )
-from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
-from mochi_server.routers.sessions import get_status
+from mochi_server.schemas.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.sessions.turn import Decision
 from mochi_server.web.requests import until_disconnect
 from mochi_server.web.routes import OLLAMA_ERRORS, STORAGE_ERRORS, Responses, StrictRoute, responses

@@ -4,8 +4,8 @@ from fastapi import APIRouter, Response
 
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import InvalidComparison, ShuttingDown, ValidationFailed
-from mochi_server.models.models import COMPARE_EVENTS, CompareRequest, Model, ModelList
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.schemas.models import COMPARE_EVENTS, CompareRequest, Model, ModelList
 from mochi_server.web.routes import MODEL_ERRORS, OLLAMA_ERRORS, PrefixRouter, responses
 from mochi_server.web.sse import EventsResponse, streams
 

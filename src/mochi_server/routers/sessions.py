@@ -15,8 +15,8 @@ from mochi_server.errors import (
     StorageBusy,
     ValidationFailed,
 )
-from mochi_server.models import sessions as schemas
-from mochi_server.models.sessions import (
+from mochi_server.schemas import sessions as schemas
+from mochi_server.schemas.sessions import (
     ExportFormat,
     SessionChanged,
     SessionDetail,

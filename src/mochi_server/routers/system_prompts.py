@@ -2,7 +2,7 @@
 
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
-from mochi_server.models.system_prompts import PromptContent, PromptFile, PromptList
+from mochi_server.schemas.system_prompts import PromptContent, PromptFile, PromptList
 from mochi_server.services.system_prompts import SystemPrompt
 from mochi_server.web.routes import PrefixRouter, responses
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ToolNotFound
-from mochi_server.models.tools import ExecutionList, ToolDetails, ToolList
+from mochi_server.schemas.tools import ExecutionList, ToolDetails, ToolList
 from mochi_server.tools.discovery import Tool, ToolCatalogue
 from mochi_server.web.routes import PrefixRouter, responses
 

@@ -23,8 +23,8 @@ from mochi_server.util.tasks import run_shielded
 
 MAX_MODELS = 3
 
-# Maximum wait until clients have received the last events during a shutdown.
 _LAST_EVENTS_SECONDS = 0.3
+"""Maximum wait until clients have received the last events during a shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,8 @@ class Comparison:
     think: bool | str | None
     options: Mapping[str, Any]
     ticket: Ticket = field(default_factory=Ticket)
-    hosts: list[str] = field(
-        default_factory=list
-    )  # names of the hosts of earlier models; the next one avoids them
+    hosts: list[str] = field(default_factory=list)
+    """Names of the hosts of earlier models. The next model avoids them."""
 
 
 @dataclass(eq=False)
@@ -157,7 +156,11 @@ class CompareService:
             raise InvalidComparison(f"maximum {MAX_MODELS} models allowed")
         if all(model_id in (None, "") for model_id in model_ids):
             raise InvalidComparison("at least 1 model required")
-        return [(_display_name(model_id), await self._model(model_id)) for model_id in model_ids]
+        found = []
+        for model_id in model_ids:
+            model = await self._model(model_id)
+            found.append((_display_name(model_id), model))
+        return found
 
     async def run(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
         """Run the models in the requested order and yield their events.
@@ -166,11 +169,9 @@ class CompareService:
         """
         events: asyncio.Queue[CompareEvent | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
-        task, received = (
-            loop.create_task(self._compare(comparison, events.put_nowait)),
-            loop.create_future(),
-        )
+        task = loop.create_task(self._compare(comparison, events.put_nowait))
         task.add_done_callback(lambda _: events.put_nowait(None))
+        received = loop.create_future()
         self._running[received] = task
         try:
             while (event := await events.get()) is not None:
@@ -204,12 +205,7 @@ class CompareService:
 
     async def _compare(self, comparison: Comparison, send: Callable[[CompareEvent], None]) -> None:
         for model_id, model in comparison.models:
-            provider = (
-                (urlsplit(model.remote_host).hostname or model.remote_host)
-                if model.remote_host
-                else "Ollama"
-            )
-            send(Metadata(model_id, model.name, provider))
+            send(Metadata(model_id, model.name, _provider(model)))
             send(Start(model_id))
             try:
                 if self._is_cancelling:
@@ -224,16 +220,16 @@ class CompareService:
         send(Complete())
 
     async def _model(self, model_id: object) -> ModelInfo:
-        try:
-            if isinstance(model_id, str) and not model_id.isdigit():
+        invalid = InvalidComparison(f"Invalid model ID: {_display_name(model_id)}")
+        if isinstance(model_id, str) and not model_id.isdigit():
+            try:
                 return await self.gateway.find_model(model_id)
-            numbered = {
-                str(number): model
-                for number, model in enumerate(await self.gateway.fleet.list_models(), 1)
-            }
-            return numbered[str(model_id)]
-        except (ModelNotFound, KeyError) as error:
-            raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error
+            except ModelNotFound as error:
+                raise invalid from error
+        for number, model in enumerate(await self.gateway.fleet.list_models(), 1):
+            if str(number) == str(model_id):
+                return model
+        raise invalid
 
     async def _answer(
         self,
@@ -242,19 +238,21 @@ class CompareService:
         comparison: Comparison,
         send: Callable[[CompareEvent], None],
     ) -> None:
-        began, first = time.monotonic(), 0.0
+        began = time.monotonic()
+        first = 0.0
         response: list[str] = []
         last: Line = {}
 
         def receive(lines: list[Line]) -> None:
             nonlocal first, last
-            first, last = first or time.monotonic(), lines[-1]
-            for message in (
-                line["message"] for line in lines if isinstance(line.get("message"), dict)
-            ):
-                if isinstance(thinking := message.get("thinking"), str) and thinking:
+            first = first or time.monotonic()
+            last = lines[-1]
+            for line in lines:
+                thinking = _text_in(line, "thinking")
+                if thinking:
                     send(ThinkingChunk(model_id, thinking))
-                if isinstance(content := message.get("content"), str) and content:
+                content = _text_in(line, "content")
+                if content:
                     response.append(content)
                     send(Chunk(model_id, content))
 
@@ -267,9 +265,14 @@ class CompareService:
             avoid=comparison.hosts,
             ticket=comparison.ticket,
         )
-        comparison.hosts.append((await self.gateway.send(request, receive)).host)
+        answer = await self.gateway.send(request, receive)
+        comparison.hosts.append(answer.host)
         send(End(model_id))
-        tokens, nanoseconds = last.get("eval_count"), last.get("eval_duration")
+        tokens = last.get("eval_count")
+        nanoseconds = last.get("eval_duration")
+        speed = None
+        if tokens and nanoseconds:
+            speed = round(tokens / nanoseconds * 1e9, 2)
         answered = Answered(
             model_id,
             "".join(response),
@@ -277,12 +280,25 @@ class CompareService:
             outputTokens=tokens,
             firstTokenMs=round((first - began) * 1000, 3),
             totalMs=round((time.monotonic() - began) * 1000, 3),
-            tokensPerSecond=round(tokens / nanoseconds * 1e9, 2)
-            if tokens and nanoseconds
-            else None,
+            tokensPerSecond=speed,
         )
         send(answered)
 
 
+def _provider(model: ModelInfo) -> str:
+    if not model.remote_host:
+        return "Ollama"
+    return urlsplit(model.remote_host).hostname or model.remote_host
+
+
+def _text_in(line: Line, field: str) -> str:
+    message = line.get("message")
+    if not isinstance(message, dict):
+        return ""
+    text = message.get(field)
+    return text if isinstance(text, str) else ""
+
+
 def _display_name(model_id: object) -> str:
-    return (model_id if isinstance(model_id, str) else json.dumps(model_id))[:200]
+    name = model_id if isinstance(model_id, str) else json.dumps(model_id)
+    return name[:200]

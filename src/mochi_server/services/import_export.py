@@ -59,8 +59,8 @@ from mochi_server.util.validation import (
 _REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
-# Larger timestamps are in milliseconds, others in seconds; exports contain both.
 _MIN_MILLISECONDS = 1e11
+"""Larger timestamps are in milliseconds, others in seconds. Exports contain both."""
 
 
 class OpenModel(BaseModel):
@@ -186,8 +186,10 @@ class ImportExportService:
         """
         session = await self.store.load(session_id)
         if form == "markdown":
-            return (await asyncio.to_thread(as_markdown, session)).encode()
-        names, images = sorted(images_in(session.history)), dict[str, bytes]()
+            text = await asyncio.to_thread(as_markdown, session)
+            return text.encode()
+        names = sorted(images_in(session.history))
+        images = {}
         for name in names:
             with suppress(BlobNotFound):
                 images[name] = await self.store.load_image(name)
@@ -202,19 +204,16 @@ class ImportExportService:
         """
         self._refuse_at_shutdown()
         sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
-        sent = {image.sha256 for _, images in sessions for image in images}
         turns = [session.metadata.turn for session, _ in sessions]
         goes_on = [turn is not None and turn.survives for turn in turns]
         for session, _ in sessions:
-            session.metadata.owner, session.metadata.notices = current_owner(), None
+            session.metadata.owner = current_owner()
+            session.metadata.notices = None
             turn = session.metadata.turn
             if turn is not None and not turn.has_ended:  # a forged turn could run calls
                 session.metadata.turn = None
-            for message in () if CALLER.get().sees_all else session.messages:
-                if not sent.issuperset(
-                    images_in([message])
-                ):  # a hash alone gives no access to images of other owners
-                    del message["images"]
+        if not CALLER.get().sees_all:
+            _remove_missing_images(sessions)
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
         return await asyncio.to_thread(_as_json, stored, goes_on)
 
@@ -223,23 +222,38 @@ class ImportExportService:
             raise ShuttingDown
 
 
+def _remove_missing_images(sessions: Sequence[tuple[ChatSession, list[Image]]]) -> None:
+    """Remove images that the file only names: a hash gives no access to images of other owners."""
+    sent: set[str] = set()
+    for _, images in sessions:
+        sent.update(image.sha256 for image in images)
+    for session, _ in sessions:
+        for message in session.messages:
+            if not sent.issuperset(images_in([message])):
+                del message["images"]
+
+
 def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) -> bytes:
     extra = session.extra
     if images is not None:
-        blobs = {name: b64encode(data).decode() for name, data in images.items()}
-        extra = {**extra, "blobs": {**(extra.get("blobs") or {}), **blobs}}  # of a copied export
+        blobs = dict(extra.get("blobs") or {})  # of a copied export
+        for name, data in images.items():
+            blobs[name] = b64encode(data).decode()
+        extra = {**extra, "blobs": blobs}
     return encode_file(session.metadata, [encode(message) for message in session.history], extra)
 
 
 def _as_json(stored: Sequence[ChatSession], waiting: Sequence[bool]) -> bytes:
-    text = "In session {!r}, a turn waited for approval. It does not continue."
-    left_out = [session.session_id for session, waits in zip(stored, waiting, strict=True) if waits]
-    warnings = [
-        asdict(TurnWarning("TURN_LEFT_OUT", text.format(session_id))) for session_id in left_out
-    ]
-    return encode(
-        {"sessions": [session.summary_object() for session in stored], "warnings": warnings}
-    )
+    warnings = []
+    for session, waits in zip(stored, waiting, strict=True):
+        if waits:
+            text = (
+                f"In session {session.session_id!r}, a turn waited for approval. It does not "
+                "continue."
+            )
+            warnings.append(asdict(TurnWarning("TURN_LEFT_OUT", text)))
+    summaries = [session.summary_object() for session in stored]
+    return encode({"sessions": summaries, "warnings": warnings})
 
 
 def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
@@ -257,9 +271,8 @@ def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, li
     if len(items) > max_sessions:
         text = (
             f"The file has {len(items)} sessions; at most {max_sessions} are allowed. Split the "
-            "file, or raise "
+            "file, or raise MOCHI_MAX_IMPORT_SESSIONS."
         )
-        text += "MOCHI_MAX_IMPORT_SESSIONS."
         raise ValidationFailed(text, sessions=len(items), limit=max_sessions, errors=[])
     return [_read(number, item) for number, item in enumerate(items)]
 
@@ -286,8 +299,9 @@ def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[
     except SessionTooNew as error:
         problem = (
             f"has format version {error.details['version']}, and this server reads versions up to "
+            f"{FORMAT_VERSION}. Update mochi-server."
         )
-        raise _invalid_item(number, f"{problem}{FORMAT_VERSION}. Update mochi-server.") from error
+        raise _invalid_item(number, problem) from error
     except ValueError as error:
         raise _invalid_item(number, f"cannot be imported: {error}") from error
 
@@ -325,20 +339,23 @@ def _image(name: str, encoded: str) -> Image:
 def _to_session(exported: OpenWebUIChat) -> ChatSession:
     chat = exported.chat
     branch = [message for message in _branch(chat.history) if message.role is not None]
-    first, last = (branch[0].timestamp, branch[-1].timestamp) if branch else (None, None)
-    created = _to_iso(exported.created_at) or _to_iso(first) or _to_iso(chat.timestamp) or now()
-    updated = _to_iso(exported.updated_at) or _to_iso(last) or created
+    times = [message.timestamp for message in branch] or [None]
+    created = _first_time(exported.created_at, times[0], chat.timestamp) or now()
+    updated = _first_time(exported.updated_at, times[-1]) or created
     messages = [_convert_message(message, created) for message in branch]
-    system = chat.system or (chat.params.system if chat.params else None)
-    if system and system.strip() and not any(message["role"] == "system" for message in messages):
+    system = chat.system
+    if not system and chat.params:
+        system = chat.params.system
+    has_system_prompt = any(message["role"] == "system" for message in messages)
+    if system and system.strip() and not has_system_prompt:
         messages.insert(0, _new_message("system", system, created))
     title = collapse_whitespace(exported.title or chat.title)[:MAX_TITLE_CHARS].strip()
-    models = [message.model for message in reversed(branch) if message.role == "assistant"] + [
-        *(chat.models or ())
-    ]
+    models = [message.model for message in reversed(branch) if message.role == "assistant"]
+    models += chat.models or ()
+    named = [name for name in models if name and name.strip()]
     metadata = SessionMetadata(
         session_id=new_id(),
-        model=next((name for name in models if name and name.strip()), "unknown"),
+        model=named[0] if named else "unknown",
         created_at=created,
         updated_at=updated,
         message_count=len(messages),
@@ -356,17 +373,17 @@ def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
         for name, message in history.messages.items()
         if message is not None and message.role
     }
-    latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
-    name = history.currentId if history.currentId in messages else latest
+    name = history.currentId
+    if name not in messages:
+        name = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
     branch: dict[str, OpenWebUIMessage] = {}
-    while (
-        name is not None
-        and name not in branch
-        and (message := history.messages.get(name)) is not None
-    ):
+    while name is not None and name not in branch:
+        message = history.messages.get(name)
+        if message is None:
+            break
         branch[name] = message
         name = message.parentId
-    return [*reversed(branch.values())]
+    return list(reversed(branch.values()))
 
 
 def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
@@ -382,24 +399,27 @@ def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
             _QUOTED.sub("", html.unescape(_SUMMARY.sub("", block))).strip()
             for block in _REASONING.findall(reasoned)
         ]
-        thinking = "\n\n".join(blocks or _output_texts(message.output, "reasoning"))
+        thinking = "\n\n".join(blocks) or _output_text(message.output, "reasoning")
         visible = _REASONING.sub("", reasoned) + rest
-        stored["content"] = (
-            visible if visible.strip() else "\n\n".join(_output_texts(message.output, "message"))
-        )
-        stored |= {"thinking": thinking} if thinking else {}
-        stored |= {"model": message.model} if message.model else {}
+        if not visible.strip():
+            visible = _output_text(message.output, "message")
+        stored["content"] = visible
+        if thinking:
+            stored["thinking"] = thinking
+        if message.model:
+            stored["model"] = message.model
     return stored
 
 
-def _output_texts(output: Any, kind: str) -> list[str]:
-    items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
-    texts = (
-        _text(item.get("summary") or item.get("content"))
-        for item in items
-        if item.get("type") == kind
-    )
-    return [text for text in texts if text]
+def _output_text(output: Any, kind: str) -> str:
+    """Return the texts of the output items of a ``kind``."""
+    if not isinstance(output, list):
+        return ""
+    texts = []
+    for item in output:
+        if isinstance(item, dict) and item.get("type") == kind:
+            texts.append(_text(item.get("summary") or item.get("content")))
+    return "\n\n".join(filter(None, texts))
 
 
 def _new_message(role: Role, content: str, time: str) -> Message:
@@ -407,19 +427,29 @@ def _new_message(role: Role, content: str, time: str) -> Message:
 
 
 def _text(content: Any) -> str:
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "\n".join(part for part in parts if isinstance(part, str))
-    return content if isinstance(content, str) else ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = [part.get("text") for part in content if isinstance(part, dict)]
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def _first_time(*times: float | None) -> str | None:
+    """Return the first valid time."""
+    for time in times:
+        text = _to_iso(time)
+        if text:
+            return text
+    return None
 
 
 def _to_iso(time: float | None) -> str | None:
-    seconds = (time or 0) / 1000 if (time or 0) > _MIN_MILLISECONDS else time
+    if not time:
+        return None
+    seconds = time / 1000 if time > _MIN_MILLISECONDS else time
     try:
-        return (
-            datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
-            if seconds
-            else None
-        )
+        moment = datetime.fromtimestamp(seconds, timezone.utc)
     except (OverflowError, OSError, ValueError):
         return None
+    return moment.isoformat(timespec="microseconds")

@@ -121,14 +121,14 @@ class SessionService:
             raise errors.ValidationFailed(
                 "model cannot be null. Send a model name, or omit the field.", field="model"
             )
-        pin = fields.get("ollama_host", session.metadata.ollama_host)
-        if is_pinned := (fields.get("ollama_host") is not None):
-            await self._check_host(fields["ollama_host"])
+        host = fields.get("ollama_host")
+        if host is not None:
+            await self._check_host(host)
         if fields.get("summary_model") is not None:
             await self.gateway.find_model(fields["summary_model"])
-        if not is_pinned and not fields.keys() & {"model", "context_window"}:
+        if host is None and fields.keys().isdisjoint({"model", "context_window"}):
             return await self.store.patch(session_id, fields)
-        gateway = await self.gateway.pinned(pin)
+        gateway = await self.gateway.pinned(fields.get("ollama_host", session.metadata.ollama_host))
         model = await gateway.find_model(fields.get("model") or session.model)
         has_window = "context_window" in fields
         chosen = (fields.pop("context_window", None) or {}).get("current_window")
@@ -140,10 +140,10 @@ class SessionService:
 
     async def _check_host(self, name: str) -> None:
         await self.gateway.fleet.refresh()
-        if name not in (names := [host.name for host in self.gateway.fleet.active]):
-            raise errors.ValidationFailed.at(
-                "ollama_host", f"no host {name!r}; the hosts are: {join_names(names)}"
-            )
+        names = [host.name for host in self.gateway.fleet.active]
+        if name not in names:
+            problem = f"no host {name!r}; the hosts are: {join_names(names)}"
+            raise errors.ValidationFailed.at("ollama_host", problem)
 
     async def warnings(self, session: ChatSession, changes: Mapping[str, Any]) -> list[TurnWarning]:
         """Return warnings about changes that the session has applied: unknown tools and agents, and
@@ -152,12 +152,10 @@ class SessionService:
         selection = await self.selection(
             changes.get("tool_settings"), changes.get("agent_settings")
         )
-        window = (
-            await self._window_warning(session)
-            if changes.keys() & {"model", "context_window"}
-            else None
-        )
-        return [*selection.warnings, *([window] if window else [])]
+        warnings = list(selection.warnings)
+        if not changes.keys().isdisjoint({"model", "context_window"}):
+            warnings += await self._window_warnings(session)
+        return warnings
 
     async def selection(
         self, tools: ToolSettings | None, agents: AgentSettings | None
@@ -177,19 +175,20 @@ class SessionService:
             selection.warnings.append(TurnWarning(errors.ToolNotFound.code, _RESERVED))
         return selection
 
-    async def _window_warning(self, session: ChatSession) -> TurnWarning | None:
-        model, windows = await self.gateway.find_model(session.model), self.gateway.windows
+    async def _window_warnings(self, session: ChatSession) -> list[TurnWarning]:
+        model = await self.gateway.find_model(session.model)
         own = manual_window(model, session.metadata.context_window_config)
+        windows = self.gateway.windows
         others = windows.size(model.name) or windows.initial_config(model)["current_window"]
         if model.is_cloud or own in (None, others):
-            return None
+            return []
+        window = f"{others} tokens" if others else "the window that Ollama chooses"
         text = (
             f"This session uses a context window of {own} tokens. Other sessions with model "
-            f"{session.model!r} use "
-            f"{f'{others} tokens' if others else 'the window that Ollama chooses'}. Ollama "
-            "reloads the model whenever a turn needs another window than the turn before."
+            f"{session.model!r} use {window}. Ollama reloads the model whenever a turn needs "
+            "another window than the turn before."
         )
-        return TurnWarning("WINDOW_DIFFERS", text)
+        return [TurnWarning("WINDOW_DIFFERS", text)]
 
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace a user message and remove the later messages.
@@ -265,13 +264,20 @@ class SessionService:
         selection = await self.selection(
             session.metadata.tool_settings, session.metadata.agent_settings
         )
-        model, config = None, session.metadata.context_window_config
+        model = None
+        config = session.metadata.context_window_config
         manual = config["current_window"] if config["manual_override"] else None
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             gateway = await self.gateway.pinned(session.metadata.ollama_host)
             model = await gateway.find_model(session.model)
             manual = manual_window(model, config)
-        return SessionState(session, model, manual, selection, self.gateway.turns.get(session_id))
+        return SessionState(
+            session=session,
+            model=model,
+            manual_window=manual,
+            selection=selection,
+            host=self.gateway.turns.get(session_id),
+        )
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file.
@@ -292,33 +298,31 @@ class SessionService:
     async def _window_config(
         self, session: ChatSession, model: ModelInfo, chosen: int | None, *, has_window: bool
     ) -> dict[str, Any]:
-        windows, before = self.gateway.windows, session.metadata.context_window_config
-        name, previous = qualified_name(model.name), qualified_name(session.model)
-        of_model, was_manual = before, before["manual_override"]
+        windows = self.gateway.windows
+        before = session.metadata.context_window_config
+        name = qualified_name(model.name)
+        previous = qualified_name(session.model)
+        of_model = before
+        was_manual = before["manual_override"]
         if name != previous:
             stored = before.get("other_models")
             others = dict(stored) if isinstance(stored, dict) else {}
             if was_manual:
                 others[previous] = {key: before[key] for key in _STORED_OF_OTHER_MODELS}
-            of_model, before = (
-                window_config(others.pop(name, None)),
-                before | {"other_models": others},
-            )
+            of_model = window_config(others.pop(name, None))
+            before = before | {"other_models": others}
         if chosen is not None:
-            decision = WindowDecision(
-                min(chosen, model.context_length or chosen), "manual_override"
-            )
+            size = min(chosen, model.context_length or chosen)
+            decision = WindowDecision(size, "manual_override")
             return windows.adjusted(before, decision, now(), by_user=True)
         if has_window and of_model["manual_override"]:
             of_model = of_model | {"manual_override": False, "current_window": None}
         decision = await windows.decide(model, of_model, previous_model=session.model)
+        by_user = decision.reason == "manual_override"
         if name == previous and was_manual:
-            return windows.adjusted(
-                before, replace(decision, reason="initial_setup"), now(), by_user=True
-            )
-        return windows.adjusted(
-            before, decision, now(), by_user=decision.reason == "manual_override"
-        )
+            decision = replace(decision, reason="initial_setup")
+            by_user = True
+        return windows.adjusted(before, decision, now(), by_user=by_user)
 
 
 def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Selection) -> None:
@@ -350,11 +354,13 @@ def _check_agents(settings: AgentSettings, agents: Mapping[str, Any], selection:
 def _warn_unknown(
     selection: Selection, code: str, kind: str, name: str, known: Mapping[str, object]
 ) -> None:
-    similar = (
-        nearest(name, known) if len(selection.warnings) < 10 else None
-    )  # a search takes milliseconds
-    question = f" Did you mean {similar!r}?" if similar else ""
-    existing = f"Existing {kind}s: {join_names(known)}." if known else f"There are no {kind}s."
-    selection.warnings.append(
-        TurnWarning(code, f"There is no {kind} named {name!r}.{question} {existing}")
-    )
+    sentences = [f"There is no {kind} named {name!r}."]
+    if len(selection.warnings) < 10:  # a search takes milliseconds
+        similar = nearest(name, known)
+        if similar:
+            sentences.append(f"Did you mean {similar!r}?")
+    if known:
+        sentences.append(f"Existing {kind}s: {join_names(known)}.")
+    else:
+        sentences.append(f"There are no {kind}s.")
+    selection.warnings.append(TurnWarning(code, " ".join(sentences)))

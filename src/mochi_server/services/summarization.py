@@ -24,7 +24,7 @@ from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ChatMessage, ModelInfo
-from mochi_server.services.summary_model import SummaryModelManager
+from mochi_server.services.summary_model import SummaryModelSelector
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
@@ -73,11 +73,14 @@ _SCHEMA = ConversationSummary.model_json_schema()
 @dataclass
 class _SummaryState:
     task: "asyncio.Task[None] | None" = None
-    # Last answer of this process; other servers summarize after their own.
     answer_id: str | None = None
-    covered: str | None = None  # ID of the last message that the stored summary covers
-    failed: set[str] = field(default_factory=set)  # models that the background does not use again
-    postponements: int = 0  # by turns of other sessions, since the latest turn of this one
+    """Last answer of this process. Other servers summarize after their own answers."""
+    covered: str | None = None
+    """ID of the last message that the stored summary covers."""
+    failed: set[str] = field(default_factory=set)
+    """Models that the background does not use again."""
+    postponements: int = 0
+    """Number of postponements by turns of other sessions, since the latest turn of this one."""
 
 
 @dataclass(eq=False)
@@ -88,19 +91,17 @@ class SummarizationService:
 
     store: SessionStore
     gateway: ModelGateway
-    selector: SummaryModelManager
+    selector: SummaryModelSelector
     enabled: bool
     interval: float
-    # Time without a turn after which a summary may load a model that the user has chosen.
     idle_seconds: float = 60
+    """Time without a turn after which a summary may load a model that the user has chosen."""
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
-    _requesting: set[str] = field(
-        default_factory=set, init=False
-    )  # sessions whose summary the model is writing
+    _requesting: set[str] = field(default_factory=set, init=False)
+    """Sessions whose summary the model is writing."""
     _turns: set[str] = field(default_factory=set, init=False)
-    _last_turn: float = field(
-        default_factory=time.monotonic, init=False
-    )  # when the latest turn ended
+    _last_turn: float = field(default_factory=time.monotonic, init=False)
+    """When the latest turn ended."""
 
     def turn_starting(self, session_id: str) -> None:
         """Cancel the session's summary and postpone the summaries of other sessions, so that the
@@ -126,7 +127,8 @@ class SummarizationService:
         self.release_turn(session_id)
         if self.enabled:
             state = self._states.setdefault(session_id, _SummaryState())
-            state.postponements, state.answer_id = 0, answer_id or state.answer_id
+            state.postponements = 0
+            state.answer_id = answer_id or state.answer_id
             self._schedule(session_id, state)
             self._forget_oldest()
 
@@ -136,11 +138,9 @@ class SummarizationService:
         Their next summaries load the sessions.
         """
         excess = len(self._states) - _MAX_STATES
-        ended = (
-            [session_id for session_id, state in self._states.items() if state.task is None]
-            if excess > 0
-            else []
-        )
+        if excess <= 0:
+            return
+        ended = [session_id for session_id, state in self._states.items() if state.task is None]
         for session_id in ended[:excess]:
             del self._states[session_id]
 
@@ -153,9 +153,8 @@ class SummarizationService:
 
     def _schedule(self, session_id: str, state: _SummaryState) -> None:
         self._cancel(session_id)
-        state.task = asyncio.get_running_loop().create_task(
-            self._run_in_background(session_id, state)
-        )
+        work = self._run_in_background(session_id, state)
+        state.task = asyncio.get_running_loop().create_task(work)
 
     def drop_session(self, session_id: str) -> None:
         self._turns.discard(session_id)
@@ -169,7 +168,7 @@ class SummarizationService:
         ``model`` becomes its ``summary_model``. Raises ``MochiError``.
         """
         session = await self.store.load(session_id)
-        if not any(map(_is_dialogue, session.history)):
+        if not any(_is_dialogue(message) for message in session.history):
             raise NothingToSummarize(session_id)
         if model is not None:
             await self.gateway.find_model(model)
@@ -180,9 +179,8 @@ class SummarizationService:
         return await self._update_summary(session, chosen, state, in_background=False)
 
     async def aclose(self) -> None:
-        await cancel_and_wait(
-            [state.task for state in self._states.values() if state.task is not None]
-        )
+        tasks = [state.task for state in self._states.values() if state.task is not None]
+        await cancel_and_wait(tasks)
 
     async def _run_in_background(self, session_id: str, state: _SummaryState) -> None:
         model: str | None = None
@@ -256,13 +254,11 @@ class SummarizationService:
         would_load = _unloads_model(session.metadata.keep_alive) if loaded else not may_load
         if in_background and would_load and not model.is_cloud:
             raise _ModelNotLoaded(name)
-        is_own = qualified_name(session.model) == qualified_name(model.name)
-        manual = manual_window(model, session.metadata.context_window_config) if is_own else None
-        if (
-            in_background
-            and loaded
-            and (manual or gateway.windows.size(name)) not in (None, loaded)
-        ):
+        manual = None
+        if qualified_name(session.model) == qualified_name(model.name):
+            manual = manual_window(model, session.metadata.context_window_config)
+        wanted = manual or gateway.windows.size(name)
+        if in_background and loaded and wanted not in (None, loaded):
             raise _ModelNotLoaded(name)
         summary = await self._continue_prompt(gateway, session, model, loaded, state)
         if summary is None:
@@ -272,9 +268,18 @@ class SummarizationService:
                 await allocation.decide(_ANSWER_TOKENS)
                 window = allocation.size
             payload = payload_without_thinking(
-                model, name, _ANSWER_TOKENS, session.metadata.keep_alive, _SCHEMA
+                model,
+                name,
+                max_tokens=_ANSWER_TOKENS,
+                keep_alive=session.metadata.keep_alive,
+                format=_SCHEMA,
             )
-            prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
+            prompt = _SummaryPrompt(
+                allocation=allocation,
+                session=session,
+                covered=state.covered,
+                window=window or _UNKNOWN_WINDOW,
+            )
             allocation = allocation.fixed(window if gateway.windows.dynamic or manual else None)
             request = ModelRequest(allocation=allocation, payload=payload, prompt=prompt)
             summary = await self._request_summary(gateway, request)
@@ -304,29 +309,32 @@ class SummarizationService:
         exchange, is_held = gateway.host.slots(model.name).exchange_of(session.session_id)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
-        separate = _SummaryPrompt(gateway.allocate(model), session, state.covered, loaded)
-        uncached = exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
+        allocation = gateway.allocate(model)
+        answer = session.history[-1]["content"]
+        separate = _SummaryPrompt(
+            allocation=allocation,
+            session=session,
+            covered=state.covered,
+            window=loaded,
+        )
+        uncached = exchange.size.characters + len(answer) + len(_CONTINUATION)
         if not is_held and uncached > separate.characters:
             return None  # if no slot holds the prompt any more, the continuation would cost more
         if _unloads_model(exchange.payload.get("keep_alive")):
             return None  # the model has been loaded again since
-        options, allocation = exchange.payload.get("options") or {}, gateway.allocate(model)
-        request_tokens = allocation.estimate.tokens(PromptSize(len(_CONTINUATION)))
+        options = dict(exchange.payload.get("options") or {})
         window = options.get("num_ctx")
-        if (
-            window not in (None, loaded)
-            or exchange.tokens + request_tokens + _ANSWER_TOKENS > loaded
-        ):
+        request_tokens = allocation.estimate.tokens(PromptSize(len(_CONTINUATION)))
+        needed = exchange.tokens + request_tokens + _ANSWER_TOKENS
+        if window not in (None, loaded) or needed > loaded:
             return None
-        # A stop sequence such as "." would end the JSON too early.
-        options = {name: value for name, value in options.items() if name != "stop"} | {
-            "num_predict": _ANSWER_TOKENS
-        }
+        options.pop("stop", None)  # a stop sequence such as "." would end the JSON too early
+        options["num_predict"] = _ANSWER_TOKENS
         prompt = FixedPrompt(exchange.payload["messages"], exchange.size)
         request = ModelRequest(
             allocation=allocation.fixed(window),
             payload={**exchange.payload, "format": _SCHEMA, "options": options},
-            prompt=prompt.extended(session.history[-1]["content"], _CONTINUATION),
+            prompt=prompt.extended(answer, _CONTINUATION),
             limits_answer=False,
             exchange=lambda *_: exchange,
             session_id=session.session_id,
@@ -385,41 +393,47 @@ class _SummaryPrompt:
 
         A refusal has improved the estimate, so the next prompt is shorter.
         """
-        before, messages = self.size, self._messages()
+        before = self.size
         self.size = PromptSize(self.characters)
         if refused is not None and self.size.characters >= before.characters:
             return None
-        return FixedPrompt(messages, self.size)
+        return FixedPrompt(self._messages(), self.size)
 
     @property
     def characters(self) -> int:
         return sum(len(message["content"]) for message in self._messages())
 
     def _messages(self) -> list[ChatMessage]:
-        history, max_tokens = self.session.history, int(self.window * _MAX_PROMPT_RATIO)
-        start = next((i + 1 for i, m in enumerate(history) if m["message_id"] == self.covered), 0)
-        if start == len(history):
-            # without newer messages, a client requests the summary again, for example from another
-            # model
-            start = 0
-        earlier = self.session.metadata.summary if start else None
-        before = (
-            f"Summary so far: {str(earlier.get('summary'))[:_MAX_SUMMARY_CHARS]}\n\n"
-            if earlier
-            else ""
-        )
-        text = "\n\n".join(
-            f"{m['role']}: {m['content']}" for m in history[start:] if _is_dialogue(m)
-        )
-        while (
-            len(text) > 200
-            and self.allocation.estimate.tokens(PromptSize(len(before + text))) > max_tokens
-        ):
+        newer = self._newer_messages()
+        earlier = ""
+        summary = self.session.metadata.summary
+        if summary and len(newer) < len(self.session.history):
+            earlier = str(summary.get("summary"))[:_MAX_SUMMARY_CHARS]
+            earlier = f"Summary so far: {earlier}\n\n"
+        dialogue = filter(_is_dialogue, newer)
+        text = "\n\n".join(f"{message['role']}: {message['content']}" for message in dialogue)
+        while len(text) > 200 and self._is_too_long(earlier + text):
             text = text[len(text) // 4 :]
         return [
             {"role": "system", "content": _INSTRUCTION},
-            {"role": "user", "content": f"{before}Summarize this conversation:\n\n{text}"},
+            {"role": "user", "content": f"{earlier}Summarize this conversation:\n\n{text}"},
         ]
+
+    def _newer_messages(self) -> Sequence[Message]:
+        """Return the messages after the previous summary.
+
+        If there are none, return all messages: a client requests the summary again, for example
+        from another model.
+        """
+        history = self.session.history
+        for number, message in enumerate(history, 1):
+            if message["message_id"] == self.covered:
+                return history[number:] or history
+        return history
+
+    def _is_too_long(self, text: str) -> bool:
+        tokens = self.allocation.estimate.tokens(PromptSize(len(text)))
+        return tokens > int(self.window * _MAX_PROMPT_RATIO)
 
 
 class _ModelNotLoaded(Exception):
@@ -438,32 +452,28 @@ def _is_current(exchange: Exchange, session: ChatSession) -> bool:
     exchange's answer.
     """
     history = session.history
-    if (
-        len(history) < 2
-        or history[-1]["message_id"] != exchange.answer_id
-        or history[0] != exchange.first_stored
-    ):
+    if len(history) < 2 or history[0] != exchange.first_stored:
+        return False
+    if history[-1]["message_id"] != exchange.answer_id:
         return False
     return _without_system_prompt(history[:-1]) == _without_system_prompt(exchange.history)
 
 
 def _without_system_prompt(history: Sequence[Message]) -> list[Message]:
-    return list(history[history[0]["role"] == "system" :])
+    start = 1 if history[0]["role"] == "system" else 0
+    return list(history[start:])
 
 
 def _is_due(session: ChatSession, state: _SummaryState) -> bool:
     """Return whether the last message is a complete answer of this process that no summary
     covers.
     """
-    last = session.history[-1] if len(session.history) > 1 else None
-    if (
-        last is None
-        or last["role"] != "assistant"
-        or last.get("tool_calls")
-        or last.get("interrupted")
-    ):
+    if len(session.history) < 2:
         return False
-    return last["message_id"] == state.answer_id != state.covered
+    last = session.history[-1]
+    if last["role"] != "assistant" or last.get("tool_calls") or last.get("interrupted"):
+        return False
+    return last["message_id"] == state.answer_id and state.answer_id != state.covered
 
 
 def _is_dialogue(message: Message) -> bool:

@@ -7,7 +7,7 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.session import SessionMetadata
 
 
-class SummaryModelManager:
+class SummaryModelSelector:
     """Selector of summary models.
 
     In ``unsupported``, a name without a tag excludes all tags of the model.
@@ -25,3 +25,6 @@ class SummaryModelManager:
             if self._unsupported.isdisjoint((name, name.rpartition(":")[0])):
                 return model
         return None
+
+
+SummaryModelManager = SummaryModelSelector  # the name of the documented library API

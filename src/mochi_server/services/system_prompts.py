@@ -38,18 +38,21 @@ class SystemPromptService:
         self._directory = Path(directory)
 
     def list(self) -> list[PromptEntry]:
-        names = sorted(path.name for path in self._directory.glob("*") if is_prompt_name(path.name))
-        prompts = filter(None, map(self._read, names))
-        return [
-            PromptEntry(p.filename, shorten(p.content), len(p.content.split())) for p in prompts
-        ]
+        entries = []
+        for path in sorted(self._directory.glob("*")):
+            prompt = self._find(path.name)
+            if prompt is not None:
+                preview = shorten(prompt.content)
+                word_count = len(prompt.content.split())
+                entries.append(PromptEntry(prompt.filename, preview, word_count))
+        return entries
 
     def get(self, filename: str) -> SystemPrompt:
         """Return a prompt.
 
         Raise ``PromptNotFound`` if the file is missing or its name is invalid.
         """
-        prompt = self._read(filename) if is_prompt_name(filename) else None
+        prompt = self._find(filename)
         if prompt is None:
             raise PromptNotFound(filename)
         return prompt
@@ -76,8 +79,9 @@ class SystemPromptService:
 
     def delete(self, filename: str) -> None:
         """Delete a prompt file. Raise ``PromptNotFound`` or ``StorageFailed``."""
+        prompt = self.get(filename)
         with atomic_files.storage_errors(f"delete the system prompt {filename!r}"):
-            self._path(self.get(filename).filename).unlink()
+            self._path(prompt.filename).unlink()
 
     def validate(self, content: str) -> None:
         """Raise ``ValidationFailed`` if the text of a prompt is blank or too long."""
@@ -88,22 +92,25 @@ class SystemPromptService:
                 f"content must be shorter than {MAX_PROMPT_CHARS} characters.", length=len(content)
             )
 
-    def _read(self, filename: str) -> SystemPrompt | None:
+    def _find(self, filename: str) -> SystemPrompt | None:
+        if not is_prompt_name(filename):
+            return None
         path = self._path(filename)
         try:
-            if not path.resolve().is_relative_to(self._directory.resolve()) or not path.is_file():
+            is_inside = path.resolve().is_relative_to(self._directory.resolve())
+            if not is_inside or not path.is_file():
                 return None
-            return SystemPrompt(
-                filename, regular_files.read_bytes(path).decode("utf-8-sig", "replace")
-            )
+            data = regular_files.read_bytes(path)
         except (OSError, RuntimeError):  # before Python 3.13, a loop of symlinks is a RuntimeError
             return None
+        return SystemPrompt(filename, data.decode("utf-8-sig", "replace"))
 
     def _write(self, filename: str, content: str) -> SystemPrompt:
         self.validate(content)
+        data = content.encode("utf-8", "replace")
         with atomic_files.storage_errors(f"write the system prompt {filename!r}"):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic_files.write(self._path(filename), content.encode("utf-8", "replace"))
+            atomic_files.write(self._path(filename), data)
         return SystemPrompt(filename, content)
 
     def _path(self, filename: str) -> Path:

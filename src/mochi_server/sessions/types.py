@@ -321,7 +321,7 @@ def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class SessionSettings:
-    """Settings of a session that clients choose. ``models/sessions.py`` has their schemas."""
+    """Settings of a session that clients choose. ``schemas/sessions.py`` has their schemas."""
 
     tool_settings: ToolSettings = field(
         default_factory=ToolSettings, metadata={"read": _reader(ToolSettings)}

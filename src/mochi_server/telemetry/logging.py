@@ -23,6 +23,11 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
+def _escape(match: re.Match[str]) -> str:
+    """Return the escape sequence of a control character."""
+    return repr(match[0])[1:-1]
+
+
 class TextFormatter(logging.Formatter):
     """Formatter for one text line per record, with request ID and key name at its end.
 
@@ -37,9 +42,13 @@ class TextFormatter(logging.Formatter):
         """Return the line with control characters escaped, so that a message cannot imitate another
         line.
         """
-        request_id, key = REQUEST_ID.get(), CALLER.get().key
-        line = _CONTROL.sub(lambda match: repr(match[0])[1:-1], super().formatMessage(record))
-        return f"{line} [{request_id}{key and f' key={key}'}]" if request_id else line
+        line = _CONTROL.sub(_escape, super().formatMessage(record))
+        request_id = REQUEST_ID.get()
+        if not request_id:
+            return line
+        key = CALLER.get().key
+        suffix = f" key={key}" if key else ""
+        return f"{line} [{request_id}{suffix}]"
 
     def format(self, record: logging.LogRecord) -> str:
         masked: str = self._secrets.mask(super().format(record))
@@ -54,10 +63,9 @@ class JsonFormatter(logging.Formatter):
         self._secrets = secrets
 
     def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, timezone.utc)
         fields = {
-            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(
-                timespec="milliseconds"
-            ),
+            "time": time.isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
@@ -73,11 +81,12 @@ class JsonFormatter(logging.Formatter):
 
 def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
     """Configure logging: write the log records and Python's warnings to standard error."""
+    formatter = JsonFormatter if log_format == "json" else TextFormatter
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter(secrets) if log_format == "json" else TextFormatter(secrets))
+    handler.setFormatter(formatter(secrets))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)
-    # A tool may close standard error; log calls must not raise then.
+    # A tool may close standard error. Log calls must not raise then.
     logging.raiseExceptions = False
     sys.excepthook = lambda *error: logging.critical("Uncaught exception", exc_info=error)
     threading.excepthook = lambda error: logging.critical(
@@ -90,8 +99,11 @@ def log_event(logger: logging.Logger, level: int, event: str, **fields: object) 
 
     Its fields are fields of a JSON line, and ``key=value`` in the message, except None.
     """
-    words = [event, *(f"{name}={value}" for name, value in fields.items() if value is not None)]
-    logger.log(level, "%s", " ".join(words), extra={FIELDS: fields})
+    line = event
+    for name, value in fields.items():
+        if value is not None:
+            line += f" {name}={value}"
+    logger.log(level, "%s", line, extra={FIELDS: fields})
 
 
 def as_log(text: str, log_format: str, level: str = "INFO") -> str:
@@ -101,9 +113,10 @@ def as_log(text: str, log_format: str, level: str = "INFO") -> str:
     """
     if log_format.lower() != "json":
         return text
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    records = [
-        logging.makeLogRecord({"name": "mochi_server", "levelname": level, "msg": line})
-        for line in lines
-    ]
-    return "\n".join(map(JsonFormatter(SecretMasker(())).format, records))
+    formatter = JsonFormatter(SecretMasker(()))
+    lines = []
+    for line in text.splitlines():
+        if line.strip():
+            fields = {"name": "mochi_server", "levelname": level, "msg": line.strip()}
+            lines.append(formatter.format(logging.makeLogRecord(fields)))
+    return "\n".join(lines)

@@ -58,9 +58,8 @@ class Metrics(GatewayObserver):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.described: list[
-            tuple[str, str, tuple[str, ...], str]
-        ] = []  # name, kind, labels and description of each
+        self.described: list[tuple[str, str, tuple[str, ...], str]] = []
+        """Name, kind, labels and description of each metric."""
         self._models: set[str] = set()
         self._tools: set[str] = set()
         new = self._new
@@ -120,8 +119,8 @@ class Metrics(GatewayObserver):
         self._host_state = new(
             Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state"
         )
-        # Names, states and numbers of queued requests.
         self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple
+        """Function that returns names, states and numbers of queued requests."""
         self.key_turns = new(
             Counter, "key_turns", "Turns that ended, by API key.", "key", "outcome"
         )
@@ -138,9 +137,8 @@ class Metrics(GatewayObserver):
         self.ollama = new(
             Gauge, "ollama_connected", "1 if Ollama responds to this request, otherwise 0."
         )
-        new(Gauge, "build_info", "Always 1. The label is the version.", "version").labels(
-            __version__
-        ).set(1)
+        build = new(Gauge, "build_info", "Always 1. The label is the version.", "version")
+        build.labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
 
     def render(self) -> bytes:
@@ -161,9 +159,9 @@ class Metrics(GatewayObserver):
         """
         self._turns.labels(outcome).inc()
         self._turn_seconds.observe(seconds)
-        durations = [message.get("prompt_eval_duration") for message in messages]
-        if any(duration is not None for duration in durations):
-            self._evaluation.observe(sum(map(number, durations)) * _NANO)
+        nanoseconds = _sum("prompt_eval_duration", messages)
+        if nanoseconds is not None:
+            self._evaluation.observe(nanoseconds * _NANO)
         self.tool_calls_ended(messages)
         if error is not None:
             self._errors.labels(error, "turn").inc()
@@ -172,26 +170,27 @@ class Metrics(GatewayObserver):
         """Count each tool result in ``messages`` as an ended tool call."""
         for message in messages:
             if message["role"] == "tool":
-                self._calls.labels(*self._tool_labels(message)).inc()
+                tool, outcome = self._tool_labels(message)
+                self._calls.labels(tool, outcome).inc()
 
     def response_ended(self, last: Mapping[str, Any], host: str = "") -> None:
         """Record an answer's tokens and the model's load time, also for its host."""
-        count, cached = (
-            number(last.get(f"prompt_eval_{name}")) for name in ("count", "cached_count")
-        )
         self._host_requests.labels(host).inc()
-        self._host_seconds.labels(host, "evaluation").inc(
-            number(last.get("prompt_eval_duration")) * _NANO
-        )
+        nanoseconds = number(last.get("prompt_eval_duration"))
+        self._host_seconds.labels(host, "evaluation").inc(nanoseconds * _NANO)
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
-        self._tokens.labels(model, "in").inc(number(last.get("prompt_eval_count")))
+        count = number(last.get("prompt_eval_count"))
+        self._tokens.labels(model, "in").inc(count)
         self._tokens.labels(model, "out").inc(number(last.get("eval_count")))
         if last.get("prompt_eval_cached_count") is not None:
-            self._evaluated.labels(model).inc(max(count - cached, 0))
-            self._host_tokens.labels(host, "evaluated").inc(max(count - cached, 0))
+            cached = number(last["prompt_eval_cached_count"])
+            evaluated = max(count - cached, 0)
+            self._evaluated.labels(model).inc(evaluated)
+            self._host_tokens.labels(host, "evaluated").inc(evaluated)
             self._host_tokens.labels(host, "spared").inc(cached)
-        if seconds := load_seconds(last):
+        seconds = load_seconds(last)
+        if seconds:
             self._loads.labels(model).observe(seconds)
             self._host_seconds.labels(host, "load").inc(seconds)
 
@@ -209,9 +208,8 @@ class Metrics(GatewayObserver):
 
         ``status`` is None if the server sent no response.
         """
-        self._responses.labels(
-            method if method in _METHODS else _OTHER, str(status or "none")
-        ).inc()
+        known_method = method if method in _METHODS else _OTHER
+        self._responses.labels(known_method, str(status or "none")).inc()
         if error is not None:
             self._errors.labels(error, "request").inc()
 
@@ -219,18 +217,19 @@ class Metrics(GatewayObserver):
         return _label(qualified_name(name), self._models) if name else _OTHER
 
     def _tool_labels(self, message: Message) -> tuple[str, str]:
-        code = message.get("error_code")
+        code = message.get("error_code") or ""
         if code == ToolNotFound.code:
             return "unknown", "failed"
-        outcome = (
-            "succeeded" if message.get("success") else _TOOL_OUTCOMES.get(code or "", "failed")
-        )
-        return _label(message["tool_name"], self._tools), outcome
+        tool = _label(message["tool_name"], self._tools)
+        if message.get("success"):
+            return tool, "succeeded"
+        return tool, _TOOL_OUTCOMES.get(code, "failed")
 
     def _new(self, kind: type[M], name: str, text: str, *labels: str, **options: Any) -> M:
-        suffix = "_total" if kind is Counter else ""
-        self.described.append((f"mochi_{name}{suffix}", kind.__name__.lower(), labels, text))
-        return kind(f"mochi_{name}", text, labels, registry=self.registry, **options)
+        name = f"mochi_{name}"
+        full_name = f"{name}_total" if kind is Counter else name
+        self.described.append((full_name, kind.__name__.lower(), labels, text))
+        return kind(name, text, labels, registry=self.registry, **options)
 
 
 def _label(name: str, known: set[str]) -> str:
@@ -247,40 +246,50 @@ def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> N
 
     If ``trace_content`` is true, the spans contain the texts of the turn.
     """
-    failure = run.failure
-    seconds, ended = time.monotonic() - run.began, time.time_ns()
-    metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
+    error = run.failure.code if run.failure else None
+    seconds = time.monotonic() - run.began
+    metrics.turn_ended(run.state, seconds, run.result.stored, error)
     if run.caller.key:
         metrics.key_turns.labels(run.caller.key, run.state).inc()
     if _SDK in sys.modules:
-        _record_spans(run, ended - int(seconds * 1e9), ended, content=trace_content)
+        ended = time.time_ns()
+        began = ended - int(seconds * 1e9)
+        _record_spans(run, began, ended, content=trace_content)
     _log_turn(run, seconds)
 
 
 def _log_turn(run: Run, seconds: float) -> None:
-    failure, first_chunk = run.failure, next(iter(run.result.first_chunks.values()), None)
-
-    def tokens(field: str) -> int | None:
-        counts = [
-            message.get(field) for message in run.result.stored if message.get(field) is not None
-        ]
-        return int(sum(map(number, counts))) if counts else None
-
+    failure = run.failure
+    answer = run.result.answer or {}
+    messages = run.result.stored
+    first_chunk = next(iter(run.result.first_chunks.values()), None)
     log_event(
-        *(logger, logging.WARNING if failure else logging.INFO, "Turn ended"),
+        logger,
+        logging.WARNING if failure else logging.INFO,
+        "Turn ended",
         session_id=run.session_id,
         run_id=run.run_id,
         outcome=run.state,
         key=run.caller.key or None,
-        model=(run.result.answer or {}).get("model") or run.model,
-        prompt_tokens=tokens("prompt_eval_count"),
-        answer_tokens=tokens("eval_count"),
-        cached_tokens=tokens("prompt_eval_cached_count"),
+        model=answer.get("model") or run.model,
+        prompt_tokens=_sum("prompt_eval_count", messages),
+        answer_tokens=_sum("eval_count", messages),
+        cached_tokens=_sum("prompt_eval_cached_count", messages),
         time_to_first_token_ms=None if first_chunk is None else round(first_chunk * 1000),
         duration_ms=round(seconds * 1000),
         error=failure and failure.code,
         reason=failure.message if isinstance(failure, OllamaUnreachable) else None,
     )
+
+
+def _sum(field: str, messages: Sequence[Message]) -> int | None:
+    """Return the sum of a counter of Ollama, or None if no message has it."""
+    total = None
+    for message in messages:
+        count = message.get(field)
+        if count is not None:
+            total = int(number(count)) + (total or 0)
+    return total
 
 
 def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
@@ -300,20 +309,20 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
     def start(
         operation: str, target: str, at: int, attributes: Mapping[str, Any], parent: Any
     ) -> Any:
-        kind = SpanKind.CLIENT if operation == "chat" else SpanKind.INTERNAL
-        all_attributes = {
-            "gen_ai.operation.name": operation,
-            "gen_ai.conversation.id": run.session_id,
-            **attributes,
-        }
-        known = {name: value for name, value in all_attributes.items() if value is not None}
-        context, name = set_span_in_context(parent), f"{operation} {target}".rstrip()
-        return tracer.start_span(name, context=context, kind=kind, start_time=at, attributes=known)
-
-    if run.input.agent is not None:
-        parent = start(
-            "invoke_agent", run.input.agent, began, _agent_attributes(run.input.agent), turn
+        known = {name: value for name, value in attributes.items() if value is not None}
+        known["gen_ai.operation.name"] = operation
+        known["gen_ai.conversation.id"] = run.session_id
+        return tracer.start_span(
+            f"{operation} {target}".rstrip(),
+            context=set_span_in_context(parent),
+            kind=SpanKind.CLIENT if operation == "chat" else SpanKind.INTERNAL,
+            start_time=at,
+            attributes=known,
         )
+
+    agent = run.input.agent
+    if agent is not None:
+        parent = start("invoke_agent", agent, began, _agent_attributes(agent), turn)
         parent.end(ended)
 
     def record(parent: Any, text: str | None, result: TurnResult, previous: int) -> None:
@@ -323,13 +332,15 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
             if message["role"] == "assistant":
                 started = max(at - message.get("total_duration", 0), previous)
                 attributes = _chat_attributes(result, message, text, content=content)
-                start("chat", message.get("model", ""), started, attributes, parent).end(at)
+                span = start("chat", message.get("model", ""), started, attributes, parent)
+                span.end(at)
             else:
                 call = calls[message["tool_call_id"]]
                 attributes = _tool_attributes(message, call.arguments, content=content)
                 span = start("execute_tool", call.name, previous, attributes, parent)
                 if call.progress.agent_result is not None:
-                    agent, task = str(call.arguments["agent"]), str(call.arguments["instruction"])
+                    agent = str(call.arguments["agent"])
+                    task = str(call.arguments["instruction"])
                     invoked = start("invoke_agent", agent, previous, _agent_attributes(agent), span)
                     record(invoked, task, call.progress.agent_result, previous)
                     invoked.end(at)
@@ -349,10 +360,7 @@ def _agent_attributes(agent: str) -> dict[str, Any]:
 def _chat_attributes(
     result: TurnResult, message: Message, text: str | None, *, content: bool
 ) -> dict[str, Any]:
-    texts = (
-        {"input": ("user", text), "output": ("assistant", message["content"])} if content else {}
-    )
-    return {
+    attributes = {
         "gen_ai.provider.name": "ollama",
         "gen_ai.request.model": message.get("model", ""),
         "gen_ai.usage.input_tokens": message.get("prompt_eval_count", 0),
@@ -360,14 +368,17 @@ def _chat_attributes(
         "gen_ai.usage.output_tokens": message.get("eval_count", 0),
         "gen_ai.response.time_to_first_chunk": result.first_chunks.get(message["message_id"]),
         "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
-        **{f"gen_ai.{name}.messages": _as_parts(*text) for name, text in texts.items()},
     }
+    if content:
+        attributes["gen_ai.input.messages"] = _messages("user", text)
+        attributes["gen_ai.output.messages"] = _messages("assistant", message["content"])
+    return attributes
 
 
-def _as_parts(role: str, text: str | None) -> str:
-    return orjson.dumps(
-        [{"role": role, "parts": [{"type": "text", "content": text or ""}]}]
-    ).decode()
+def _messages(role: str, text: str | None) -> str:
+    part = {"type": "text", "content": text or ""}
+    message = {"role": role, "parts": [part]}
+    return orjson.dumps([message]).decode()
 
 
 def _tool_attributes(

@@ -4,7 +4,7 @@ import ast
 import logging
 import re
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,8 @@ from mochi_server.tools.schema import InvalidTool, ToolSchema, make_schema
 RESERVED_NAMES = frozenset({"executions", "reload"})
 """Names that no tool can have, because ``/tools/{tool_name}`` would conflict with other routes."""
 
-_DESTRUCTIVE, _READ_ONLY = "__destructive__", "__read_only__"
+_DESTRUCTIVE = "__destructive__"
+_READ_ONLY = "__read_only__"
 _NOT_GROUPS = frozenset({"__all__", "__path__", _DESTRUCTIVE, _READ_ONLY})
 _INIT = "__init__.py"
 
@@ -105,8 +106,12 @@ class ToolCatalogue:
 
         Unknown names are skipped.
         """
-        requested = [*names, *self.groups.get(group or "", ())]
-        return {name: self.tools[name] for name in dict.fromkeys(requested) if name in self.tools}
+        members = self.groups.get(group or "", ())
+        selected = {}
+        for name in (*names, *members):
+            if name in self.tools:
+                selected[name] = self.tools[name]
+        return selected
 
 
 class ToolDiscoveryService:
@@ -132,7 +137,9 @@ class ToolDiscoveryService:
 
         During the import, ``discover`` returns the old tools.
         """
-        catalogue = ToolCatalogue() if self._directory is None else find_tools(self._directory)
+        catalogue = ToolCatalogue()
+        if self._directory is not None:
+            catalogue = find_tools(self._directory)
         for problem in catalogue.problems:
             logger.warning(
                 "Tool problem name=%s directory=%s: %s",
@@ -154,80 +161,80 @@ def find_tools(directory: Path) -> ToolCatalogue:
     except FileNotFoundError:
         return ToolCatalogue()
     except OSError as error:
-        return ToolCatalogue(
-            problems=(Problem(_INIT, f"its directory cannot be read: {error.strerror}"),)
-        )
+        problem = Problem(_INIT, f"its directory cannot be read: {error.strerror}")
+        return ToolCatalogue(problems=(problem,))
     if directory / _INIT not in paths:
         return ToolCatalogue(problems=_encodable(find_mistakes(directory, ())))
     package, problems = load_package(directory)
-    catalogue = (
-        ToolCatalogue(problems=tuple(problems))
-        if package is None
-        else _read_package(package, problems)
-    )
+    catalogue = ToolCatalogue()
+    if package is not None:
+        catalogue = _read_package(package, problems)
     exported = getattr(package, "__all__", None)
-    mistakes = find_mistakes(directory, exported if isinstance(exported, list | tuple) else None)
-    return replace(catalogue, problems=_encodable([*catalogue.problems, *mistakes]))
+    if not isinstance(exported, list | tuple):
+        exported = None
+    problems += find_mistakes(directory, exported)
+    return replace(catalogue, problems=_encodable(problems))
 
 
 def _encodable(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Remove duplicates, and escape lone surrogates, which file names and errors may contain but
     JSON may not.
     """
-    texts = dict.fromkeys((problem.name, problem.message) for problem in problems)
     return tuple(
-        Problem(*(each.encode(errors="backslashreplace").decode() for each in pair))
-        for pair in texts
+        Problem(_escaped(problem.name), _escaped(problem.message))
+        for problem in dict.fromkeys(problems)
     )
 
 
-def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
-    def names_in(variable: str) -> list[str]:
-        value = vars(package).get(variable, None if variable == "__all__" else [])
-        if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
-            repeated = sorted({name for name in value if list(value).count(name) > 1})
-            problems.extend(
-                Problem(name, f"{variable} lists it more than once; remove one")
-                for name in repeated
-            )
-            return list(dict.fromkeys(value))
-        problems.append(Problem(variable, "it must be a list of names in __init__.py"))
-        return []
+def _escaped(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
-    exported = names_in("__all__")
-    marks = {variable: names_in(variable) for variable in (_READ_ONLY, _DESTRUCTIVE)}
-    groups = {
-        name: list(map(str, value))
-        for name, value in vars(package).items()
-        if re.fullmatch("__.+__", name)
-        and name not in _NOT_GROUPS
-        and isinstance(value, list | tuple)
+
+def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
+    """Return the tools and groups of a package, and append to ``problems`` what is wrong."""
+    variables = vars(package)
+    exported = _names(variables.get("__all__"), "__all__", problems)
+    marks = {
+        variable: _names(variables.get(variable, []), variable, problems)
+        for variable in (_READ_ONLY, _DESTRUCTIVE)
     }
+    groups = {}
+    for variable, value in variables.items():
+        is_special = re.fullmatch("__.+__", variable) and variable not in _NOT_GROUPS
+        if is_special and isinstance(value, list | tuple):
+            groups[variable] = [str(name) for name in value]
     for variable, names in (marks | groups).items():
         for name in sorted(set(names) - set(exported)):
-            problems.append(
-                Problem(variable, f"it names {name!r}, which is not in __all__; add it there")
-            )
+            text = f"it names {name!r}, which is not in __all__; add it there"
+            problems.append(Problem(variable, text))
     tools = {}
     for name in exported:
+        own_marks = [mark for mark, names in marks.items() if name in names]
         try:
             function = getattr(package, name, None)
-            if isinstance(
-                function, UnavailableFunction
-            ):  # the problem of its file is already reported
-                continue
-            tools[name] = _make_tool(
-                name, function, {mark for mark, names in marks.items() if name in names}
-            )
+            # The problem of its file is already reported.
+            if not isinstance(function, UnavailableFunction):
+                tools[name] = _make_tool(name, function, own_marks)
         except InvalidTool as error:
             problems.append(Problem(name, str(error)))
         except BaseException as error:  # the types and attributes of a function are user code
             problems.append(Problem(name, describe(error, None)))
-    members = {
-        group.strip("_"): [name for name in names if name in tools]
-        for group, names in groups.items()
-    }
-    return ToolCatalogue(tools, members, tuple(problems))
+    members = {}
+    for group, names in groups.items():
+        members[group.strip("_")] = [name for name in names if name in tools]
+    return ToolCatalogue(tools, members)
+
+
+def _names(value: object, variable: str, problems: list[Problem]) -> list[str]:
+    """Return the distinct names in the value of a variable of ``__init__.py``."""
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        problems.append(Problem(variable, "it must be a list of names in __init__.py"))
+        return []
+    counts = Counter(value)
+    for name in sorted(counts):
+        if counts[name] > 1:
+            problems.append(Problem(name, f"{variable} lists it more than once; remove one"))
+    return list(counts)
 
 
 def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
@@ -238,11 +245,11 @@ def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
             "__all__ names it, but it does not exist; define it or remove the name from __all__"
         )
     attribute = getattr(function, "destructive", None)
-    is_destructive = (
-        attribute is True or _DESTRUCTIVE in marks
-    )  # a contradictory mark does not make a tool read-only
-    is_read_only = not is_destructive and (attribute is False or _READ_ONLY in marks)
-    return Tool(name, function, make_schema(function, name), is_read_only)
+    is_destructive = attribute is True or _DESTRUCTIVE in marks
+    is_read_only = attribute is False or _READ_ONLY in marks
+    schema = make_schema(function, name)
+    # A contradictory mark does not make a tool read-only.
+    return Tool(name, function, schema, read_only=is_read_only and not is_destructive)
 
 
 def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator[Problem]:
@@ -254,13 +261,12 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator
     trees: dict[str, ast.Module] = {}
     for path in _files(directory, directory):
         name = path.relative_to(directory).as_posix()
-        with suppress(
-            OSError, ValueError, MemoryError, RecursionError
-        ):  # the import reports the errors of used files
-            try:
-                trees[name] = parse_file(path)
-            except SyntaxError as error:
-                yield Problem(name, describe(error, error.lineno))
+        try:
+            trees[name] = parse_file(path)
+        except SyntaxError as error:
+            yield Problem(name, describe(error, error.lineno))
+        except (OSError, ValueError, MemoryError, RecursionError):
+            pass  # the import reports the errors of used files
     for file, tree in trees.items():
         yield from _duplicates(file, tree, trees)
     if exported is not None:
@@ -270,53 +276,66 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator
 def _files(folder: Path, directory: Path) -> Iterator[Path]:
     for path in [folder / _INIT, *modules_in(folder)]:
         with suppress(OSError, RuntimeError):  # links in a circle
-            if not leads_out(path, directory):
-                yield from _files(path, directory) if path.is_dir() else [path]
+            if leads_out(path, directory):
+                continue
+            if path.is_dir():
+                yield from _files(path, directory)
+            else:
+                yield path
 
 
 def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[Problem]:
     """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more
     than once.
     """
-    origins: dict[str, dict[str, str]] = defaultdict(dict)
+    places: dict[str, dict[str, str]] = defaultdict(dict)
     for node in tree.body:
         if isinstance(node, _Function) and not node.name.startswith("_"):
-            origins[node.name][f"line {node.lineno}"] = f"line {node.lineno}"
+            line = f"line {node.lineno}"
+            places[node.name][line] = line
         elif isinstance(node, ast.ImportFrom) and file == _INIT:
+            module = f"{node.level} {node.module}"
             for name in _imported_names(node, trees):
-                origins[name][f"{node.level} {node.module}"] = (
-                    f"{node.module or '.'} (line {node.lineno})"
-                )
-    for name, places in origins.items():
-        if len(places) > 1:
-            text = f"{file} defines it more than once: {', '.join(places.values())}"
+                places[name][module] = f"{node.module or '.'} (line {node.lineno})"
+    for name, descriptions in places.items():
+        if len(descriptions) > 1:
+            text = f"{file} defines it more than once: {', '.join(descriptions.values())}"
             yield Problem(name, f"{text}. Only the last one is used. Rename one")
 
 
 def _imported_names(node: ast.ImportFrom, trees: Mapping[str, ast.Module]) -> list[str]:
     if node.names[0].name != "*":
         return [alias.asname or alias.name for alias in node.names]
-    tree = trees.get(f"{str(node.module).replace('.', '/')}.py", ast.Module([], []))
+    path = str(node.module).replace(".", "/")
+    tree = trees.get(f"{path}.py")
+    if tree is None:
+        return []
     return [function.name for function in _typed_functions(tree)]
 
 
 def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) -> Iterator[Problem]:
-    known = {*exported, *(name for file, tree in trees.items() for name in _used_names(file, tree))}
-    reason = f"__all__ in {_INIT} does not list it" if _INIT in trees else f"there is no {_INIT}"
+    known = set(exported)
     for file, tree in trees.items():
-        is_script = any(
-            isinstance(node, ast.If) and "'__name__'" in ast.dump(node.test) for node in tree.body
-        )
-        for function in () if is_script else _typed_functions(tree):
-            if function.name not in known:
-                text = (
-                    f"its function {function.name} (line {function.lineno}) is not a tool, "
-                    f"because {reason}"
-                )
-                advice = (
-                    f"Import it in {_INIT} and list it in __all__, or rename it to _{function.name}"
-                )
-                yield Problem(file, f"{text}. {advice}")
+        known.update(_used_names(file, tree))
+    reason = f"there is no {_INIT}"
+    if _INIT in trees:
+        reason = f"__all__ in {_INIT} does not list it"
+    for file, tree in trees.items():
+        if _is_script(tree):
+            continue
+        for function in _typed_functions(tree):
+            name = function.name
+            if name not in known:
+                text = f"its function {name} (line {function.lineno}) is not a tool"
+                advice = f"Import it in {_INIT} and list it in __all__, or rename it to _{name}"
+                yield Problem(file, f"{text}, because {reason}. {advice}")
+
+
+def _is_script(tree: ast.Module) -> bool:
+    """Return whether a file tests ``__name__``, as programs do."""
+    return any(
+        isinstance(node, ast.If) and "'__name__'" in ast.dump(node.test) for node in tree.body
+    )
 
 
 def _used_names(file: str, tree: ast.Module) -> Iterator[str]:
@@ -330,17 +349,17 @@ def _used_names(file: str, tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.Attribute):
             yield node.attr
         elif isinstance(node, ast.ImportFrom):
-            yield from (alias.name for alias in node.names if file != _INIT or alias.asname)
+            for alias in node.names:
+                if file != _INIT or alias.asname:
+                    yield alias.name
 
 
 def _typed_functions(tree: ast.Module) -> Iterator[_Function]:
     for node in tree.body:
-        if (
-            isinstance(node, _Function)
-            and not node.name.startswith("_")
-            and node.returns is not None
-        ):
-            parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            has_types = all(parameter.annotation is not None for parameter in parameters)
-            if has_types and node.args.vararg is None and node.args.kwarg is None:
-                yield node
+        if not isinstance(node, _Function) or node.name.startswith("_") or node.returns is None:
+            continue
+        arguments = node.args
+        parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        has_types = all(parameter.annotation is not None for parameter in parameters)
+        if has_types and arguments.vararg is None and arguments.kwarg is None:
+            yield node

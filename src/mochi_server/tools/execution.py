@@ -8,7 +8,7 @@ import inspect
 import logging
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -68,10 +68,10 @@ class ToolExecutionService:
 
     timeout: float = 60
     output_limit: int = 20_000  # maximum characters of a result
-    on_lost: Callable[[], object] = lambda: (
-        None
-    )  # called if a thread still runs after the end of its call
-    on_refused: Callable[[], object] = lambda: None  # called if all threads are in use
+    on_lost: Callable[[], object] = lambda: None
+    """Called if a thread still runs after the end of its call."""
+    on_refused: Callable[[], object] = lambda: None
+    """Called if all threads are in use."""
     _call_slots: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_CALLS), init=False
     )
@@ -88,9 +88,10 @@ class ToolExecutionService:
         Errors are returned in the result and never raised.
         """
         try:
-            return await self.execute_bound(tool, await tool.schema.bind(arguments))
+            bound = await tool.schema.bind(arguments)
         except InvalidArguments as error:
             return self._record(tool, None, f"Wrong arguments for {tool.name}: {error}", 0.0)
+        return await self.execute_bound(tool, bound)
 
     async def execute_bound(
         self, tool: Tool, arguments: inspect.BoundArguments
@@ -105,15 +106,19 @@ class ToolExecutionService:
         except ToolRaised as raised:
             error = shorten(f"{tool.name} failed: {raised}", self.output_limit)
             return self._record(tool, None, error, time.monotonic() - started)
-        return replace(
-            self._record(tool, content.text, None, time.monotonic() - started),
-            images=content.images,
-        )
+        result = self._record(tool, content.text, None, time.monotonic() - started)
+        return replace(result, images=content.images)
 
     def _record(
         self, tool: Tool, text: str | None, error: str | None, seconds: float
     ) -> ToolExecutionResult:
-        result = ToolExecutionResult(error is None, text, error, round(seconds, 6), tool.name)
+        result = ToolExecutionResult(
+            success=error is None,
+            result=text,
+            error_message=error,
+            execution_time=round(seconds, 6),
+            tool_name=tool.name,
+        )
         self._history.append(result)
         return result
 
@@ -126,23 +131,20 @@ class ToolExecutionService:
         and each tool.
         """
         history = self.history()
-        names = sorted({run.tool_name for run in history})
-        by_tool = {
-            name: _statistics([run for run in history if run.tool_name == name]) for name in names
-        }
-        return {**_statistics(history), "by_tool": by_tool}
+        by_name: dict[str, list[ToolExecutionResult]] = defaultdict(list)
+        for run in history:
+            by_name[run.tool_name].append(run)
+        by_tool = {name: _statistics(by_name[name]) for name in sorted(by_name)}
+        return _statistics(history) | {"by_tool": by_tool}
 
     async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> ToolContent:
         conversion = ResultConversion()
 
         def finish(value: object) -> ToolContent:
-            content = (
-                value if isinstance(value, ToolContent) else ToolContent(conversion.text(value))
-            )
-            return replace(
-                content,
-                text=shorten(content.text, self.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"),
-            )
+            if not isinstance(value, ToolContent):
+                value = ToolContent(conversion.text(value))
+            text = shorten(value.text, self.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS")
+            return replace(value, text=text)
 
         def call() -> ToolContent | Awaitable[object]:
             value = tool.function(*bound.args, **bound.kwargs)
@@ -246,12 +248,11 @@ def shorten(text: str, limit: int, limit_name: str = "") -> str:
     if len(text) <= limit:
         return text
     reason = f" because of {limit_name}" if limit_name else ""
-    note, room = "", limit + 1
-    while room > (
-        shorter := max(limit - len(note), 0)
-    ):  # the number in the note can have one more digit
-        room = shorter
+    note = ""
+    room = limit
+    for _ in range(3):  # the number in the note can have one more digit
         note = f"\n[... {len(text) - room} characters left out{reason} ...]\n"
+        room = max(limit - len(note), 0)
     tail = room // 2
     return text[: room - tail] + note + text[len(text) - tail :]
 

@@ -26,9 +26,11 @@ LEADS_OUT = "a link that leads out of the directory"
 
 _PREFIX = "_mochi_tools_"
 _MAX_BYTES = 32 * 1024 * 1024  # of a Python file
-_generations = count(
-    1
-)  # each import uses a new package name, so that a reload imports every file again
+_generations = count(1)
+"""Numbers of the imports.
+
+Each import uses a new package name, so that a reload imports every file again.
+"""
 _PARSER = Lock()  # CPython 3.11 may fail if two threads create syntax trees at once
 
 
@@ -72,15 +74,21 @@ def parse_file(path: Path) -> ast.Module:
 
 def describe(error: BaseException, line: int | None) -> str:
     """Return the type and the message of an import error, and the line if it is known."""
+    description = type(error).__name__
     text = getattr(error, "msg", None) or text_of_error(error)
-    return f"{type(error).__name__}{f': {text}' if text else ''}{f' (line {line})' if line else ''}"
+    if text:
+        description += f": {text}"
+    if line:
+        description += f" (line {line})"
+    return description
 
 
 def location(function: object) -> str:
     """Return the module and the name of a function as ``MODULE:NAME``, which is the same after a
     reload.
     """
-    module, name = (str(getattr(function, key, "")) for key in ("__module__", "__qualname__"))
+    module = str(getattr(function, "__module__", ""))
+    name = getattr(function, "__qualname__", "")
     if module.startswith(_PREFIX):
         module = module.partition(".")[2] or "__init__"
     return f"{module}:{name}"
@@ -96,9 +104,10 @@ def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
     try:
         return import_module(importer.name), importer.problems
     except BaseException:
-        # User code may raise anything, including SystemExit; the importer reports it.
-        for name in [name for name in list(sys.modules) if name.startswith(f"{importer.name}.")]:
-            del sys.modules[name]
+        # User code may raise anything, including SystemExit. The importer reports it.
+        for name in list(sys.modules):
+            if name.startswith(f"{importer.name}."):
+                del sys.modules[name]
         return None, importer.problems
 
 
@@ -116,16 +125,20 @@ class _PackageImporter(Loader):
     @staticmethod
     def find_spec(name: str, *_: object) -> ModuleSpec | None:
         package, *parts = name.split(".")
-        if (loader := _importers.get(package)) is None:
+        loader = _importers.get(package)
+        if loader is None:
             return None
         path = loader._directory.joinpath(*parts)
-        if not parts or (path / "__init__.py").is_file():
-            file, folders = path / "__init__.py", [str(path)]
+        file = path / "__init__.py"
+        if not parts or file.is_file():
+            folders = [str(path)]
             return spec_from_file_location(
                 name, file, loader=loader, submodule_search_locations=folders
             )
         file = path.with_suffix(".py")
-        return spec_from_file_location(name, file, loader=loader) if file.is_file() else None
+        if file.is_file():
+            return spec_from_file_location(name, file, loader=loader)
+        return None
 
     def exec_module(self, module: ModuleType) -> None:
         file = Path(str(module.__file__))
@@ -136,8 +149,9 @@ class _PackageImporter(Loader):
             if module.__name__ == self.name:
                 raise
             names = vars(module)
-            for name in [name for name in names if not name.startswith("__")]:
-                del names[name]
+            for name in list(names):
+                if not name.startswith("__"):
+                    del names[name]
             names.setdefault("__all__", [])  # packages often concatenate the lists of their files
             names["__getattr__"] = UnavailableFunction(file.name).named
 
@@ -156,15 +170,15 @@ class _PackageImporter(Loader):
         The message contains no path outside of the directory.
         """
         line: int | None = None
-        locations = [
-            (Path(frame.filename), frame.lineno)
-            for frame in traceback.extract_tb(error.__traceback__)
-        ]
+        frames = traceback.extract_tb(error.__traceback__)
+        places = [(frame.filename, frame.lineno) for frame in frames]
         if isinstance(error, SyntaxError) and error.filename:
-            locations.append((Path(error.filename), error.lineno))
-        for location in locations:
-            if location[0].is_relative_to(self._directory):
-                file, line = location
+            places.append((error.filename, error.lineno))
+        for name, number in places:
+            path = Path(name)
+            if path.is_relative_to(self._directory):
+                file = path
+                line = number
         text = describe(error, line)
         for directory in (self._directory.resolve(), self._directory):
             text = text.replace(f"{directory}{os.sep}", "")
@@ -176,18 +190,21 @@ class _PackageImporter(Loader):
         """
         siblings = {path.stem for path in modules_in(self._directory)}
         for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.ImportFrom)
-                and not node.level
-                and str(node.module).partition(".")[0] in siblings
-            ):
-                node.module = f"{self.name}.{node.module}"
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                if _first_name(str(node.module)) in siblings:
+                    node.module = f"{self.name}.{node.module}"
             elif isinstance(node, ast.Import):
                 for alias in node.names:
-                    first = alias.name.partition(".")[0]
-                    if first in siblings:
-                        alias.name = f"{self.name}.{alias.name if alias.asname else first}"
-                        alias.asname = alias.asname or first
+                    first = _first_name(alias.name)
+                    if first in siblings and alias.asname:
+                        alias.name = f"{self.name}.{alias.name}"
+                    elif first in siblings:
+                        alias.name = f"{self.name}.{first}"
+                        alias.asname = first
+
+
+def _first_name(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def modules_in(directory: Path) -> Iterator[Path]:
@@ -198,14 +215,15 @@ def modules_in(directory: Path) -> Iterator[Path]:
     with suppress(OSError):  # a folder may be unreadable
         paths = sorted(directory.iterdir())
     for path in paths:
+        is_module = path.suffix == ".py" and path.stem != "__init__"
         with suppress(OSError):
-            if (path.suffix == ".py" and path.stem != "__init__") or (
-                path / "__init__.py"
-            ).is_file():
+            if is_module or (path / "__init__.py").is_file():
                 yield path
 
 
-_importers: dict[
-    str, _PackageImporter
-] = {}  # never removed, because a function of a tool may import further files
+_importers: dict[str, _PackageImporter] = {}
+"""Importers by the name of their package.
+
+None is removed, because a function of a tool may import further files.
+"""
 sys.meta_path.insert(0, _PackageImporter)

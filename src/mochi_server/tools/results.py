@@ -120,7 +120,8 @@ class ResultConversion:
 
     def _is_finite(self, model: object) -> bool:
         """Return whether a model contains no iterator, and not too many values."""
-        left, count = [model], self._values
+        left = [model]
+        count = self._values
         while left and count >= 0:
             value = left.pop()
             if isinstance(value, Iterator):

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, cast
 from urllib.parse import unquote
 
-from docstring_parser import parse
+from docstring_parser import Docstring, parse
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
@@ -58,9 +58,9 @@ class ToolSchema:
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in Ollama's format."""
-        description = (
-            f"{self.description}\n\nReturns: {self.returns}" if self.returns else self.description
-        )
+        description = self.description
+        if self.returns:
+            description += f"\n\nReturns: {self.returns}"
         function = {"name": self.name, "description": description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
@@ -73,10 +73,13 @@ class ToolSchemaService:
 
     def schema_of(self, function: Callable[..., Any], name: str | None = None) -> ToolSchema:
         """Return the schema of a function. Raises ``InvalidTool``."""
-        key = (name or str(getattr(function, "__name__", "")), id(function))
-        if key not in self._cache:  # with the function, so that no other function gets its id
-            self._cache[key] = make_schema(function, key[0]), function
-        return self._cache[key][0]
+        name = name or str(getattr(function, "__name__", ""))
+        key = (name, id(function))
+        if key not in self._cache:
+            # The cache keeps the function, so that no other function gets its ID.
+            self._cache[key] = (make_schema(function, name), function)
+        schema, _ = self._cache[key]
+        return schema
 
 
 def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
@@ -90,39 +93,37 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         signature = inspect.signature(function, eval_str=True)
     except BaseException as error:  # annotations are user code
         raise InvalidTool(f"its annotations cannot be read: {text_of_error(error)}") from error
-    hints = {
-        each.name: each.annotation
-        for each in signature.parameters.values()
-        if each.annotation is not each.empty
-    }
-    if faults := [*_faults(documentation, signature, hints)]:
+    faults = list(_faults(documentation, signature))
+    if faults:
         raise InvalidTool("; ".join(faults))
     docstring = parse(documentation)  # in the style that finds the most
-    adapter, schema = _adapter(signature, hints)
-    descriptions = {
-        name: node["description"]
-        for name, node in schema["properties"].items()
-        if "description" in node
-    }
-    descriptions |= {
-        each.arg_name: each.description for each in docstring.params if each.description
-    }
-    parts, inlined = (
-        (docstring.short_description, docstring.long_description),
-        inline_references(schema),
-    )
+    adapter, schema = _adapter(signature)
+    descriptions = {}
+    for parameter, node in schema["properties"].items():
+        if "description" in node:
+            descriptions[parameter] = node["description"]
+    for each in docstring.params:
+        if each.description:
+            descriptions[each.arg_name] = each.description
+    inlined = inline_references(schema)
+    overview = {}
+    for parameter, node in inlined["properties"].items():
+        text = _one_line(descriptions.get(parameter, ""))
+        overview[parameter] = {"type": python_type(node), "description": text}
+    returns = docstring.returns
     return ToolSchema(
         name=name,
-        description="\n\n".join(part.strip() for part in parts if part and part.strip())
-        or documentation.strip(),
+        description=_description(docstring) or documentation.strip(),
         parameters=supported_schema(inlined, descriptions),
-        overview={
-            name: {"type": python_type(node), "description": _one_line(descriptions.get(name, ""))}
-            for name, node in inlined["properties"].items()
-        },
+        overview=overview,
         bind=partial(_bind, signature, adapter),
-        returns=_one_line((docstring.returns.description if docstring.returns else None) or ""),
+        returns=_one_line(returns.description or "") if returns else "",
     )
+
+
+def _description(docstring: Docstring) -> str:
+    parts = (docstring.short_description or "", docstring.long_description or "")
+    return "\n\n".join(part.strip() for part in parts).strip()
 
 
 async def _bind(
@@ -144,9 +145,13 @@ def python_type(node: Mapping[str, Any]) -> str:
 
     An unknown type is ``Any``.
     """
-    if "enum" in node or "const" in node:
-        return f"Literal[{', '.join(map(repr, node.get('enum', [node.get('const')])))}]"
-    if choices := node.get("anyOf") or node.get("oneOf"):
+    if "enum" in node:
+        values = ", ".join(map(repr, node["enum"]))
+        return f"Literal[{values}]"
+    if "const" in node:
+        return f"Literal[{node['const']!r}]"
+    choices = node.get("anyOf") or node.get("oneOf")
+    if choices:
         return " | ".join(dict.fromkeys(map(python_type, choices)))
     kind = node.get("type")
     if isinstance(kind, list):
@@ -156,9 +161,7 @@ def python_type(node: Mapping[str, Any]) -> str:
     return _PYTHON_TYPES.get(str(kind), "Any")
 
 
-def _faults(
-    documentation: str, signature: inspect.Signature, hints: Mapping[str, Any]
-) -> Iterator[str]:
+def _faults(documentation: str, signature: inspect.Signature) -> Iterator[str]:
     if not documentation.strip():
         yield "it has no docstring; add one, because models choose tools by their descriptions"
     for parameter in signature.parameters.values():
@@ -167,32 +170,30 @@ def _faults(
                 f"it takes {parameter}; declare each parameter by name, because models need a "
                 "fixed list"
             )
-        elif parameter.name not in hints:
+        elif parameter.annotation is parameter.empty:
             yield f"its parameter {parameter.name!r} has no type; annotate it"
     if signature.return_annotation is signature.empty:
         yield "its return type is missing; annotate it"
 
 
-def _adapter(
-    signature: inspect.Signature, hints: Mapping[str, Any]
-) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+def _adapter(signature: inspect.Signature) -> tuple[TypeAdapter[Any], dict[str, Any]]:
 
     def collect(**values: Any) -> dict[str, Any]:
         return values
 
     parameters = [
-        parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY)
-        for name, parameter in signature.parameters.items()
+        parameter.replace(kind=parameter.KEYWORD_ONLY)
+        for parameter in signature.parameters.values()
     ]
     collect.__signature__ = inspect.Signature(parameters, return_annotation=dict)  # type: ignore[attr-defined]
-    collect.__annotations__ = {**{p.name: p.annotation for p in parameters}, "return": dict}
+    collect.__annotations__ = {each.name: each.annotation for each in parameters}
+    collect.__annotations__["return"] = dict
     try:
         adapter = TypeAdapter(cast("Any", collect))
         return adapter, adapter.json_schema()
     except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
-        raise InvalidTool(
-            f"one of its types cannot be read from JSON: {str(error).splitlines()[0]}"
-        ) from error
+        reason = str(error).splitlines()[0]
+        raise InvalidTool(f"one of its types cannot be read from JSON: {reason}") from error
 
 
 def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
@@ -211,8 +212,10 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
         if pointer in parents:  # a recursive reference
             return {"type": "object"}
         if isinstance(pointer, str):
-            rest = {key: value for key, value in node.items() if key != "$ref"}
-            return inline({**_resolve(schema, pointer), **rest}, (*parents, pointer), depth + 1)
+            siblings = dict(node)
+            del siblings["$ref"]
+            target = _resolve(schema, pointer)
+            return inline(target | siblings, (*parents, pointer), depth + 1)
         result = dict(node)
         for key in {"anyOf", "oneOf", "prefixItems"} & node.keys():
             result[key] = [inline(each, parents, depth + 1) for each in node[key]]
@@ -228,10 +231,15 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
-    for part in pointer.split("/")[1:]:
+    start, *parts = pointer.split("/")
+    if not start.startswith("#"):
+        return {}
+    for part in parts:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
-        schema = schema.get(key) if isinstance(schema, dict) else None
-    return schema if isinstance(schema, dict) and pointer.startswith("#") else {}
+        if not isinstance(schema, dict):
+            return {}
+        schema = schema.get(key)
+    return schema if isinstance(schema, dict) else {}
 
 
 def supported_schema(schema: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
@@ -241,26 +249,26 @@ def supported_schema(schema: dict[str, Any], descriptions: Mapping[str, str]) ->
     """
     properties = {}
     for name, node in schema.get("properties", {}).items():
-        result, default = _allowed_keywords(node), node.get("default")
+        result = _allowed_keywords(node)
         text = _one_line(descriptions.get(name) or result.get("description", ""))
+        default = node.get("default")
         if default not in (None, "", [], {}):
             text = f"{text} (default: {default})".strip()
-        properties[name] = ({**result, "description": text}) if text else result
-    required = {"required": schema["required"]} if schema.get("required") else {}
-    return {"type": "object", "properties": properties, **required}
+        if text:
+            result["description"] = text
+        properties[name] = result
+    supported = {"type": "object", "properties": properties}
+    if schema.get("required"):
+        supported["required"] = schema["required"]
+    return supported
 
 
 def _allowed_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
-    choices = [
-        choice
-        for choice in node.get("anyOf", node.get("oneOf", ()))
-        if choice.get("type") != "null"
-    ]
-    if len(choices) == 1:
-        return _allowed_keywords(
-            {**choices[0], **{key: node[key] for key in _KEYWORDS if key in node}}
-        )
     result = {key: node[key] for key in _KEYWORDS if key in node}
+    alternatives = node.get("anyOf", node.get("oneOf", ()))
+    choices = [choice for choice in alternatives if choice.get("type") != "null"]
+    if len(choices) == 1:
+        return _allowed_keywords(choices[0] | result)
     if "const" in node:
         result["enum"] = [node["const"]]
     if choices:
@@ -283,9 +291,12 @@ def _items(node: Mapping[str, Any]) -> dict[str, Any]:
         return _allowed_keywords(node["items"])
     kinds: list[dict[str, Any]] = []
     for item in node.get("prefixItems", ()):
-        if (kind := _allowed_keywords(item)) not in kinds:
+        kind = _allowed_keywords(item)
+        if kind not in kinds:
             kinds.append(kind)
-    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
+    if not kinds:
+        return {}
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
 
 
 def _one_line(text: str) -> str:
@@ -294,7 +305,8 @@ def _one_line(text: str) -> str:
 
 def explain(error: ValidationError) -> str:
     """Return validation errors as one line of text, without the invalid values."""
-    problems = error.errors(include_url=False, include_input=False)
-    return "; ".join(
-        ": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"]))) for item in problems
-    )
+    problems = []
+    for item in error.errors(include_url=False, include_input=False):
+        place = ".".join(map(str, item["loc"]))
+        problems.append(f"{place}: {item['msg']}" if place else item["msg"])
+    return "; ".join(problems)

@@ -39,13 +39,15 @@ class CallProgress:
     If the turn ends during the call, the progress determines the call's result.
     """
 
-    # Whether an event has announced the call, so that clients expect its result.
     is_announced: bool = False
+    """Whether an event has announced the call, so that clients expect its result."""
     decided_by: DecidedBy = "policy"
-    # The running call, with any arguments that the user edited.
     running: "ToolInvocation | None" = None
-    partial_output: str = ""  # if the turn ends during the call, the result begins with this text
-    agent_result: Any = None  # `TurnResult` of the agent that the call runs, or None
+    """The running call, with any arguments that the user edited."""
+    partial_output: str = ""
+    """Beginning of the result if the turn ends during the call."""
+    agent_result: Any = None
+    """``TurnResult`` of the agent that the call runs, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,11 @@ class ToolOutcome:
     is_interrupted: bool = False  # whether the server stopped while the call ran
 
     def event(self) -> ToolResult:
+        result = self.content if self.result is None else self.result
         return ToolResult(
             tool_name=self.call.name,
             success=self.success,
-            result=(self.content if self.result is None else self.result) if self.success else None,
+            result=result if self.success else None,
             error_message=None if self.success else self.content,
             error_code=self.error_code,
             call_index=self.call.index,
@@ -135,6 +138,12 @@ class Toolbox(Protocol):
         """
 
 
+def name_of(schema: Mapping[str, Any]) -> str:
+    """Return the name of a tool in Ollama's format."""
+    name: str = schema["function"]["name"]
+    return name
+
+
 class JoinedToolbox:
     """Several toolboxes combined into one.
 
@@ -147,7 +156,8 @@ class JoinedToolbox:
     def schemas(self) -> list[dict[str, Any]]:
         named: dict[str, dict[str, Any]] = {}
         for toolbox in reversed(self._toolboxes):
-            named |= {schema["function"]["name"]: schema for schema in toolbox.schemas()}
+            for schema in toolbox.schemas():
+                named[name_of(schema)] = schema
         return list(named.values())
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
@@ -155,12 +165,11 @@ class JoinedToolbox:
 
         The last toolbox refuses unknown names.
         """
-        matching = (
-            t
-            for t in self._toolboxes
-            if any(s["function"]["name"] == call.name for s in t.schemas())
-        )
-        return await next(matching, self._toolboxes[-1]).run(call, publish)
+        for toolbox in self._toolboxes:
+            names = map(name_of, toolbox.schemas())
+            if call.name in names:
+                return await toolbox.run(call, publish)
+        return await self._toolboxes[-1].run(call, publish)
 
 
 @dataclass(frozen=True)
@@ -171,9 +180,7 @@ class LimitedToolbox:
     names: Collection[str]
 
     def schemas(self) -> list[dict[str, Any]]:
-        return [
-            schema for schema in self.toolbox.schemas() if schema["function"]["name"] in self.names
-        ]
+        return [schema for schema in self.toolbox.schemas() if name_of(schema) in self.names]
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         if call.name in self.names:
@@ -226,9 +233,9 @@ class Approver:
 
 def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
     """Return whether calls of ``tool`` need approval under ``policy``."""
-    return policy is ToolExecutionPolicy.ALWAYS_CONFIRM or (
-        policy is ToolExecutionPolicy.CONFIRM_DESTRUCTIVE and tool.destructive
-    )
+    if policy is ToolExecutionPolicy.CONFIRM_DESTRUCTIVE:
+        return tool.destructive
+    return policy is ToolExecutionPolicy.ALWAYS_CONFIRM
 
 
 @dataclass
@@ -241,25 +248,23 @@ class FunctionToolbox:
     tools: Mapping[str, Tool]
     execution: ToolExecutionService
     approver: Approver
-    # Returns the tools that are enabled now.
     current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
-    # Whether ``run`` publishes ``ToolCalled`` also for a call that the user approved.
+    """Function that returns the tools that are enabled now."""
     publishes_approved: bool = False
+    """Whether ``run`` publishes ``ToolCalled`` also for a call that the user approved."""
 
     def schemas(self) -> list[dict[str, Any]]:
         return [tool.schema.definition() for tool in self.tools.values()]
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         bound = await self._bind(call, await self._find(call.name))
-        if isinstance(bound, ToolOutcome) or not await self.approver.requires_approval(
-            bound.tool, call
-        ):
-            call.progress.is_announced = True
-            publish([call.event()])
-            return await self._execute(bound)
-        if not self.approver.interactive:
-            return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
-        return await self._run_approved(bound, publish)
+        if isinstance(bound, BoundCall) and await self.approver.requires_approval(bound.tool, call):
+            if not self.approver.interactive:
+                return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
+            return await self._run_approved(bound, publish)
+        call.progress.is_announced = True
+        publish([call.event()])
+        return await self._execute(bound)
 
     async def _run_approved(self, bound: BoundCall, publish: Publish) -> ToolOutcome:
         """Request approval of a call and run it.
@@ -292,10 +297,8 @@ class FunctionToolbox:
         outcome = await self._execute(current)
         notes = []
         if approved.call != call:
-            notes.append(
-                "The user changed the arguments to "
-                f"{orjson.dumps(outcome.call.arguments).decode()}."
-            )
+            arguments = orjson.dumps(outcome.call.arguments).decode()
+            notes.append(f"The user changed the arguments to {arguments}.")
         if decision.reason:
             notes.append(f"Comment of the user: {decision.reason}")
         content = "\n".join([*notes, outcome.content])
@@ -309,11 +312,8 @@ class FunctionToolbox:
     async def _bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
         if tool is None:
             names = ", ".join(self.tools) or "none"
-            return failed(
-                call,
-                f"There is no tool named {call.name!r}. Available tools: {names}.",
-                ToolNotFound.code,
-            )
+            text = f"There is no tool named {call.name!r}. Available tools: {names}."
+            return failed(call, text, ToolNotFound.code)
         try:
             return BoundCall(call, tool, await call.bind(tool.schema))
         except InvalidArguments as error:
@@ -325,11 +325,10 @@ class FunctionToolbox:
         await self.approver.starting(bound)
         bound.call.progress.running = bound.call
         result = await self.execution.execute_bound(bound.tool, bound.arguments)
+        content = result.result if result.success else result.error_message
         return ToolOutcome(
             bound.call,
-            content=result.result
-            if result.success and result.result is not None
-            else str(result.error_message),
+            content=str(content),
             success=result.success,
             error_code=None if result.success else ToolExecutionFailed.code,
             execution_time=result.execution_time,
@@ -345,8 +344,15 @@ def changed_warning(name: str) -> TurnWarning:
 
 
 def _announce(call: ToolInvocation, publish: Publish, confirmation_id: str) -> None:
-    call.progress.is_announced, call.progress.decided_by = True, "policy"
-    publish([ToolConfirmationRequired(call.name, call.arguments, call.index, confirmation_id)])
+    call.progress.is_announced = True
+    call.progress.decided_by = "policy"
+    request = ToolConfirmationRequired(
+        tool_name=call.name,
+        arguments=call.arguments,
+        call_index=call.index,
+        confirmation_id=confirmation_id,
+    )
+    publish([request])
 
 
 def failed(
@@ -361,9 +367,8 @@ def failed(
 
 def denied(call: ToolInvocation, reason: str | None = None) -> ToolOutcome:
     """Return the outcome of a call that the user has denied."""
-    return failed(
-        call, f"{DENIED} Reason: {reason}" if reason else DENIED, ToolExecutionDenied.code, "user"
-    )
+    content = f"{DENIED} Reason: {reason}" if reason else DENIED
+    return failed(call, content, ToolExecutionDenied.code, "user")
 
 
 _NOT_INTERACTIVE = (

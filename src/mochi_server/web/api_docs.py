@@ -18,10 +18,10 @@ from pydantic.json_schema import models_json_schema
 
 from mochi_server import __version__
 from mochi_server.constants import API_PREFIX
-from mochi_server.models.chat import CHAT_EVENTS
-from mochi_server.models.common import MESSAGE_PLACEHOLDER, REFERENCE, ErrorEnvelope, StoredMessage
-from mochi_server.models.models import COMPARE_EVENTS
-from mochi_server.models.sessions import SessionImport
+from mochi_server.schemas.chat import CHAT_EVENTS
+from mochi_server.schemas.common import MESSAGE_PLACEHOLDER, REFERENCE, ErrorEnvelope, StoredMessage
+from mochi_server.schemas.models import COMPARE_EVENTS
+from mochi_server.schemas.sessions import SessionImport
 from mochi_server.web.requests import Protocol
 
 _ASSETS = "/docs/assets"

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from mochi_server.errors import MochiError, Unauthorized
-from mochi_server.models.common import ErrorEnvelope
+from mochi_server.schemas.common import ErrorEnvelope
 
 ERROR = "mochi.error"
 """Key in the ASGI scope of a request. Its value is the error code of the response."""

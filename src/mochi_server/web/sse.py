@@ -16,7 +16,7 @@ from mochi_server.chat.run import Run
 from mochi_server.constants import PING_SECONDS
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
-from mochi_server.models.common import EventUnion
+from mochi_server.schemas.common import EventUnion
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
 from mochi_server.web.requests import ClientDisconnected, body_message, until_disconnect

@@ -11,10 +11,10 @@ from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.constants import API_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import MochiError, ValidationFailed
-from mochi_server.models.common import Body
 from mochi_server.protocols import frontends
 from mochi_server.protocols.conversation import SentMessages, check_text, decode_images, new_message
 from mochi_server.protocols.schemas import FrontendOptions, FunctionTool, joined_text
+from mochi_server.schemas.common import Body
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.turn import Decision
 from mochi_server.sessions.types import FiniteObject, Message, Role

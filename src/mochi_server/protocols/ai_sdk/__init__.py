@@ -13,7 +13,6 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import API_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body
 from mochi_server.protocols import frontends
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder, encode_error
 from mochi_server.protocols.conversation import (
@@ -24,6 +23,7 @@ from mochi_server.protocols.conversation import (
     new_message,
 )
 from mochi_server.protocols.schemas import FrontendOptions
+from mochi_server.schemas.common import Body
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.turn import Decision
 from mochi_server.util.validation import Items

@@ -14,7 +14,6 @@ from mochi_server import errors
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, Text, ToolParameters, UnstoredBody
 from mochi_server.protocols import schemas
 from mochi_server.protocols.anthropic.encoder import ANTHROPIC_ERRORS, MessageEncoder, encode_error
 from mochi_server.protocols.completions import answer_responses, estimate, start
@@ -35,6 +34,7 @@ from mochi_server.protocols.schemas import (
     TextPart,
     tool_selection,
 )
+from mochi_server.schemas.common import Body, Text, ToolParameters, UnstoredBody
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import FiniteObject, Message, Role
 from mochi_server.util.validation import Items

@@ -12,7 +12,6 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, Text
 from mochi_server.protocols import schemas
 from mochi_server.protocols.completions import answer_responses, models, modified, start
 from mochi_server.protocols.conversation import (
@@ -33,6 +32,7 @@ from mochi_server.protocols.schemas import (
     openai_stream_error,
     tool_selection,
 )
+from mochi_server.schemas.common import Body, Text
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import FiniteObject, Message
 from mochi_server.util.validation import Items

@@ -11,9 +11,9 @@ from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.inference.windows import PromptSize
-from mochi_server.models.common import Text, UnstoredBody
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.schemas import TEXT_OR_LIST, RejectedOption
+from mochi_server.schemas.common import Text, UnstoredBody
 from mochi_server.util.validation import Items
 
 _TOKENS = (

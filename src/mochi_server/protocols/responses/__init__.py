@@ -27,7 +27,6 @@ from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ResponseNotFound, ValidationFailed
-from mochi_server.models.common import Body, Text
 from mochi_server.protocols import schemas
 from mochi_server.protocols.completions import answer_responses, start
 from mochi_server.protocols.conversation import (
@@ -50,6 +49,7 @@ from mochi_server.protocols.schemas import (
     openai_stream_error,
     tool_selection,
 )
+from mochi_server.schemas.common import Body, Text
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.session import ChatSession, ends_turn
 from mochi_server.sessions.types import Message, Role

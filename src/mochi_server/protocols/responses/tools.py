@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from mochi_server.models.common import Body
 from mochi_server.protocols import schemas
+from mochi_server.schemas.common import Body
 from mochi_server.util.validation import Items
 
 _WebSearch = Literal[

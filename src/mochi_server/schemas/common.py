@@ -43,24 +43,22 @@ def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -
     """Raise a `ValidationError` that names each unknown field or option and the nearest
     known one.
     """
-    if unknown := [name for name in names if name not in known][:MAX_REPORTED]:
-        raise ValidationError.from_exception_data(
-            kind, [_problem(name, known, kind) for name in unknown]
-        )
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        problems = [_problem(name, known, kind) for name in unknown[:MAX_REPORTED]]
+        raise ValidationError.from_exception_data(kind, problems)
 
 
 def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
-    name = (
-        name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()
-    )  # escapes lone surrogates
+    # Lone surrogates are escaped.
+    name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()
     similar = nearest(name, known)
-    hint = (
-        f"Did you mean `{similar}`?"
-        if similar
-        else f"Known {kind}s: {', '.join(sorted(known)) or 'none'}."
-    )
     if "options" in known and name in OPTION_PROPERTIES:
         hint = f'Send it in `options`: `{{"options": {{"{name}": ...}}}}`.'
+    elif similar:
+        hint = f"Did you mean `{similar}`?"
+    else:
+        hint = f"Known {kind}s: {', '.join(sorted(known)) or 'none'}."
     error = PydanticCustomError(
         "extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint}
     )
@@ -68,7 +66,8 @@ def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
 
 
 def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
-    if forbidden := sorted(RELOADING_OPTIONS & options.keys()):
+    forbidden = sorted(RELOADING_OPTIONS & options.keys())
+    if forbidden:
         raise ValueError(
             f"{', '.join(forbidden)} would make Ollama reload the model. The server sets the "
             "context window. To change it, PATCH the session's `context_window`."

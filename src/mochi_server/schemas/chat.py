@@ -1,0 +1,214 @@
+"""Schemas of chat requests and responses."""
+
+import re
+from typing import Annotated, Any, Literal, get_args
+
+from fastapi import Header, Query
+from pydantic import AfterValidator, BaseModel, Field
+
+from mochi_server.chat.run import Run
+from mochi_server.chat.turn_input import GenerationOptions, TurnInput
+from mochi_server.chat.turn_result import TurnResult
+from mochi_server.constants import MAX_IMAGES
+from mochi_server.errors import ValidationFailed
+from mochi_server.events import ChatEvent
+from mochi_server.schemas.common import (
+    EventUnion,
+    IdempotencyKey,
+    MessageOut,
+    NonBlank,
+    OnDisconnect,
+    Options,
+    StrictBody,
+    WarningOut,
+)
+from mochi_server.sessions.images import read_images
+from mochi_server.sessions.types import Format, KeepAlive, Think
+from mochi_server.tools.stored_calls import stored_outcomes
+
+_POSITION = "^([0-9a-f]{1,32}:)?[0-9]{1,18}$"
+
+
+def _position(value: str) -> str:
+    if not re.fullmatch(_POSITION, value):
+        raise ValueError("must be the ID or the number of an event, such as 5f5d36ccef:2 or 2")
+    return value
+
+
+KeyHeader = Annotated[
+    IdempotencyKey | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Idempotency key. A repeated request with the same key returns the existing "
+        "turn.",
+    ),
+]
+_Position = Annotated[
+    str, AfterValidator(_position), Field(json_schema_extra={"pattern": _POSITION})
+]
+AfterQuery = Annotated[
+    _Position | None,
+    Query(description="ID or number of the last event received. `Last-Event-ID` takes precedence."),
+]
+LastEventIdHeader = Annotated[
+    _Position | None,
+    Header(
+        alias="Last-Event-ID", description="ID of the last event received. `EventSource` sends it."
+    ),
+]
+
+Images = Annotated[
+    list[Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]],
+    Field(max_length=MAX_IMAGES, fail_fast=True),
+]
+
+
+class ChatRequest(
+    StrictBody, json_schema_extra={"examples": [{"message": "What is the capital of France?"}]}
+):
+    """A message and its options.
+
+    If there is no message, the model answers the last user message again.
+    """
+
+    message: NonBlank | None = Field(
+        None, description="Without it, the last user message is answered again."
+    )
+    think: Think = None
+    options: Options | None = Field(
+        None, description="Ollama's options, which override the session's options."
+    )
+    format: Format | None = Field(
+        None, description="Format of the answer: `json` or a JSON schema."
+    )
+    keep_alive: KeepAlive = None
+    images: Images | None = Field(
+        None, description="PNG, JPEG, WebP, GIF or BMP, as base64 or as data URLs."
+    )
+    if_busy: Literal["reject", "wait"] = Field(
+        "reject", description="While a turn runs: return 409, or wait."
+    )
+    if_waiting: Literal["reject", "deny"] = Field(
+        "reject",
+        description="While tool calls wait for approval: return 409, or deny them and send the "
+        "message.",
+    )
+    on_disconnect: OnDisconnect = "cancel"
+    background: bool = Field(
+        False, description="Return 202 when the turn starts. The turn needs no client."
+    )
+    wait_for_confirmation: bool = Field(
+        False, description="Without streaming: wait for approval of tool calls."
+    )
+
+    async def to_input(self, key: str | None, *, streaming: bool) -> TurnInput:
+        """Return the input of the turn. Raises ``ValidationFailed`` for an invalid image."""
+        if self.images and self.message is None:
+            raise ValidationFailed(
+                "images: images require a `message`. Send both in one request.", field="images"
+            )
+        if self.background and streaming:
+            problem = (
+                "background: a turn in the background has no stream. Use POST "
+                "/api/v1/chat/{session_id}."
+            )
+            raise ValidationFailed(problem, field="background")
+        return TurnInput(
+            self.message,
+            images=await read_images(
+                {("images", index): text for index, text in enumerate(self.images or ())}
+            ),
+            change="regenerate" if self.message is None else "none",
+            generation=GenerationOptions(
+                think=self.think,
+                options=self.options,
+                format=self.format,
+                keep_alive=self.keep_alive,
+            ),
+            if_busy=self.if_busy,
+            if_waiting=self.if_waiting,
+            on_disconnect="continue" if self.background else self.on_disconnect,
+            interactive=streaming or self.wait_for_confirmation or self.background,
+            key=key,
+        )
+
+
+class ToolCallExecuted(BaseModel):
+    """A tool call of the turn and its result. ``execution_time`` is in seconds."""
+
+    call_index: int
+    tool_name: str
+    arguments: dict[str, Any]
+    success: bool
+    result: str | None
+    error_message: str | None
+    error_code: str | None
+    execution_time: float
+
+
+class ContextWindow(BaseModel):
+    """Context window of the answer, in tokens."""
+
+    current_window: int | None
+    usage_tokens: int | None
+    reason: str | None
+
+
+class ChatResponse(BaseModel):
+    """The stored answer. ``message`` is null if the turn was stopped before the first token."""
+
+    session_id: str
+    state: Literal["completed", "stopped", "cancelled"] = Field(
+        description="`stopped`: `message` is partial."
+    )
+    message: MessageOut | None
+    tool_calls_executed: list[ToolCallExecuted]
+    context_window: ContextWindow
+    warnings: list[WarningOut] = Field(description="The warnings that a stream would have sent.")
+
+    @classmethod
+    def of(cls, run: Run, result: TurnResult) -> "ChatResponse":
+        outcomes = result.outcomes or stored_outcomes(result.repeated)
+        fields = {
+            "message": None if result.answer is None else dict(result.answer),
+            "tool_calls_executed": [outcome.executed() for outcome in outcomes],
+            "context_window": result.window_object,
+            "warnings": run.log.warnings,
+        }
+        return cls.model_validate({"session_id": run.session_id, "state": run.state, **fields})
+
+
+class RunStatus(BaseModel):
+    """The running or most recent turn of a session.
+
+    ``idle`` means that there was no recent turn.
+    """
+
+    run_id: str | None
+    state: Literal[
+        "idle", "running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"
+    ]
+    answer_id: str | None = Field(description="ID of the answer's message, which may be partial.")
+    continues: str | None = Field(
+        None, description="ID of the run that waited for approval, if this run continues it."
+    )
+
+    @classmethod
+    def of(cls, run: Run | None) -> "RunStatus":
+        if run is None:
+            return cls(run_id=None, state="idle", answer_id=None, continues=None)
+        state = (
+            "waiting_for_approval"
+            if run.running and (run.pending or run.control.is_suspending)
+            else run.state
+        )
+        answer_id = None if state == "waiting_for_approval" else run.answer_id
+        return cls(run_id=run.run_id, state=state, answer_id=answer_id, continues=run.continues)
+
+
+CHAT_EVENTS = EventUnion(
+    "ChatStreamEvent",
+    "Event of a turn. `data` is JSON. New events may be added.",
+    get_args(ChatEvent),
+    last="done",
+)
