@@ -32,6 +32,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
+from mochi_server.services.recent_responses import RecentResponses
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
@@ -202,6 +203,7 @@ class Services:
         self.transfers = ImportExportService(
             self.store, max_sessions=max_sessions, shutdown=shutdown
         )
+        self.responses = RecentResponses()
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.turns.table.running
         metrics.waiting.set_function(
