@@ -31,6 +31,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
+from mochi_server.services.recent_responses import RecentResponses
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelSelector
@@ -200,6 +201,7 @@ class Services:
             max_sessions=settings.max_import_sessions,
             shutdown=self.turns.shutdown,
         )
+        self.responses = RecentResponses()
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.turns.table.running
         metrics.waiting.set_function(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mochi_server.chat.prompt import HIDDEN_IMAGES
-from mochi_server.protocols.anthropic import HIDDEN_DOCUMENT
+from mochi_server.protocols.anthropic.blocks import HIDDEN_DOCUMENT
 from mochi_stub import ToolCall
 from tests.coding_agents.conftest import CodingStub
 from tests.coding_agents.programs import MISSING, Computer, is_installed

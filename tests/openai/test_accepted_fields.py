@@ -15,7 +15,8 @@ import httpx
 import pytest
 
 from mochi_server.chat.turn_input import ToolSelection
-from mochi_server.protocols.schemas import AnswerRequest, MochiHeaders
+from mochi_server.protocols.answer_request import AnswerRequest
+from mochi_server.protocols.headers import MochiHeaders
 from mochi_stub import Model, StubServer
 from tests.openai.conversation import Conversation, client_of, message_of
 from tests.support.cases import cases

@@ -18,9 +18,9 @@ from starlette.types import Message
 
 from mochi_server.errors import OllamaError
 from mochi_server.events import ContentDelta, Done, Status
-from mochi_server.protocols.encoder import EncodedResponse
-from mochi_server.protocols.openai_chat import PROTOCOL
+from mochi_server.protocols.encoded_response import EncodedResponse
 from mochi_server.protocols.openai_chat.encoder import ChunkEncoder
+from mochi_server.protocols.openai_chat.routes import PROTOCOL
 from mochi_stub import StubServer
 from mochi_stub.reply import Failure, Reply
 from tests.support.api import Event, error_of, types_of

@@ -46,7 +46,7 @@ PRELOADED = (
     "mochi_server.cli.server",
     "mochi_server.mcp.connection",
     "mochi_server.util.schema_worker",
-    *(f"mochi_server.protocols.{name}" for name in protocols.NAMES),
+    *(f"mochi_server.protocols.{name}.routes" for name in protocols.NAMES),
     "mochi_stub.cli",
     "mochi_stub.server",
     "multiprocessing.popen_fork",

@@ -16,7 +16,8 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import OllamaError
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
-from mochi_server.protocols.frontends import FrontendRun, InteractiveEncoder
+from mochi_server.protocols.frontend_stream import InteractiveEncoder
+from mochi_server.protocols.frontends import FrontendRun
 from tests.support.cases import cases
 from tests.support.runs import run_of
 

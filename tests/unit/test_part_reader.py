@@ -17,12 +17,12 @@ from mochi_server.events import (
     ToolResult,
     TurnWarning,
 )
+from mochi_server.protocols.part_reader import PartReader
 from mochi_server.protocols.parts import (
     Call,
     End,
     Notice,
     Part,
-    PartReader,
     Reasoning,
     Result,
     Step,

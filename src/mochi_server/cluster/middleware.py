@@ -147,11 +147,8 @@ class PeerRequest:
                 if peer.is_silent:
                     raise ServerLost(self.session_id)
                 await self._exchange(peer, content, idle_seconds)
-            except (
-                aiohttp.ClientError,
-                OSError,
-                UnicodeError,
-            ) as error:  # UnicodeError: the host name is invalid
+            except (aiohttp.ClientError, OSError, UnicodeError) as error:
+                # UnicodeError: the host name is invalid
                 raise await self._failure(peer, error) from error
         except PeerGone:
             return False
@@ -166,20 +163,13 @@ class PeerRequest:
         return True
 
     async def _exchange(self, peer: Peer, content: bytes, idle_seconds: float | None) -> None:
-        target = b"?".join(
-            part for part in (self.scope["raw_path"], self.scope["query_string"]) if part
-        )
-        sent = [
-            (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in self.scope["headers"]
-        ]
-        own = [(PEER_HEADER, self.peers.token(peer.name)), ("x-request-id", REQUEST_ID.get())]
-        own.append((CALLER_HEADER, json.dumps(asdict(CALLER.get()))))
-        own += [] if self.may_start_turn else [(NO_NEW_TURN_HEADER, "1")]
+        target = self.scope["raw_path"]
+        if self.scope["query_string"]:
+            target += b"?" + self.scope["query_string"]
         opening = self.http.request(
             self.scope["method"],
             peer.url + target.decode("latin-1"),
-            headers=[header for header in sent if header[0] not in _NOT_FORWARDED] + own,
+            headers=self._headers(peer),
             data=content or None,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(
@@ -193,6 +183,20 @@ class PeerRequest:
                 self.is_refused = True
                 raise PeerGone
             await self._relay(peer, response)
+
+    def _headers(self, peer: Peer) -> list[tuple[str, str]]:
+        """Return the headers of the request to ``peer``."""
+        headers = []
+        for encoded_name, value in self.scope["headers"]:
+            name = encoded_name.decode("latin-1")
+            if name not in _NOT_FORWARDED:
+                headers.append((name, value.decode("latin-1")))
+        headers.append((PEER_HEADER, self.peers.token(peer.name)))
+        headers.append(("x-request-id", REQUEST_ID.get()))
+        headers.append((CALLER_HEADER, json.dumps(asdict(CALLER.get()))))
+        if not self.may_start_turn:
+            headers.append((NO_NEW_TURN_HEADER, "1"))
+        return headers
 
     async def _relay(self, peer: Peer, response: aiohttp.ClientResponse) -> None:
         is_stream = response.content_type == "text/event-stream"
@@ -218,12 +222,12 @@ class PeerRequest:
         task = asyncio.ensure_future(work)
         tasks: set[asyncio.Future[Any]] = {task, self._stopping}
         try:
-            while not (
-                await asyncio.wait(
+            done: set[asyncio.Future[Any]] = set()
+            while not done:
+                done, _ = await asyncio.wait(
                     tasks, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
-            )[0]:
-                if await self._is_silent(peer):
+                if not done and await self._is_silent(peer):
                     raise ServerLost(self.session_id)
             if not task.done():
                 raise ShuttingDown
@@ -367,14 +371,13 @@ class ClusterMiddleware:
         if turns.turns_ended and not path.endswith(_SHORT):
             raise ShuttingDown
         request = self._peer_request(session_id, scope, send)
-        request.shutdown, request.may_start_turn = turns.ending, not turns.shutdown.is_set()
-        running = start_in(
-            turns.forwarded, request.run(peer, content, None if is_collected else IDLE_SECONDS)
-        )
+        request.shutdown = turns.ending
+        request.may_start_turn = not turns.shutdown.is_set()
+        idle_seconds = None if is_collected else IDLE_SECONDS
+        running = start_in(turns.forwarded, request.run(peer, content, idle_seconds))
         if not await until_disconnect(receive, running):
-            again = (
-                self._app if request.is_refused else self._dispatch
-            )  # a dead peer is not found again
+            # A dead peer is not found again.
+            again = self._app if request.is_refused else self._dispatch
             await again(scope, _replaying(content, receive), send)
         return None
 
@@ -393,9 +396,8 @@ class ClusterMiddleware:
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
         response = _RESPONSE.fullmatch(path)
         known_run = response[2] if response else position and position[1]
-        starts_turn = method == "POST" and path.endswith(
-            ("/ai-sdk", "/ag-ui")
-        )  # or decides about a running turn
+        # or decides about a running turn
+        starts_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))
         for run_id in dict.fromkeys([known_run, None]):  # another server may continue the turn
             with suppress(PeerGone):
                 return await self._peers().owner_of(session_id, run_id, starts_turn=starts_turn)
@@ -410,7 +412,7 @@ class ClusterMiddleware:
         own: list[Message] = []
         await self._app(scope, receive, _into(own))
         deleted = [response for response in responses if _status(response) == HTTPStatus.NO_CONTENT]
-        for message in [*deleted, own][0]:
+        for message in deleted[0] if deleted else own:
             await send(message)
 
     async def _resolve_confirmation(
@@ -422,12 +424,13 @@ class ClusterMiddleware:
         own = scope["app"].state.services.turns.table.find(session_id, run_id)
         # The server at which the turn waits may have connected clients, which receive the rest of
         # the turn.
-        with suppress(PeerGone):
-            is_own = own is not None and own.run_id == run_id
-            owner = None if is_own else await self._peers().owner_of(session_id, run_id)
-            (response,) = (
-                await self._request_all([owner], scope, content, session_id) if owner else [[]]
-            )
+        is_own = own is not None and own.run_id == run_id
+        owner: Peer | None = None
+        if not is_own:
+            with suppress(PeerGone):
+                owner = await self._peers().owner_of(session_id, run_id)
+        if owner is not None:
+            (response,) = await self._request_all([owner], scope, content, session_id)
             if response and _status(response) != HTTPStatus.NOT_FOUND:
                 for message in response:
                     await send(message)

@@ -1,6 +1,7 @@
-"""Protocols besides the native API. Each has a folder with its schemas, parser, encoder and routes.
+"""Protocols besides the native API.
 
-A protocol has two entries: its folder, which defines ``PROTOCOL``, and the name of the folder in
+Each has a folder with `request.py` (schemas and parsing), `encoder.py` and `routes.py`. A protocol
+has two entries: its `routes.py`, which defines ``PROTOCOL``, and the name of the folder in
 ``NAMES``.
 
 A run publishes events. ``PartReader`` converts the events to parts. The encoder of a protocol
@@ -21,7 +22,7 @@ NAMES = ("ai_sdk", "ag_ui", "openai_chat", "responses", "anthropic")
 def load_protocols() -> Iterator[Protocol]:
     """Import the protocols."""
     for name in NAMES:
-        protocol: Protocol = import_module(f"{__name__}.{name}").PROTOCOL
+        protocol: Protocol = import_module(f"{__name__}.{name}.routes").PROTOCOL
         yield protocol
 
 
@@ -33,10 +34,9 @@ def closing_body(path: str, session_id: str, error: MochiError, after: bytes) ->
     the client can resume the stream at another server, the result is empty.
     """
     protocol = protocol_at(path, load_protocols())
-    if isinstance(error, ShuttingDown) and (protocol is None or protocol.resumes):
+    resumes = protocol is None or protocol.resumes
+    if resumes and isinstance(error, ShuttingDown):
         return b""
-    return (
-        closing_events(session_id, error, after)
-        if protocol is None
-        else protocol.encode_error(error)
-    )
+    if protocol is None:
+        return closing_events(session_id, error, after)
+    return protocol.encode_error(error)

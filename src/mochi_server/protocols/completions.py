@@ -1,8 +1,9 @@
 """Turns of clients that name a model or an agent, and perhaps a session."""
 
-from collections.abc import Awaitable, Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 
 from fastapi import Request
 
@@ -16,53 +17,32 @@ from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.container import Services
 from mochi_server.errors import ValidationFailed
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.protocols.conversation import SentMessages, repeats, to_turn
+from mochi_server.protocols.agent_models import fallback_model, selected_agent
+from mochi_server.protocols.comparison import repeats, to_turn
+from mochi_server.protocols.sent_messages import SentMessages
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import OWNER, ChatSession
 from mochi_server.sessions.types import SessionCreationOptions, ToolExecutionPolicy, ToolSettings
 from mochi_server.web.requests import ErrorFormat, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
 
-PREFIX = "agent:"
-"""Prefix of the model names that select an agent, such as `agent:researcher`."""
-
 _DEFAULT_POLICY = ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
 _EVENTS = "`event` is the type of the event, and `data` is the event as JSON."
-_NO_MODEL = "Ollama has no chat model. Install one with `ollama pull qwen3`."
 _ERRORS = (
-    *(
-        errors.ValidationFailed,
-        errors.ContextOverflow,
-        errors.AgentInvalid,
-        *MODEL_ERRORS,
-        errors.SessionNotFound,
-    ),
-    *(errors.ToolNotFound, errors.SessionBusy, errors.SessionConflict, errors.IdempotencyKeyReused),
-    *(errors.ToolNotCalled, errors.FormatNotMet, *STORAGE_ERRORS, errors.ShuttingDown),
+    errors.ValidationFailed,
+    errors.ContextOverflow,
+    errors.AgentInvalid,
+    *MODEL_ERRORS,
+    errors.SessionNotFound,
+    errors.ToolNotFound,
+    errors.SessionBusy,
+    errors.SessionConflict,
+    errors.IdempotencyKeyReused,
+    errors.ToolNotCalled,
+    errors.FormatNotMet,
+    *STORAGE_ERRORS,
+    errors.ShuttingDown,
 )
-
-
-async def models(services: Services) -> dict[str, int]:
-    """Return the time of the last change of each model and each valid agent, in seconds since 1970.
-
-    Chat models come first, because some clients select the first model of the list. Agents come
-    last.
-    """
-    found = await services.agents.directory_agents()
-    agents = {f"{PREFIX}{name}": agent.modified for name, agent in found.items() if agent.valid}
-    installed = sorted(
-        await services.fleet.list_installed(),
-        key=lambda model: not model.has_capability("completion"),
-    )
-    return {model.name: model.modified for model in installed} | agents
-
-
-async def modified(services: Services, name: str) -> int:
-    """Return the time of the last change of a model or an agent.
-
-    Raises ``MochiError`` for an unknown name.
-    """
-    return (await _agent(services, name) or await services.fleet.find_installed(name)).modified
 
 
 async def estimate(services: Services, turn: TurnInput, sent: SentMessages) -> int:
@@ -78,38 +58,41 @@ async def estimate(services: Services, turn: TurnInput, sent: SentMessages) -> i
 
 
 async def start(
-    request: Request,
-    session_id: str | None,
-    parsing: Awaitable[tuple[TurnInput, SentMessages]],
-    **names: str,
+    request: Request, session_id: str | None, turn: TurnInput, sent: SentMessages
 ) -> Run:
     """Start the turn that answers the messages of a request.
 
-    ``parsing`` returns the model or the agent with the options, and the messages. Without a
-    session, nothing is stored. ``names`` maps field names of chat completions, which errors
-    contain, to the names of the fields in the request. Raises ``MochiError`` if the turn cannot
-    start.
+    ``turn`` has the model or the agent and the options. Without a session, nothing is stored.
+    Raises ``MochiError`` if the turn cannot start.
+    """
+    services = request.app.state.services
+    return await until_disconnect(request, _start(services, session_id, turn, sent))
+
+
+@contextmanager
+def renamed_fields(**names: str) -> Iterator[None]:
+    """Name the fields of the request in errors.
+
+    ``names`` maps fields of chat completions, which errors contain, to fields of the request.
     """
     try:
-        turn, sent = await parsing
-        return await until_disconnect(
-            request, _start(request.app.state.services, session_id, turn, sent)
-        )
+        yield
     except ValidationFailed as error:
-        first = next(iter(error.details.get("errors") or ()), None)
-        if first is None or first["loc"][1] not in names:
+        problems = error.details.get("errors")
+        if not problems:
             raise
-        raise ValidationFailed.at(names[first["loc"][1]], first["msg"]) from error
+        field = problems[0]["loc"][1]
+        if field not in names:
+            raise
+        raise ValidationFailed.at(names[field], problems[0]["msg"]) from error
 
 
 async def _start(
     services: Services, session_id: str | None, turn: TurnInput, sent: SentMessages
 ) -> Run:
-    known = (await services.tools.catalogue()).tools if turn.tools.names else {}
-    for name in turn.tools.names or ():
-        if name not in known:
-            raise errors.ToolNotFound(name)
-    if (agent := await _agent(services, turn.model or "")) is not None:
+    await _check_tools(services, turn.tools)
+    agent = await selected_agent(services, turn.model or "")
+    if agent is not None:
         return await _with_agent(services, agent, session_id, turn, sent)
     if session_id is not None:
         return await _in_session(services, session_id, turn, sent)
@@ -123,6 +106,16 @@ async def _start(
     return await _in_memory(services, session, replace(turn, change="continue", key=None), sent)
 
 
+async def _check_tools(services: Services, tools: ToolSelection) -> None:
+    """Raise ``ToolNotFound`` if the server does not have one of the tools."""
+    if not tools.names:
+        return
+    known = (await services.tools.catalogue()).tools
+    for name in tools.names:
+        if name not in known:
+            raise errors.ToolNotFound(name)
+
+
 async def _in_session(
     services: Services, session_id: str, turn: TurnInput, sent: SentMessages
 ) -> Run:
@@ -130,27 +123,32 @@ async def _in_session(
         raise ValidationFailed.at(
             "X-Mochi-Tool-Policy", "the session has its own policy; leave out this header"
         )
-    conversation, turns, key = services.conversations.stored(session_id), services.turns, turn.key
+    conversation = services.conversations.stored(session_id)
     session = await conversation.store.load(session_id)
-    if key is not None and (run := turns.table.with_key(session_id, key)) is not None:
-        if repeats(sent, turn, run.input):
-            return run
-        raise errors.IdempotencyKeyReused(key, run.run_id)
-    if not keyed_indexes(session, key):
+    if turn.key is not None:
+        run = services.turns.table.with_key(session_id, turn.key)
+        if run is not None:
+            if repeats(sent, turn, run.input):
+                return run
+            raise errors.IdempotencyKeyReused(turn.key, run.run_id)
+    if not keyed_indexes(session, turn.key):
         sent.check(session)
-        run = await turns.find(session_id)
-        if (
-            run is not None and run.running and not await turns.confirmations(session_id)
-        ):  # else a more precise error
-            raise errors.SessionBusy(session_id, run.run_id)
+        await _check_busy(services, session_id)
     turn = to_turn(session, sent, turn)
-    with suppress(
-        errors.OllamaUnreachable, errors.OllamaError
-    ):  # the turn still stores the message
-        _check_capabilities(
-            turn.tools, turn.images, await services.fleet.find_model(turn.model or "")
-        )
-    return await turns.start(conversation, turn)
+    # Without Ollama, the turn still stores the message.
+    with suppress(errors.OllamaUnreachable, errors.OllamaError):
+        model = await services.fleet.find_model(turn.model or "")
+        _check_capabilities(turn.tools, turn.images, model)
+    return await services.turns.start(conversation, turn)
+
+
+async def _check_busy(services: Services, session_id: str) -> None:
+    """Raise ``SessionBusy`` if a turn is running, unless a later check has a more precise error."""
+    run = await services.turns.find(session_id)
+    if run is None or not run.running:
+        return
+    if not await services.turns.confirmations(session_id):
+        raise errors.SessionBusy(session_id, run.run_id)
 
 
 async def _with_agent(
@@ -164,7 +162,7 @@ async def _with_agent(
     task = TurnInput(
         text=_task(turn, sent),
         agent=agent.name,
-        model=await _fallback_model(services, agent),
+        model=await fallback_model(services, agent),
         policy=turn.policy or _DEFAULT_POLICY,
         interactive=False,
     )
@@ -184,49 +182,20 @@ async def _with_agent(
 async def _in_memory(
     services: Services, session: ChatSession, turn: TurnInput, sent: SentMessages
 ) -> Run:
-    images = [image for of_message in sent.images.values() for image in of_message]
+    images = [*chain.from_iterable(sent.images.values())]
     return await services.turns.start(await services.conversations.in_memory(session, images), turn)
 
 
-async def _agent(services: Services, name: str) -> AgentDefinition | None:
-    """Return the agent that ``name`` selects, or None for a model.
-
-    Raises ``AgentNotFound`` or ``AgentInvalid``.
-    """
-    if not name.startswith(PREFIX):
-        return None
-    agents, agent = services.agents, name.removeprefix(PREFIX)
-    if agent in await agents.directory_agents():
-        return await agents.current(await agents.get(agent))
-    try:
-        await services.fleet.find_model(name)  # a model that is called `agent`
-    except errors.ModelNotFound:
-        raise errors.AgentNotFound(agent) from None
-    return None
-
-
-async def _fallback_model(services: Services, agent: AgentDefinition) -> str:
-    """Return the model to use if the agent's own is missing: the first that can call tools, else
-    the first.
-    """
-    models = await services.fleet.list_models()
-    if not models:
-        raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)
-    return next((model.name for model in models if model.has_capability("tools")), models[0].name)
-
-
 def _check_capabilities(tools: ToolSelection, images: Collection[object], model: ModelInfo) -> None:
-    if tools.may_call and (tools.client_tools or tools.names) and not model.has_capability("tools"):
+    has_tools = tools.may_call and (tools.client_tools or tools.names)
+    if has_tools and not model.has_capability("tools"):
         problem = f"model {model.name!r} does not support tools; use another model"
         raise ValidationFailed.at(_tools_parameter(tools), problem)
     if images and not model.has_capability("vision"):
         # Claude Code removes the image and repeats its request if the error contains the first four
         # words.
-        problem = (
-            f"Could not process image: model {model.name!r} does not support images; use another "
-            "model"
-        )
-        raise ValidationFailed.at("messages", problem)
+        problem = f"Could not process image: model {model.name!r} does not support images; "
+        raise ValidationFailed.at("messages", problem + "use another model")
 
 
 def _tools_parameter(tools: ToolSelection) -> str:
@@ -245,11 +214,11 @@ def _task(turn: TurnInput, sent: SentMessages) -> str:
         "response_format": turn.generation.format,
         "messages": sent.images.get(sent.last_index),
     }
-    for name in (name for name, is_set in refused.items() if is_set):
-        content = "the images" if name == "messages" else "this field"
-        raise ValidationFailed.at(
-            name, f"agents use their own tools and answer with plain text; leave out {content}"
-        )
+    for name, is_set in refused.items():
+        if is_set:
+            content = "the images" if name == "messages" else "this field"
+            problem = f"agents use their own tools and answer with plain text; leave out {content}"
+            raise ValidationFailed.at(name, problem)
     last = sent.messages[sent.last_index]
     if last["role"] != "user" or not last["content"].strip():
         raise ValidationFailed.at(

@@ -1,44 +1,58 @@
-"""What the AI SDK and AG-UI share: one route starts turns and applies decisions, and a run can have
+"""Turns of the AI SDK and AG-UI: one route starts turns and applies decisions, and a run can have
 several streams.
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
-import orjson
-from starlette.types import Send
+from pydantic import Field
 
 from mochi_server import errors
 from mochi_server.chat.approvals import requesting_run
-from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn_input import TurnInput
-from mochi_server.constants import PING_SECONDS
+from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.container import Services
-from mochi_server.protocols.conversation import SentMessages, to_turn
-from mochi_server.protocols.encoder import BlockEncoder, EncodedResponse
-from mochi_server.protocols.parts import Approval, Reasoning, Text, TextEnd
+from mochi_server.protocols.comparison import to_turn
+from mochi_server.protocols.sent_messages import SentMessages
+from mochi_server.schemas.common import Body, OnDisconnect, Options
 from mochi_server.sessions.turn import Decision
+from mochi_server.sessions.types import Format, KeepAlive, Think
 from mochi_server.web.routes import STORAGE_ERRORS, Responses, responses
 
 _ERRORS = (
-    *(
-        errors.SessionNotFound,
-        errors.ConfirmationNotFound,
-        errors.ModelNotFound,
-        errors.SessionBusy,
-    ),
-    *(errors.ConfirmationStale, errors.ConfirmationResolved, errors.ConfirmationTimeout),
-    *(
-        errors.SessionConflict,
-        errors.ValidationFailed,
-        errors.ShuttingDown,
-        errors.ServerLost,
-        *STORAGE_ERRORS,
-    ),
+    errors.SessionNotFound,
+    errors.ConfirmationNotFound,
+    errors.ModelNotFound,
+    errors.SessionBusy,
+    errors.ConfirmationStale,
+    errors.ConfirmationResolved,
+    errors.ConfirmationTimeout,
+    errors.SessionConflict,
+    errors.ValidationFailed,
+    errors.ShuttingDown,
+    errors.ServerLost,
+    *STORAGE_ERRORS,
 )
+
+
+class FrontendOptions(Body):
+    """Options of a turn. Unknown fields are ignored."""
+
+    think: Think = None
+    options: Options | None = Field(
+        default=None, description="Ollama's options. They override the session's options."
+    )
+    format: Format | None = Field(
+        default=None, description="Format of the answer: `json` or a JSON schema."
+    )
+    keep_alive: KeepAlive = Field(
+        default=None, description="How long Ollama keeps the model loaded."
+    )
+    on_disconnect: OnDisconnect = "cancel"
+
+    @property
+    def generation(self) -> GenerationOptions:
+        return GenerationOptions(self.think, self.options, self.format, self.keep_alive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +77,18 @@ async def start(
     session is busy. Raises ``MochiError`` if the turn cannot start.
     """
     if withdraws:
-        run = await services.turns.find(session_id)
-        if run is not None and (run.is_suspended or (run.client_will_return and run.pending)):
-            services.turns.refuse_at_shutdown()  # a refused message must not stop a turn
-            await services.turns.stop(session_id)
+        await _withdraw(services, session_id)
     conversation = services.conversations.stored(session_id)
-    turn = to_turn(await conversation.store.load(session_id), sent, turn)
-    run = await services.turns.start(conversation, turn)
+    session = await conversation.store.load(session_id)
+    run = await services.turns.start(conversation, to_turn(session, sent, turn))
     return FrontendRun(run)
+
+
+async def _withdraw(services: Services, session_id: str) -> None:
+    run = await services.turns.find(session_id)
+    if run is not None and (run.is_suspended or (run.client_will_return and run.pending)):
+        services.turns.refuse_at_shutdown()  # a refused message must not stop a turn
+        await services.turns.stop(session_id)
 
 
 async def running(services: Services, session_id: str) -> FrontendRun | None:
@@ -100,20 +118,29 @@ async def decide(
     pending = None if run is None else run.pending
     # Unknown IDs come first, so that the request fails before it applies a decision.
     for confirmation_id in sorted(decisions, key=lambda each: each == pending):
-        if confirmation_id not in positions or confirmation_id == pending:
-            try:
-                run, _ = await services.turns.decide(
-                    session_id, confirmation_id, decisions[confirmation_id]
-                )
-            except (errors.ConfirmationResolved, errors.ConfirmationTimeout):
-                if run is None or requesting_run(confirmation_id) not in (run.run_id, *run.earlier):
-                    raise
+        if confirmation_id in positions and confirmation_id != pending:
+            continue
+        decision = decisions[confirmation_id]
+        try:
+            run, _ = await services.turns.decide(session_id, confirmation_id, decision)
+        except (errors.ConfirmationResolved, errors.ConfirmationTimeout):
+            if run is None or requesting_run(confirmation_id) not in (run.run_id, *run.earlier):
+                raise
     if run is None:
         raise errors.ConfirmationNotFound(next(iter(decisions)))
-    known = [positions[each] for each in decisions if each in run.log.confirmations]
-    waiting = run.log.confirmations.get(run.pending or "", run.log.last + 1)
-    after = max(known, default=0 if run.is_stored else run.continued_after or waiting - 1)
-    return FrontendRun(run, after)
+    return FrontendRun(run, _position(run, decisions, positions))
+
+
+def _position(run: Run, decisions: Mapping[str, Decision], positions: Mapping[str, int]) -> int:
+    """Return the number of the event after which the stream begins."""
+    requests = run.log.confirmations
+    known = [positions[each] for each in decisions if each in requests]
+    if known:
+        return max(known)
+    if run.is_stored:
+        return 0
+    waiting = requests.get(run.pending or "", run.log.last + 1)
+    return run.continued_after or waiting - 1
 
 
 def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:
@@ -127,95 +154,3 @@ def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
     return {200: streamed, **responses(*(kinds or _ERRORS))}
-
-
-class InteractiveEncoder(BlockEncoder):
-    """Encoder of one stream of a run.
-
-    If a tool call needs approval, the stream ends, because clients of the AI SDK and AG-UI send the
-    decision in a new request. The response to the new request is a second stream of the run, which
-    begins after event ``started.after``. The encoder of the second stream also reads the earlier
-    events, without output, to restore its state.
-    """
-
-    def __init__(self, started: FrontendRun) -> None:
-        super().__init__(started.run)
-        self.is_suspended = False
-        """Whether the stream must end now, because a tool call waits for the decision of this
-        client.
-        """
-        self._block_id = ""  # of the open block
-        self._delta_head = b""  # the constant bytes of a delta; the text follows them
-        self._after = started.after
-        self._number = 0  # number of the current event
-
-    @abstractmethod
-    def suspension(self) -> bytes:
-        """Return the bytes that end the stream while a tool call waits for a decision."""
-
-    def encode(self, batch: Batch) -> bytes:
-        frames = []
-        for self._number, event in enumerate(batch.events, batch.first):
-            if self.is_suspended:
-                break
-            data = self.encode_parts(self._reader.read(event))
-            if self._number > self._after:
-                frames.append(data)
-        return b"".join(frames)
-
-    def closing(self) -> bytes:
-        return self.close_block() + self.suspension() if self.is_suspended else super().closing()
-
-    def approval(self, part: Approval) -> bytes:
-        self.is_suspended = (
-            self._number > self._after and part.confirmation_id == self.run.latest.pending
-        )
-        return b""
-
-    def text_end(self, _: TextEnd) -> bytes:
-        return self.close_block()
-
-    def assign_block_id(self, delta_type: str, id_field: str) -> str:
-        """Assign an ID to the block that starts.
-
-        Its deltas have this type, and the ID in this field. Return the ID.
-
-        A second stream of the run has the same IDs.
-        """
-        self._block_id = f"{self.run.run_id}-{self._number}"
-        head = orjson.dumps({"type": delta_type, id_field: self._block_id})
-        self._delta_head = b'data: %s,"delta":' % head.removesuffix(b"}")
-        return self._block_id
-
-    def delta(self, part: Text | Reasoning) -> bytes:
-        return b"%s%s}\n\n" % (self._delta_head, orjson.dumps(part.text))
-
-
-class _StreamEnded(Exception):
-    """Signal that the stream ends, although the run continues."""
-
-
-class InteractiveResponse(EncodedResponse):
-    """Stream of a run for a frontend.
-
-    The response starts at once, and ends also when a tool call needs approval.
-    """
-
-    def __init__(self, encoder: InteractiveEncoder, ping_seconds: float = PING_SECONDS) -> None:
-        super().__init__(encoder, ping_seconds=ping_seconds)
-        self._encoder: InteractiveEncoder = encoder
-
-    async def send_events(self, send: Send) -> None:
-        try:
-            await self._send(send, b"")
-            with suppress(_StreamEnded):
-                await super().send_events(send)
-        finally:
-            self._run.client_will_return = (
-                self._encoder.is_suspended or self._run.latest.pending is not None
-            )
-
-    async def _receive(self, send: Send, run: Run, batch: Batch | None) -> None:
-        await super()._receive(send, run, batch)
-        if self._encoder.is_suspended:
-            raise _StreamEnded

@@ -12,8 +12,15 @@ from mochi_server.routers import (
 )
 
 API = (
-    *(chat.router, sessions.router, models.comparison_router, models.router),
-    *(tools.router, agents.router, system_prompts.router, hosts.router, health.router),
+    chat.router,
+    sessions.router,
+    models.comparison_router,
+    models.router,
+    tools.router,
+    agents.router,
+    system_prompts.router,
+    hosts.router,
+    health.router,
 )
 """Routers below ``API_PREFIX``, in the order of matching: the most frequent requests first."""
 

@@ -39,22 +39,21 @@ _STREAM = streams(
 _NO_EVENTS: Responses = {204: {"description": "There are no events after this position."}}
 _SESSION_ERRORS = (errors.SessionNotFound, errors.SessionTooNew, errors.ServerLost)
 _DECISION_ERRORS = (
-    *(
-        errors.SessionNotFound,
-        errors.ConfirmationNotFound,
-        errors.ConfirmationResolved,
-        errors.ConfirmationTimeout,
-    ),
+    errors.SessionNotFound,
+    errors.ConfirmationNotFound,
+    errors.ConfirmationResolved,
+    errors.ConfirmationTimeout,
     errors.ConfirmationStale,
 )
 _TURN_ERRORS = (
-    *(
-        errors.IdempotencyKeyReused,
-        errors.SessionNotFound,
-        errors.ModelNotFound,
-        errors.SessionBusy,
-    ),
-    *(errors.EmptyHistory, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost),
+    errors.IdempotencyKeyReused,
+    errors.SessionNotFound,
+    errors.ModelNotFound,
+    errors.SessionBusy,
+    errors.EmptyHistory,
+    errors.ValidationFailed,
+    errors.ShuttingDown,
+    errors.ServerLost,
 )
 
 
@@ -181,6 +180,5 @@ async def confirm_tool(
     )
 
 
-router.add_api_route(
-    "/status", get_status, include_in_schema=False
-)  # clients look for it beside the other chat routes
+# Clients look for it beside the other chat routes.
+router.add_api_route("/status", get_status, include_in_schema=False)

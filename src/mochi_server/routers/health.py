@@ -39,7 +39,12 @@ class Ready(BaseModel):
 router = APIRouter(tags=["health"])
 
 WITHOUT_KEY = frozenset(
-    f"{prefix}/health/{check}" for prefix in ("", API_PREFIX) for check in ("live", "ready")
+    (
+        "/health/live",
+        "/health/ready",
+        f"{API_PREFIX}/health/live",
+        f"{API_PREFIX}/health/ready",
+    )
 )
 """Paths that require no API key, because orchestrators such as Kubernetes have none."""
 
@@ -51,10 +56,8 @@ _METRICS: Responses = {
 @router.get("/health")
 async def get_health(services: ServicesDep) -> Health:
     """Check the server and its connection to Ollama."""
-    is_connected, url = (
-        await services.fleet.is_reachable(),
-        services.fleet.up[0].client.endpoint.url,
-    )
+    is_connected = await services.fleet.is_reachable()
+    url = services.fleet.up[0].client.endpoint.url
     return Health(ollama_connected=is_connected, ollama_host=url, version=__version__)
 
 

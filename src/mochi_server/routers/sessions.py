@@ -157,9 +157,8 @@ async def delete_session(session_id: str, services: ServicesDep) -> None:
         await services.turns.find(session_id)  # raises SessionNotFound
     await services.turns.abandon(session_id)
     await services.sessions.store.delete(session_id)
-    await services.turns.abandon(
-        session_id
-    )  # stops a turn that waited for the end of the stopped turn
+    # This stops a turn that waited for the end of the stopped turn.
+    await services.turns.abandon(session_id)
 
 
 @router.post(
@@ -204,8 +203,9 @@ async def list_messages(session_id: str, services: ServicesDep) -> schemas.Messa
 async def get_blob(session_id: str, sha256: str, services: ServicesDep) -> Response:
     """Get an image of a message by its SHA-256."""
     image = await services.sessions.image(session_id, sha256)
-    name = f"{image.sha256}.{image.media_type.partition('/')[2]}"
-    headers = _IMAGE_HEADERS | {"Content-Disposition": f'inline; filename="{name}"'}
+    suffix = image.media_type.removeprefix("image/")
+    disposition = f'inline; filename="{image.sha256}.{suffix}"'
+    headers = _IMAGE_HEADERS | {"Content-Disposition": disposition}
     return Response(image.data, media_type=image.media_type, headers=headers)
 
 

@@ -98,13 +98,18 @@ def _openapi(request: Request) -> JSONResponse:
 
     Starlette calls this function in a thread: making the document can take a second.
     """
+    openapi = request.app.openapi()
     root = _url(request, "")
-    return JSONResponse(request.app.openapi() | ({"servers": [{"url": root}]} if root else {}))
+    if root:
+        openapi = openapi | {"servers": [{"url": root}]}
+    return JSONResponse(openapi)
 
 
 async def _swagger(request: Request) -> HTMLResponse:
-    template = Template((files("mochi_server.web") / "docs_page.html").read_text("utf-8"))
-    return HTMLResponse(template.substitute(root=html.escape(_url(request, ""))), headers=_HEADERS)
+    page = files("mochi_server.web") / "docs_page.html"
+    root = html.escape(_url(request, ""))
+    text = Template(page.read_text("utf-8")).substitute(root=root)
+    return HTMLResponse(text, headers=_HEADERS)
 
 
 def _url(request: Request, path: str) -> str:
@@ -115,9 +120,10 @@ def _url(request: Request, path: str) -> str:
 def document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of an app. Its schemas are sorted by name."""
     protocols: list[Protocol] = app.state.protocols
-    tags = TAGS | {
-        str(each.router.tags[0]): each.description for each in protocols if each.description
-    }
+    tags = dict(TAGS)
+    for protocol in protocols:
+        if protocol.description:
+            tags[str(protocol.router.tags[0])] = protocol.description
     openapi = get_openapi(
         title=app.title,
         version=app.version,
@@ -139,13 +145,18 @@ def document(app: FastAPI) -> dict[str, Any]:
     )
     components["securitySchemes"] = {"apiKey": _SECURITY}
     openapi["security"] = [{}, {"apiKey": []}]
-    for operation in [
-        operation for path in openapi["paths"].values() for operation in path.values()
-    ]:
-        operation["summary"] = operation["summary"].capitalize()
-        for name, written in _TAG_NAMES.items():
-            operation["summary"] = operation["summary"].replace(name, written)
+    for path in openapi["paths"].values():
+        for operation in path.values():
+            operation["summary"] = _summary(operation["summary"])
     return openapi
+
+
+def _summary(name: str) -> str:
+    """Return the summary of a route in the spelling of its words."""
+    summary = name.capitalize()
+    for word, written in _TAG_NAMES.items():
+        summary = summary.replace(word, written)
+    return summary
 
 
 def _with_message_references(schema: Any) -> Any:
@@ -156,8 +167,6 @@ def _with_message_references(schema: Any) -> Any:
         return {"$ref": REFERENCE + StoredMessage.__name__}
     if isinstance(schema, dict):
         return {key: _with_message_references(value) for key, value in schema.items()}
-    return (
-        [_with_message_references(value) for value in schema]
-        if isinstance(schema, list)
-        else schema
-    )
+    if isinstance(schema, list):
+        return [_with_message_references(value) for value in schema]
+    return schema

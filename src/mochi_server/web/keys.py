@@ -50,15 +50,18 @@ def caller_of(key: Key) -> Caller:
 
     Its ID is as random as the key, so that no other key has the ID.
     """
-    limits = [
-        int(key[name]) if name in key else None for name in ("turns_at_a_time", "turns_per_minute")
-    ]
+    digest = sha256(key["hash"].encode()).hexdigest()
     return Caller(
         key["name"],
-        sha256(key["hash"].encode()).hexdigest()[:16],
+        digest[:16],
         key.get("scope") == "all",
-        *limits,
+        _number(key.get("turns_at_a_time")),
+        _number(key.get("turns_per_minute")),
     )
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
 
 
 def read_keys(path: Path) -> list[Key]:
@@ -93,9 +96,8 @@ def _parts(node: yaml.Node, kind: type[yaml.CollectionNode]) -> Any:
 def _checked(name: Any, value: yaml.Node, others: Sequence[Key]) -> str:
     if name not in _FIELDS:
         similar = nearest(str(name), _FIELDS)
-        raise ValueError(
-            f"unknown field {name!r}" + (f"; did you mean {similar!r}?" if similar else "")
-        )
+        hint = f"; did you mean {similar!r}?" if similar else ""
+        raise ValueError(f"unknown field {name!r}{hint}")
     pattern, problem = _FIELDS[name]
     if not isinstance(value, yaml.ScalarNode) or not re.fullmatch(pattern, value.value):
         raise ValueError(f"`{name}` is {problem}")
@@ -112,37 +114,45 @@ class KeyRing:
     def __init__(self, unnamed: Sequence[str] = (), path: Path | None = None) -> None:
         """``unnamed`` are the keys of the settings. Raises ``KeysFileInvalid``."""
         self.is_empty = not unnamed and path is None
-        self._unnamed = [
-            (hash_of(key.encode()), Caller(f"key-{number}"))
-            for number, key in enumerate(unnamed, 1)
-        ]
-        self._path, self._stamp = path, path and _stamp(path)
+        self._unnamed = []
+        for number, key in enumerate(unnamed, 1):
+            self._unnamed.append((hash_of(key.encode()), Caller(f"key-{number}")))
+        self._path = path
+        self._version = path and _file_version(path)
         self._named = self._read()
 
     def find(self, sent: Sequence[bytes]) -> Caller | None:
         """Return the caller that sends these keys, or None if none of the keys is known."""
-        if self._path and self._stamp != (stamp := _stamp(self._path)):
-            self._stamp = stamp
-            try:
-                self._named = self._read()
-            except KeysFileInvalid as error:
-                logger.error("Keys file invalid; the earlier keys stay valid: %s", error)
+        self._read_changes()
         # All hashes are compared, so that the response time reveals neither a key's length nor
         # which key matched.
         matching = []
-        for sent_hash in map(hash_of, sent):
+        for key in sent:
+            sent_hash = hash_of(key)
             for known, caller in (*self._unnamed, *self._named):
                 if hmac.compare_digest(sent_hash, known):
                     matching.append(caller)
         return matching[0] if matching else None
 
+    def _read_changes(self) -> None:
+        if self._path is None:
+            return
+        version = _file_version(self._path)
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            self._named = self._read()
+        except KeysFileInvalid as error:
+            logger.error("Keys file invalid; the earlier keys stay valid: %s", error)
+
     def _read(self) -> list[tuple[str, Caller]]:
-        return [
-            (key["hash"], caller_of(key)) for key in (read_keys(self._path) if self._path else ())
-        ]
+        if self._path is None:
+            return []
+        return [(key["hash"], caller_of(key)) for key in read_keys(self._path)]
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
+def _file_version(path: Path) -> tuple[int, ...]:
     """Return values that differ between versions of a file, or nothing if it is missing."""
     try:
         status = os.stat(path)  # noqa: PTH116 - each request does this; Path.stat is slower

@@ -46,6 +46,7 @@ _SINGLE_HEADERS = (
     b"content-type",
     b"content-length",
     b"transfer-encoding",
+    USER_HEADER,
 )
 
 _MAX_LOGGED_ORIGINS = 100
@@ -64,7 +65,8 @@ def check_requests(app: ASGIApp, checks: Sequence[Check]) -> ASGIApp:
     def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             for check in checks:
-                if error := check(scope):
+                error = check(scope)
+                if error is not None:
                     return send_error(error, scope, send)
         return app(scope, receive, send)
 
@@ -113,7 +115,8 @@ def answer_head(app: ASGIApp) -> ASGIApp:
         return call_get(scope, send) if scope.get("method") == "HEAD" else app(scope, receive, send)
 
     async def call_get(scope: Scope, send: Send) -> None:
-        get, started = {**scope, "method": "GET"}, anyio.Event()
+        get = {**scope, "method": "GET"}
+        started = anyio.Event()
         body: list[Message] = [{"type": "http.request"}]
 
         async def receive_until_start() -> Message:
@@ -141,20 +144,30 @@ def head_check(scope: Scope) -> MochiError | None:
     of the server.
     """
     size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
-    names = [name for name, _ in scope["headers"] if name in (*_SINGLE_HEADERS, USER_HEADER)]
-    encoding = header(scope, b"transfer-encoding").strip().lower()
-    problem = None
-    if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+    size += sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > MAX_HEADER_BYTES:
         return errors.HeadersTooLarge(MAX_HEADER_BYTES)
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        problem = f"The header {repeated.decode().title()} occurs more than once. Send it once."
-    elif b"content-length" in names and b"transfer-encoding" in names:
-        problem = "The request has both Content-Length and Transfer-Encoding. Send one of them."
-    elif encoding and (encoding != "chunked" or scope.get("http_version") == "1.0"):
-        problem = WRONG_ENCODING
-    elif b"host" not in names and scope.get("http_version") == "1.1":
-        problem = "The Host header is missing. HTTP/1.1 requires it."
+    problem = _ambiguity(scope)
     return errors.MalformedRequest(problem) if problem else None
+
+
+def _ambiguity(scope: Scope) -> str | None:
+    """Return why a proxy could read the request head in another way, or None."""
+    names = set()
+    for name, _ in scope["headers"]:
+        if name in names:
+            return f"The header {name.decode().title()} occurs more than once. Send it once."
+        if name in _SINGLE_HEADERS:
+            names.add(name)
+    if b"content-length" in names and b"transfer-encoding" in names:
+        return "The request has both Content-Length and Transfer-Encoding. Send one of them."
+    version = scope.get("http_version")
+    encoding = header(scope, b"transfer-encoding").strip().lower()
+    if encoding and (encoding != "chunked" or version == "1.0"):
+        return WRONG_ENCODING
+    if b"host" not in names and version == "1.1":
+        return "The Host header is missing. HTTP/1.1 requires it."
+    return None
 
 
 def json_check(scope: Scope) -> MochiError | None:
@@ -183,12 +196,8 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
 
     def check(scope: Scope) -> MochiError | None:
         host = header(scope, b"host")
-        name = (
-            (host[1:].partition("]") if host.startswith("[") else host.partition(":"))[0]
-            .strip()
-            .lower()
-            .rstrip(".")
-        )
+        bare = host[1:].partition("]") if host.startswith("[") else host.partition(":")
+        name = bare[0].strip().lower().rstrip(".")
         if not name or is_loopback(name) or name in allowed:
             return None
         address = _local_address(scope)
@@ -243,11 +252,9 @@ def user_check(scope: Scope) -> MochiError | None:
     not send.
     """
     names = header(scope, b"access-control-request-headers").lower()
-    return (
-        errors.Forbidden("Web pages must not send X-Mochi-User.")
-        if USER_HEADER.decode() in names
-        else None
-    )
+    if USER_HEADER.decode() in names:
+        return errors.Forbidden("Web pages must not send X-Mochi-User.")
+    return None
 
 
 def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) -> Check:
@@ -285,7 +292,8 @@ def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiEr
     if _names_user(scope):
         if not may_name_user:
             return errors.Forbidden(_USER_NEEDS_KEY)
-        if not _USER.fullmatch(user := header(scope, USER_HEADER)):
+        user = header(scope, USER_HEADER)
+        if not _USER.fullmatch(user):
             return errors.MalformedRequest(
                 "X-Mochi-User must have 1 to 128 visible ASCII characters."
             )

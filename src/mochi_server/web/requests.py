@@ -73,13 +73,22 @@ def protocol_at(path: str, protocols: Iterable[Protocol]) -> Protocol | None:
     """Return the protocol with the longest prefix of ``path``, or None if the path belongs to the
     native API.
     """
-    found = [protocol for protocol in protocols if protocol.pattern.match(path)]
-    return max(found, key=lambda protocol: len(protocol.pattern.pattern), default=None)
+    found: Protocol | None = None
+    longest = 0
+    for protocol in protocols:
+        length = len(protocol.pattern.pattern)
+        if length > longest and protocol.pattern.match(path):
+            found = protocol
+            longest = length
+    return found
 
 
 def header(scope: Scope, name: bytes) -> str:
     """Return the value of a header, or "" if it is absent."""
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+    for key, value in scope["headers"]:
+        if key == name:
+            return str(value.decode("latin-1"))
+    return ""
 
 
 def route_path(scope: Scope) -> str:
@@ -91,7 +100,9 @@ def protocol_of(scope: Scope) -> Protocol | None:
     """Return the protocol of a request, or None for the native API and for middleware outside an
     app.
     """
-    return protocol_at(route_path(scope), scope["app"].state.protocols) if "app" in scope else None
+    if "app" not in scope:
+        return None
+    return protocol_at(route_path(scope), scope["app"].state.protocols)
 
 
 def error_response(
@@ -103,11 +114,14 @@ def error_response(
     """
     scope[ERROR] = error.code
     protocol = protocol_of(scope)
-    status, body = (protocol.errors if protocol else NATIVE_ERRORS).encode(error)
-    own = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
+    form = protocol.errors if protocol else NATIVE_ERRORS
+    status, body = form.encode(error)
+    sent = dict(headers or {})
+    if isinstance(error, Unauthorized):
+        sent["WWW-Authenticate"] = "Bearer"
     if error.retry_after is not None:
-        own["Retry-After"] = str(error.retry_after)
-    return Response(body, status, {**own, **(headers or {})}, media_type="application/json")
+        sent["Retry-After"] = str(error.retry_after)
+    return Response(body, status, sent, media_type="application/json")
 
 
 def body_message(data: bytes, *, more: bool = True) -> Message:
@@ -158,9 +172,8 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
     On a disconnect, cancel ``work`` and raise ``ClientDisconnected``.
     """
     task = asyncio.ensure_future(work)  # a task resumes fewer frames per event than an await
-    disconnected = asyncio.ensure_future(
-        _disconnect(request.receive if isinstance(request, Request) else request)
-    )
+    receive = request.receive if isinstance(request, Request) else request
+    disconnected = asyncio.ensure_future(_disconnect(receive))
     disconnected.add_done_callback(partial(_cancel_unless_cancelled, task))
     try:
         return await task

@@ -66,9 +66,8 @@ class BodyReleasingRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             self.check(request)
-            return await handler(
-                Request(request.scope, request.receive)
-            )  # only this copy stores the body
+            copy = Request(request.scope, request.receive)  # only the copy stores the body
+            return await handler(copy)
 
         return handle
 
@@ -135,15 +134,18 @@ def _example(error: MochiError, form: ErrorFormat) -> tuple[int, Any]:
 
 def sample(error: type[MochiError]) -> MochiError:
     """Return an instance of an error class, with placeholders as arguments."""
-    required = [p for p in inspect.signature(error).parameters.values() if p.default is p.empty]
-    if required[:1] and required[0].kind == inspect.Parameter.VAR_POSITIONAL:
-        return error(
-            *(
-                _SAMPLES.get(name, f"<{name}>")
-                for name in (error.fields if error.template else ("message",))
-            )
-        )
-    return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required})
+    arguments = {}
+    for parameter in inspect.signature(error).parameters.values():
+        if parameter.kind == inspect.Parameter.VAR_POSITIONAL:
+            fields = error.fields if error.template else ("message",)
+            return error(*[_placeholder(name, name) for name in fields])
+        if parameter.default is parameter.empty:
+            arguments[parameter.name] = _placeholder(parameter.annotation, parameter.name)
+    return error(**arguments)
+
+
+def _placeholder(kind: Any, name: str) -> Any:
+    return _SAMPLES.get(kind, f"<{name}>")
 
 
 def _response(examples: dict[str, Any], form: ErrorFormat) -> dict[str, Any]:
@@ -174,36 +176,36 @@ async def _on_error(request: Request, exception: Exception) -> Response:
     if isinstance(exception, ClientDisconnected):
         return Response(status_code=499)
     error = _to_mochi_error(request, exception)
-    headers = (
-        {"Allow": ", ".join(sorted(_methods(request)))}
-        if isinstance(error, errors.MethodNotAllowed)
-        else None
-    )
+    headers = {}
+    if isinstance(error, errors.MethodNotAllowed):
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
     return error_response(error, request.scope, headers)
 
 
 def _methods(request: Request) -> set[str]:
     """Return the HTTP methods of all routes that match the path of the request."""
-    routes, scope = request.app.routes, request.scope
-    names = {
-        n
-        for n in _METHODS
-        if any(r.matches({**scope, "method": n})[0] is Match.FULL for r in routes)
-    }
-    return names | ({"HEAD"} if "GET" in names else set())  # see `answer_head`
+    methods = set()
+    for method in _METHODS:
+        if Match.FULL in _matches(request, method=method):
+            methods.add(method)
+    if "GET" in methods:
+        methods.add("HEAD")  # see `answer_head`
+    return methods
+
+
+def _matches(request: Request, **changes: str) -> set[Match]:
+    """Return how the routes of the app match the request with ``changes`` of its scope."""
+    scope = {**request.scope, **changes}
+    return {route.matches(scope)[0] for route in request.app.routes}
 
 
 def _similar_routes(request: Request) -> list[str]:
     """Return paths that exist and that differ from the path of the request only in the prefix."""
-    scope, root = request.scope, request.scope.get("root_path", "")
-    rest = re.sub("^(/api|/v1)+(?=/)", "", route_path(scope)).rstrip("/")
+    root = request.scope.get("root_path", "")
+    rest = re.sub("^(/api|/v1)+(?=/)", "", route_path(request.scope)).rstrip("/")
     paths = _REPLACED_PATHS.get(rest) or [API_PREFIX + rest, "/v1" + rest]
-    routes, full = request.app.routes, [root + path for path in paths]
-    return [
-        path
-        for path in full
-        if any(r.matches({**scope, "path": path})[0] is not Match.NONE for r in routes)
-    ]
+    full = [root + path for path in paths]
+    return [path for path in full if _matches(request, path=path) != {Match.NONE}]
 
 
 def _to_mochi_error(request: Request, error: Exception) -> MochiError:
@@ -232,12 +234,9 @@ def _validation_error(error: RequestValidationError) -> ValidationFailed:
     entries = []
     for problem in error.errors()[:MAX_REPORTED]:
         part, *steps = problem["loc"]
-        in_body = part == "body" and problem["type"] != "json_invalid"
-        entries.append(
-            to_entry(
-                problem, [part, *(field_path(problem, steps, error.body) if in_body else steps)]
-            )
-        )
+        if part == "body" and problem["type"] != "json_invalid":
+            steps = [*field_path(problem, steps, error.body)]
+        entries.append(to_entry(problem, [part, *steps]))
     message = describe(entries)
     if entries[0]["type"] == "json_invalid":
         message = "The body is not valid JSON."

@@ -110,7 +110,8 @@ class RunResponse(EventStream):
         async def receive(run: Run, batch: Batch | None) -> None:
             if batch is None:
                 return await send(body_message(PING))
-            run_id, frames = run.run_id.encode(), []
+            run_id = run.run_id.encode()
+            frames = []
             for number, line in enumerate(batch.lines, batch.first):
                 kind, payload = line.split(b" ", 1)
                 frames.append(
@@ -153,9 +154,8 @@ class WaitingResponse(EventStream):
         finally:
             self._starting.cancel()
             (run,) = await asyncio.gather(self._starting, return_exceptions=True)
-            if isinstance(
-                run, Run
-            ):  # without a subscriber, a run that has just started would not be cancelled
+            if isinstance(run, Run):
+                # Without a subscriber, a run that has just started would not be cancelled.
                 with run.subscribed():
                     pass
 
@@ -193,10 +193,14 @@ def attach_response(
 
     If no events remain, return 204, which stops an ``EventSource``.
     """
-    after = min(number, run.log.last) if run and run_id in (None, run.run_id) else 0
-    if run and (run.running or (after < run.log.last and (run_id or not run.is_stored))):
+    nothing = Response(status_code=204)
+    if run is None:
+        return nothing
+    after = min(number, run.log.last) if run_id in (None, run.run_id) else 0
+    has_events = after < run.log.last and (run_id or not run.is_stored)
+    if run.running or has_events:
         return RunResponse(run, after, ping_seconds=ping_seconds)
-    return Response(status_code=204)
+    return nothing
 
 
 def _frame(event: ChatEvent | CompareEvent) -> bytes:
@@ -205,7 +209,8 @@ def _frame(event: ChatEvent | CompareEvent) -> bytes:
 
 def last_event_id(data: bytes) -> bytes:
     """Return the last event ID in encoded events, or empty bytes if the events have no IDs."""
-    return next(reversed(_ID.findall(data)), b"")
+    found: list[bytes] = _ID.findall(data)
+    return found[-1] if found else b""
 
 
 def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
@@ -217,7 +222,5 @@ def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
     frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]
     if not run_id:
         return b"".join(frames)
-    return b"".join(
-        b"id: %s:%d\n%s" % (run_id, place, frame)
-        for place, frame in enumerate(frames, int(number) + 1)
-    )
+    numbered = enumerate(frames, int(number) + 1)
+    return b"".join(b"id: %s:%d\n%s" % (run_id, place, frame) for place, frame in numbered)

@@ -8,8 +8,10 @@ import orjson
 from ag_ui import core
 
 from mochi_server.errors import MochiError
+from mochi_server.protocols.answer_fields import usage
 from mochi_server.protocols.encoder import data_frame
-from mochi_server.protocols.frontends import FrontendRun, InteractiveEncoder
+from mochi_server.protocols.frontend_stream import InteractiveEncoder
+from mochi_server.protocols.frontends import FrontendRun
 from mochi_server.protocols.parts import (
     Approval,
     Call,
@@ -20,7 +22,6 @@ from mochi_server.protocols.parts import (
     Result,
     Step,
     Text,
-    usage,
 )
 
 _DECISION_SCHEMA = {

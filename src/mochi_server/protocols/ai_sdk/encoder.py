@@ -6,7 +6,7 @@ import orjson
 
 from mochi_server.errors import MochiError
 from mochi_server.protocols.encoder import data_frame
-from mochi_server.protocols.frontends import InteractiveEncoder
+from mochi_server.protocols.frontend_stream import InteractiveEncoder
 from mochi_server.protocols.parts import Approval, Call, End, Notice, Reasoning, Result, Step, Text
 
 _DONE = data_frame(b"[DONE]")
@@ -29,12 +29,11 @@ class AiSdkEncoder(InteractiveEncoder):
         return _chunk("finish-step") + _chunk("finish", finishReason="tool-calls") + _DONE
 
     def start_block(self, first: Text | Reasoning) -> bytes:
-        return _chunk(
-            f"{first.method}-start", id=self.assign_block_id(f"{first.method}-delta", "id")
-        )
+        name = _block_name(first)
+        return _chunk(f"{name}-start", id=self.assign_block_id(f"{name}-delta", "id"))
 
     def end_block(self, first: Text | Reasoning) -> bytes:
-        return _chunk(f"{first.method}-end", id=self._block_id)
+        return _chunk(f"{_block_name(first)}-end", id=self._block_id)
 
     def call(self, part: Call) -> bytes:
         chunk = _chunk(
@@ -49,38 +48,43 @@ class AiSdkEncoder(InteractiveEncoder):
         return chunk + super().approval(part)
 
     def result(self, part: Result) -> bytes:
-        if part.error is None:
-            return self.close_block() + _chunk(
-                "tool-output-available", toolCallId=part.call_id, output=part.output
-            )
-        if part.is_denied:
-            return self.close_block() + _chunk("tool-output-denied", toolCallId=part.call_id)
-        return self.close_block() + _chunk(
-            "tool-output-error", toolCallId=part.call_id, errorText=part.error
-        )
+        return self.close_block() + _result(part)
 
     def step(self, _: Step) -> bytes:
         return _chunk("finish-step") + _chunk("start-step")
 
     def notice(self, part: Notice) -> bytes:
-        return _chunk(
-            f"data-{part.name.replace('_', '-')}", data=part.payload, transient=part.is_transient
-        )
+        name = part.name.replace("_", "-")
+        return _chunk(f"data-{name}", data=part.payload, transient=part.is_transient)
 
     def end(self, part: End) -> bytes:
+        closed = self.close_block()
         if part.failure is not None:
-            return self.close_block() + encode_error(part.failure)
+            return closed + encode_error(part.failure)
         if part.result.cancelled:
-            return self.close_block() + _chunk("abort", reason="The turn was stopped.") + _DONE
-        done_reason = (part.completed and part.completed.done_reason) or "stop"
-        reason = done_reason if done_reason in ("stop", "length") else "other"
+            return closed + _chunk("abort", reason="The turn was stopped.") + _DONE
+        reason = (part.completed and part.completed.done_reason) or "stop"
+        if reason not in ("stop", "length"):
+            reason = "other"
         finish = _chunk("finish", finishReason=reason, messageMetadata=part.completed or {})
-        return self.close_block() + _chunk("finish-step") + finish + _DONE
+        return closed + _chunk("finish-step") + finish + _DONE
 
 
 def encode_error(error: MochiError) -> bytes:
     """Return the bytes that report ``error`` and end the stream."""
     return _chunk("error", errorText=error.message) + _DONE
+
+
+def _block_name(first: Text | Reasoning) -> str:
+    return "text" if isinstance(first, Text) else "reasoning"
+
+
+def _result(part: Result) -> bytes:
+    if part.error is None:
+        return _chunk("tool-output-available", toolCallId=part.call_id, output=part.output)
+    if part.is_denied:
+        return _chunk("tool-output-denied", toolCallId=part.call_id)
+    return _chunk("tool-output-error", toolCallId=part.call_id, errorText=part.error)
 
 
 def _chunk(name: str, **fields: Any) -> bytes:

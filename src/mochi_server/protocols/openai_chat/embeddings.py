@@ -98,20 +98,29 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
     Ollama.
     """
     ticket = gateway.admit()
-    model, data, tokens = wanted.model, list[orjson.Fragment](), 0
+    model = wanted.model
     texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
     try:  # the window of a chat model, so that Ollama does not reload it
         allocation = gateway.allocate(await gateway.find_model(model))
     except ModelNotFound:  # not a chat model
         allocation = gateway.allocate(ModelInfo(model, 0)).fixed(None)
-    prompt = _Texts((), PromptSize(max(map(len, texts))))
-    # `truncate: false` makes Ollama reject a text that is too long.
-    options = {"truncate": False} | ({"dimensions": wanted.dimensions} if wanted.dimensions else {})
+    prompt = _Texts((), PromptSize(max(len(text) for text in texts)))
+    payload: dict[str, Any] = {"model": model}
+    payload["truncate"] = False  # Ollama rejects a text that is too long
+    if wanted.dimensions:
+        payload["dimensions"] = wanted.dimensions
+    data: list[orjson.Fragment] = []
+    tokens = 0
     for start in range(0, len(texts), _BATCH_SIZE):
         batch = texts[start : start + _BATCH_SIZE]
-        payload = {"model": model, "input": batch, **options}
-        request = ModelRequest(allocation=allocation, payload=payload, prompt=prompt, ticket=ticket)
-        body = await gateway.embed(request)
+        body = await gateway.embed(
+            ModelRequest(
+                allocation=allocation,
+                payload=payload | {"input": batch},
+                prompt=prompt,
+                ticket=ticket,
+            )
+        )
         vectors = body.get("embeddings")
         if not isinstance(vectors, list) or len(vectors) != len(batch):
             raise OllamaError(
@@ -120,18 +129,19 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
         # Encode each batch immediately, because encoded vectors need less memory than lists of
         # numbers.
         for index, vector in enumerate(vectors, start):
-            packs = wanted.encoding_format == "base64"
-            embedding = (
-                b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if packs else vector
-            )
-            data.append(
-                orjson.Fragment(
-                    orjson.dumps({"object": "embedding", "index": index, "embedding": embedding})
-                )
-            )
+            data.append(_encoded(index, vector, packs=wanted.encoding_format == "base64"))
         tokens += body.get("prompt_eval_count") or 0
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
+
+
+def _encoded(index: int, vector: list[float], *, packs: bool) -> orjson.Fragment:
+    """Return an embedding as JSON, with numbers or with base64 (``packs``)."""
+    embedding: list[float] | str = vector
+    if packs:
+        embedding = b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+    item = {"object": "embedding", "index": index, "embedding": embedding}
+    return orjson.Fragment(orjson.dumps(item))
 
 
 class _Texts(FixedPrompt):

@@ -8,18 +8,10 @@ import orjson
 
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_result import TurnResult
+from mochi_server.protocols.answer_fields import extra_fields, is_cut, usage
 from mochi_server.protocols.encoder import Encoder, data_frame
-from mochi_server.protocols.parts import (
-    End,
-    Json,
-    Part,
-    Reasoning,
-    Text,
-    extra_fields,
-    is_cut,
-    usage,
-)
-from mochi_server.protocols.schemas import OPENAI_DONE, openai_stream_error
+from mochi_server.protocols.openai_errors import OPENAI_DONE, openai_stream_error
+from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
 
 
 class ChunkEncoder(Encoder):
@@ -35,10 +27,11 @@ class ChunkEncoder(Encoder):
 
     def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
         super().__init__(run)
-        self._model, self._include_usage = model, include_usage
-        self._chunk_head = self._head(self._chunk_object) | (
-            {"usage": None} if self._include_usage else {}
-        )
+        self._model = model
+        self._include_usage = include_usage
+        self._chunk_head = self._head(self._chunk_object)
+        if include_usage:
+            self._chunk_head["usage"] = None
         head = orjson.dumps(self._chunk_head).removesuffix(b"}")
         self._choice_head = b'data: %s,"choices":[%s' % (head, self._delta_head)
 
@@ -55,49 +48,51 @@ class ChunkEncoder(Encoder):
     def end(self, part: End) -> bytes:
         if part.failure is not None:
             return openai_stream_error(part.failure)
-        calls = [
-            self._chunk({"tool_calls": [{"index": i, **call}]})
-            for i, call in enumerate(_tool_calls(part.result))
-        ]
-        last = self._chunk({}, _finish_reason(part.result), mochi=extra_fields(part))
-        counts = {"choices": [], "usage": usage(part.result)}
-        ending = data_frame(orjson.dumps(self._chunk_head | counts)) if self._include_usage else b""
-        return b"".join([*calls, last, ending, OPENAI_DONE])
+        frames = []
+        for index, call in enumerate(_tool_calls(part.result)):
+            frames.append(self._chunk({"tool_calls": [{"index": index, **call}]}))
+        frames.append(self._chunk({}, _finish_reason(part.result), mochi=extra_fields(part)))
+        if self._include_usage:
+            counts = {"choices": [], "usage": usage(part.result)}
+            frames.append(data_frame(orjson.dumps(self._chunk_head | counts)))
+        return b"".join([*frames, OPENAI_DONE])
 
     def complete(self, parts: Sequence[Part]) -> Json:
-        (extra,) = (extra_fields(part) for part in parts if isinstance(part, End))
-        ending = {
+        (end,) = (part for part in parts if isinstance(part, End))
+        return self._head(self._object) | {
             "choices": [self._choice(parts)],
             "usage": usage(self.run.latest.result),
-            "mochi": extra,
+            "mochi": extra_fields(end),
         }
-        return self._head(self._object) | ending
 
     def _choice(self, parts: Sequence[Part]) -> Json:
-        result, calls = self.run.latest.result, _tool_calls(self.run.latest.result)
+        result = self.run.latest.result
+        calls = _tool_calls(result)
         content = _joined(parts, Text) or (None if calls else "")
         message: Json = {"role": "assistant", "content": content, "refusal": None}
-        if reasoning := _joined(parts, Reasoning):
+        reasoning = _joined(parts, Reasoning)
+        if reasoning:
             message |= {"reasoning_content": reasoning, "reasoning": reasoning}
         if calls:
             message["tool_calls"] = calls
-        tokens = [
-            token
-            for part in parts
-            if isinstance(part, Text | Reasoning | End)
-            for token in part.logprobs or ()
-        ]
-        logprobs = _logprobs(tokens) if tokens else None
+        tokens: list[Json] = []
+        for part in parts:
+            if isinstance(part, Text | Reasoning | End):
+                tokens += part.logprobs or ()
         return {
             "index": 0,
             "message": message,
-            "logprobs": logprobs,
+            "logprobs": _logprobs(tokens) if tokens else None,
             "finish_reason": _finish_reason(result),
         }
 
     def _head(self, name: str) -> Json:
-        run_id = f"{self._prefix}-{self.run.run_id}"
-        return {"id": run_id, "object": name, "created": int(time.time()), "model": self._model}
+        return {
+            "id": f"{self._prefix}-{self.run.run_id}",
+            "object": name,
+            "created": int(time.time()),
+            "model": self._model,
+        }
 
     def _delta_frame(self, delta: bytes, part: Text | Reasoning) -> bytes:
         """Return the chunk for a part.
@@ -107,16 +102,12 @@ class ChunkEncoder(Encoder):
         if part.logprobs is None:
             return b'%s%s,"finish_reason":null}]}\n\n' % (self._choice_head, delta)
         logprobs = orjson.dumps(_logprobs(part.logprobs))
-        return b'%s%s,"finish_reason":null,"logprobs":%s}]}\n\n' % (
-            self._choice_head,
-            delta,
-            logprobs,
-        )
+        ending = b'"finish_reason":null,"logprobs":%s}]}\n\n' % logprobs
+        return b"%s%s,%s" % (self._choice_head, delta, ending)
 
     def _chunk(self, delta: Json, finish: str | None = None, **more: Any) -> bytes:
-        return data_frame(
-            orjson.dumps(self._chunk_head | {"choices": [self._chunk_choice(delta, finish)]} | more)
-        )
+        choices = {"choices": [self._chunk_choice(delta, finish)]}
+        return data_frame(orjson.dumps(self._chunk_head | choices | more))
 
     def _chunk_choice(self, delta: Json, finish: str | None) -> Json:
         return {"index": 0, "delta": delta, "finish_reason": finish}
@@ -133,26 +124,19 @@ class TextChunkEncoder(ChunkEncoder):
         return b""
 
     def text(self, part: Text) -> bytes:
-        return b'%s%s,"logprobs":null,"finish_reason":null}]}\n\n' % (
-            self._choice_head,
-            orjson.dumps(part.joined),
-        )
+        text = orjson.dumps(part.joined)
+        return b'%s%s,"logprobs":null,"finish_reason":null}]}\n\n' % (self._choice_head, text)
 
     def reasoning(self, _: Reasoning) -> bytes:
         return b""
 
     def _choice(self, parts: Sequence[Part]) -> Json:
-        return self._chunk_choice(
-            {"content": _joined(parts, Text)}, _finish_reason(self.run.latest.result)
-        )
+        finish = _finish_reason(self.run.latest.result)
+        return self._chunk_choice({"content": _joined(parts, Text)}, finish)
 
     def _chunk_choice(self, delta: Json, finish: str | None) -> Json:
-        return {
-            "index": 0,
-            "text": delta.get("content", ""),
-            "logprobs": None,
-            "finish_reason": finish,
-        }
+        text = delta.get("content", "")
+        return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
 
 
 def _joined(parts: Sequence[Part], part_class: type[Text] | type[Reasoning]) -> str:
@@ -163,25 +147,22 @@ def _logprobs(tokens: list[Json]) -> Json:
     """Convert log probabilities to OpenAI's format, which requires ``bytes`` and
     ``top_logprobs``.
     """
-    alternatives = [
-        [{"bytes": None} | each for each in token.get("top_logprobs") or ()] for token in tokens
-    ]
-    content = [
-        {"bytes": None} | t | {"top_logprobs": top}
-        for t, top in zip(tokens, alternatives, strict=True)
-    ]
+    content = []
+    for token in tokens:
+        alternatives = [{"bytes": None} | each for each in token.get("top_logprobs") or ()]
+        content.append({"bytes": None} | token | {"top_logprobs": alternatives})
     return {"content": content, "refusal": None}
 
 
 def _finish_reason(turn: TurnResult) -> str:
-    return "tool_calls" if turn.client_tool_calls else "length" if is_cut(turn) else "stop"
+    if turn.client_tool_calls:
+        return "tool_calls"
+    return "length" if is_cut(turn) else "stop"
 
 
 def _tool_calls(turn: TurnResult) -> list[Json]:
-    calls = [
-        (c.id, {"name": c.name, "arguments": orjson.dumps(c.arguments).decode()})
-        for c in turn.client_tool_calls
-    ]
-    return [
-        {"id": call_id, "type": "function", "function": function} for call_id, function in calls
-    ]
+    calls = []
+    for call in turn.client_tool_calls:
+        function = {"name": call.name, "arguments": orjson.dumps(call.arguments).decode()}
+        calls.append({"id": call.id, "type": "function", "function": function})
+    return calls

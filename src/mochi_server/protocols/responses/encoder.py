@@ -14,19 +14,10 @@ import orjson
 
 from mochi_server.chat.run import Run
 from mochi_server.errors import ContextOverflow, MochiError
+from mochi_server.protocols.answer_fields import extra_fields, is_cut, usage
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
-from mochi_server.protocols.parts import (
-    End,
-    Json,
-    Notice,
-    Part,
-    Reasoning,
-    Text,
-    extra_fields,
-    is_cut,
-    usage,
-)
-from mochi_server.protocols.schemas import http_status
+from mochi_server.protocols.openai_errors import http_status
+from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text
 from mochi_server.tools.toolbox import ToolInvocation
 
 
@@ -61,8 +52,10 @@ class ResponseEncoder(BlockEncoder):
             "truncation": "disabled",
             **fields,
         }
-        self._on_end, self._notices, self._called = on_end, notices, called
         self._output: list[Json] = self.response["output"]
+        self._on_end = on_end
+        self._notices = notices
+        self._called = called
         self._item = _TextItem(Text(""), "", 0)
         self._item_status = "completed"  # status of the open item when it ends
         self._sequence_number = -1
@@ -76,7 +69,8 @@ class ResponseEncoder(BlockEncoder):
         return self._item_event("added", self._item.item) + self._part_event("added", "")
 
     def delta(self, part: Text | Reasoning) -> bytes:
-        text, item = part.joined, self._item
+        text = part.joined
+        item = self._item
         item.texts.append(text)
         self._sequence_number += 1
         return b"%s%d%s%s%s" % (
@@ -88,14 +82,15 @@ class ResponseEncoder(BlockEncoder):
         )
 
     def end_block(self, _: Text | Reasoning) -> bytes:
-        item, text = self._item, "".join(self._item.texts)
+        item = self._item
+        text = "".join(item.texts)
         complete = item.complete(text, self._item_status)
-        done = self._event(
-            f"response.{item.text_name}.done", **item.target, text=text, **item.logprobs
-        )
-        stopped = done + self._part_event("done", text) + self._item_event("done", complete)
+        name = f"response.{item.text_name}.done"
+        text_done = self._event(name, **item.target, text=text, **item.logprobs)
+        part_done = self._part_event("done", text)
+        item_done = self._item_event("done", complete)
         self._output.append(complete)
-        return stopped
+        return text_done + part_done + item_done
 
     def end(self, part: End) -> bytes:
         ending = _ending(part)
@@ -109,7 +104,8 @@ class ResponseEncoder(BlockEncoder):
             ending["mochi"] = extra_fields(replace(part, notices=[*self._notices, *part.notices]))
         self.response |= ending
         self._on_end(self.response)
-        return b"".join([*frames, self._event(f"response.{status}", response=self.response)])
+        frames.append(self._event(f"response.{status}", response=self.response))
+        return b"".join(frames)
 
     def complete(self, parts: Sequence[Part]) -> Json:
         self.encode_parts(parts)  # changes `self.response`
@@ -117,13 +113,13 @@ class ResponseEncoder(BlockEncoder):
 
     def _event(self, event_type: str, **fields: Any) -> bytes:
         self._sequence_number += 1
-        return named_frame(
-            event_type, {"type": event_type, "sequence_number": self._sequence_number, **fields}
-        )
+        numbered = {"type": event_type, "sequence_number": self._sequence_number}
+        return named_frame(event_type, numbered | fields)
 
     def _call(self, call: ToolInvocation) -> bytes:
+        index = len(self._output)
         item = {
-            "id": _item_id("fc", self.response["id"], len(self._output)),
+            "id": _item_id("fc", self.response["id"], index),
             "type": "function_call",
             "status": "completed",
             "call_id": call.id,
@@ -131,19 +127,20 @@ class ResponseEncoder(BlockEncoder):
             "arguments": orjson.dumps(call.arguments).decode(),
             **self._called.get(call.name, {}),
         }
-        target = {"item_id": item["id"], "output_index": len(self._output)}
+        target = {"item_id": item["id"], "output_index": index}
         name = "response.function_call_arguments"
-        added = self._item_event("added", item | {"status": "in_progress", "arguments": ""})
-        delta = self._event(f"{name}.delta", **target, delta=item["arguments"])
-        done = self._event(f"{name}.done", **target, name=item["name"], arguments=item["arguments"])
-        ended = self._item_event("done", item)
+        frames = [
+            self._item_event("added", item | {"status": "in_progress", "arguments": ""}),
+            self._event(f"{name}.delta", **target, delta=item["arguments"]),
+            self._event(f"{name}.done", **target, name=item["name"], arguments=item["arguments"]),
+            self._item_event("done", item),
+        ]
         self._output.append(item)
-        return added + delta + done + ended
+        return b"".join(frames)
 
     def _item_event(self, name: str, item: Json) -> bytes:
-        return self._event(
-            f"response.output_item.{name}", output_index=len(self._output), item=item
-        )
+        event_type = f"response.output_item.{name}"
+        return self._event(event_type, output_index=len(self._output), item=item)
 
     def _part_event(self, name: str, text: str) -> bytes:
         item = self._item
@@ -152,7 +149,8 @@ class ResponseEncoder(BlockEncoder):
 
 def _item_id(prefix: str, response_id: str, index: int) -> str:
     """Return the ID of an output item, which is the same whenever a client gets the response."""
-    return f"{prefix}_{blake2b(f'{response_id} {index}'.encode(), digest_size=12).hexdigest()}"
+    digest = blake2b(f"{response_id} {index}".encode(), digest_size=12)
+    return f"{prefix}_{digest.hexdigest()}"
 
 
 class _TextItem:
@@ -162,31 +160,36 @@ class _TextItem:
     """
 
     def __init__(self, first: Text | Reasoning, response_id: str, index: int) -> None:
-        self.is_message = is_message = isinstance(first, Text)
         self.texts: list[str] = []
-        self.part_name = "content_part" if is_message else "reasoning_summary_part"
-        self.text_name = "output_text" if is_message else "reasoning_summary_text"
-        self.logprobs: Json = {"logprobs": []} if is_message else {}
-        item_id = _item_id("msg" if is_message else "rs", response_id, index)
-        self.target = {
-            "item_id": item_id,
-            "output_index": index,
-            "content_index" if is_message else "summary_index": 0,
-        }
-        self.item: Json = {"id": item_id, "type": "reasoning", "summary": []}
-        if is_message:
-            message = {
+        self.is_message = isinstance(first, Text)
+        self.item: Json = {}
+        self.target: Json = {}
+        if self.is_message:
+            item_id = _item_id("msg", response_id, index)
+            self.part_name = "content_part"
+            self.text_name = "output_text"
+            self.logprobs: Json = {"logprobs": []}
+            self.target = {"item_id": item_id, "output_index": index, "content_index": 0}
+            self.item = {
+                "id": item_id,
                 "type": "message",
                 "status": "in_progress",
                 "role": "assistant",
                 "content": [],
             }
-            self.item = {"id": item_id, **message}
+            self.tail = b',"logprobs":[]}\n\n'
+        else:
+            item_id = _item_id("rs", response_id, index)
+            self.part_name = "reasoning_summary_part"
+            self.text_name = "reasoning_summary_text"
+            self.logprobs = {}
+            self.target = {"item_id": item_id, "output_index": index, "summary_index": 0}
+            self.item = {"id": item_id, "type": "reasoning", "summary": []}
+            self.tail = b"}\n\n"
         name = f"response.{self.text_name}.delta".encode()
         # The constant bytes of a delta. Between them are the sequence number and the text.
         self.delta_head = b'event: %s\ndata: {"type":"%s","sequence_number":' % (name, name)
         self.target_json = b',%s,"delta":' % orjson.dumps(self.target)[1:-1]
-        self.tail = b',"logprobs":[]}\n\n' if is_message else b"}\n\n"
 
     def part(self, text: str) -> Json:
         if not self.is_message:
@@ -205,10 +208,10 @@ def _ending(part: End) -> Json:
     """
     if part.failure is not None:
         return {"status": "failed", "error": _error(part.failure)}
-    counts, is_incomplete = usage(part.result), is_cut(part.result)
-    cached = (
-        counts["prompt_tokens_details"]["cached_tokens"] or 0
-    )  # the schema of OpenAI requires a number
+    counts = usage(part.result)
+    is_incomplete = is_cut(part.result)
+    # The schema of OpenAI requires a number.
+    cached = counts["prompt_tokens_details"]["cached_tokens"] or 0
     return {
         "status": "incomplete" if is_incomplete else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None,
@@ -227,12 +230,9 @@ def _error(error: MochiError) -> dict[str, str]:
 
     OpenAI's API defines only a few codes for it.
     """
-    code = (
-        "rate_limit_exceeded"
-        if http_status(error) == HTTPStatus.TOO_MANY_REQUESTS
-        else "server_error"
-    )
-    return {
-        "code": "invalid_prompt" if isinstance(error, ContextOverflow) else code,
-        "message": error.message,
-    }
+    code = "server_error"
+    if isinstance(error, ContextOverflow):
+        code = "invalid_prompt"
+    elif http_status(error) == HTTPStatus.TOO_MANY_REQUESTS:
+        code = "rate_limit_exceeded"
+    return {"code": code, "message": error.message}

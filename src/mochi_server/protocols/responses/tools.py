@@ -3,11 +3,12 @@ runs.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from mochi_server.protocols import schemas
+from mochi_server.protocols.tool_choice import FunctionTool
 from mochi_server.schemas.common import Body
 from mochi_server.util.validation import Items
 
@@ -21,15 +22,15 @@ _TYPES = "function", "namespace", *get_args(HostedType)
 
 
 def _supported(tool: Any) -> Any:
-    if isinstance(tool, dict) and (kind := tool.get("type")) not in _TYPES:
-        name = tool.get("name", kind)
-        raise ValueError(
-            f"the tool {name!r} has the unsupported type {kind!r}; use a function, or leave it out"
-        )
+    if isinstance(tool, dict):
+        kind = tool.get("type")
+        if kind not in _TYPES:
+            problem = f"the tool {tool.get('name', kind)!r} has the unsupported type {kind!r}"
+            raise ValueError(f"{problem}; use a function, or leave it out")
     return tool
 
 
-class ResponseFunction(schemas.FunctionTool):
+class ResponseFunction(FunctionTool):
     """A function of the client that the model may call. ``parameters`` is a JSON schema."""
 
     type: Literal["function"]
@@ -60,17 +61,30 @@ ResponseTool = Annotated[
 ]
 
 
-Functions = dict[str, tuple[ResponseFunction, str | None]]
-"""Functions and their namespaces by the names that the model sees, which are unique."""
+@dataclass(frozen=True, slots=True)
+class OfferedFunction:
+    """A function that the model may call, and the name of its namespace, if it is in one."""
+
+    function: ResponseFunction
+    namespace: str | None = None
+
+
+Functions = dict[str, OfferedFunction]
+"""Functions by the names that the model sees, which are unique."""
 
 
 def flattened(tools: Iterable[ResponseTool]) -> Functions:
     """Return the functions of all tools, also those in namespaces."""
-    found: Functions = {
-        tool.name: (tool, None) for tool in tools if isinstance(tool, ResponseFunction)
-    }
-    for group in (tool for tool in tools if isinstance(tool, ResponseNamespace)):
-        for function in group.tools:
-            name = function.name if function.name not in found else f"{group.name}__{function.name}"
-            found[name] = function, group.name
+    tools = list(tools)
+    found: Functions = {}
+    for tool in tools:
+        if isinstance(tool, ResponseFunction):
+            found[tool.name] = OfferedFunction(tool)
+    for group in tools:
+        if isinstance(group, ResponseNamespace):
+            for function in group.tools:
+                name = function.name
+                if name in found:
+                    name = f"{group.name}__{name}"
+                found[name] = OfferedFunction(function, group.name)
     return found

@@ -1,0 +1,151 @@
+"""Requests of the AI SDK's `useChat`, and their conversion to turns."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mochi_server.chat.turn_input import TurnInput
+from mochi_server.errors import ValidationFailed
+from mochi_server.protocols.frontends import FrontendOptions
+from mochi_server.protocols.sent_messages import (
+    Action,
+    SentMessages,
+    check_text,
+    decode_images,
+    new_message,
+)
+from mochi_server.schemas.common import Body
+from mochi_server.sessions.images import Location
+from mochi_server.sessions.turn import Decision
+from mochi_server.util.validation import Items
+
+
+class UiMessage(Body):
+    """A message of the AI SDK.
+
+    The server uses parts of the types `text` and `file`, and responses to approvals.
+    """
+
+    id: str = Field("", description="ID of the message in the client.")
+    role: Literal["system", "user", "assistant"]
+    parts: Items[dict[str, Any]]
+
+
+_EXAMPLE = {"messages": [{"role": "user", "parts": [{"type": "text", "text": "Hello!"}]}]}
+
+
+class AiSdkRequest(FrontendOptions, json_schema_extra={"examples": [_EXAMPLE]}):
+    """Request that `useChat` sends.
+
+    Only the last message is new. The session already has the earlier messages. To set
+    options of the turn, such as `think`, use the `body` option of the AI SDK. Unknown fields are
+    ignored.
+    """
+
+    messages: Items[UiMessage] = Field(
+        min_length=1, description="Messages of the chat, oldest first."
+    )
+    trigger: Literal["submit-message", "regenerate-message"] = Field(
+        "submit-message", description="Kind of request."
+    )
+    message_id: str | None = Field(
+        None, alias="messageId", description="The last user message, to replace it."
+    )
+
+
+def parse_decisions(request: AiSdkRequest) -> dict[str, Decision]:
+    """Return the responses to approval requests by confirmation ID, if the last message contains
+    any.
+
+    Raises ``ValidationFailed`` if there are none and the last message is not from the user.
+    """
+    position = len(request.messages) - 1
+    last = request.messages[position]
+    if last.role == "user":
+        return {}
+    decisions = _decisions(last, position) if last.role == "assistant" else {}
+    if not decisions or request.trigger != "submit-message":
+        problem = (
+            "must be a user message, or an assistant message with a response to an approval request"
+        )
+        raise ValidationFailed.at(("messages", position), f"the last message {problem}")
+    return decisions
+
+
+async def parse(request: AiSdkRequest) -> tuple[TurnInput, SentMessages]:
+    """Return the options of a request whose last message is from the user, and its messages.
+
+    A request to edit or regenerate must also contain all earlier user messages of the session. Only
+    a request to answer the session's last user message again may omit the earlier messages.
+    """
+    last = len(request.messages) - 1
+    message = request.messages[last]
+    check_text(_text(message, last), last)
+    images = await decode_images(_image_urls(message, last), ("messages", last))
+    messages = []
+    positions = []
+    for position, each in enumerate(request.messages):
+        if each.role != "assistant":
+            messages.append(new_message(each.role, _text(each, position)))
+            positions.append(position)
+    turn = TurnInput(generation=request.generation, on_disconnect=request.on_disconnect)
+    sent = SentMessages(messages, {len(messages) - 1: images}, _action(request), positions)
+    return turn, sent
+
+
+def _action(request: AiSdkRequest) -> Action:
+    if request.trigger == "regenerate-message":
+        return "regenerate"
+    if request.message_id and request.message_id == request.messages[-1].id:
+        return "edit"
+    return "add"
+
+
+def _text(message: UiMessage, position: int) -> str:
+    texts = []
+    for number, part in _parts(message, "text"):
+        text = part.get("text")
+        if not isinstance(text, str):
+            location: Location = ("messages", position, "parts", number, "text")
+            raise ValidationFailed.at(location, "must be a string")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _image_urls(message: UiMessage, position: int) -> dict[Location, str]:
+    """Return the data URLs of the images by their paths in the request."""
+    urls: dict[Location, str] = {}
+    for number, part in _parts(message, "file"):
+        location: Location = ("messages", position, "parts", number, "url")
+        url = part.get("url")
+        if not isinstance(url, str) or not url.startswith("data:image/"):
+            raise ValidationFailed.at(
+                location, "must be a data URL of an image; this server accepts no other files"
+            )
+        urls[location] = url
+    return urls
+
+
+def _decisions(message: UiMessage, position: int) -> dict[str, Decision]:
+    decisions = {}
+    for number, part in enumerate(message.parts):
+        if part.get("state") != "approval-responded":
+            continue
+        match part.get("approval"):
+            case {"id": str(confirmation_id), "approved": bool(approved), **rest}:
+                reason = rest.get("reason")
+                if not isinstance(reason, str):
+                    reason = None
+                decisions[confirmation_id] = Decision(approved, reason=reason)
+            case _:
+                problem = "must have the fields `id` (string) and `approved` (boolean)"
+                location: Location = ("messages", position, "parts", number, "approval")
+                raise ValidationFailed.at(location, problem)
+    return decisions
+
+
+def _parts(message: UiMessage, part_type: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, part in enumerate(message.parts):
+        if part.get("type") == part_type:
+            yield number, part

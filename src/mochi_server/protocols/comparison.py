@@ -1,0 +1,223 @@
+"""Comparison of the messages that a client sent with the messages that its session has stored.
+
+Clients of most protocols send the whole conversation with each request. ``to_turn`` works out what
+is new. The first rule whose action and messages fit applies. Messages are equal if their texts are
+equal.
+
+Action ``add``:
+
+1. Any messages: add the last message.
+
+Action ``regenerate``:
+
+2. One user message, or as many as stored, and the last one equals the last stored one: generate
+   the last answer again.
+3. More user messages than stored, or one that differs: error, not at this position.
+
+Action ``edit``:
+
+4. The user messages before the last one are not the stored ones: error, not at this position.
+
+Actions ``regenerate`` and ``edit``:
+
+5. The last user message has other images than the stored one: error, images cannot be changed.
+6. Other messages: edit the user message at that position.
+
+Action ``compare``:
+
+7. The result of a tool call that is not stored: error, unknown call.
+
+Actions ``compare`` and ``compare_all``:
+
+8. No user message after the last assistant message, but results of pending calls, or the stored
+   last result: store the results, and continue.
+9. No user message after the last assistant message: error, nothing is new.
+10. Only ``compare_all``: the user messages equal the stored ones: generate the last answer again.
+11. Without a key: the last user message equals the stored one, also in its images, and that has no
+    complete answer: generate the answer again, or continue after a tool result, with no call
+    required.
+12. Other messages: store the results, and add the user message.
+
+A new message must not be blank. Only results of pending calls are stored. With ``compare_all``,
+unknown results are ignored, because the IDs of calls that the server ran are not stored. The rules
+skip system messages, which the turn adds to the system prompt.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mochi_server.chat.idempotency import keyed_indexes
+from mochi_server.chat.turn_input import TurnInput
+from mochi_server.protocols.sent_messages import SentMessages, names_of_calls
+from mochi_server.sessions.history import History, follows_result, last_user_index
+from mochi_server.sessions.session import ChatSession, key_digest
+from mochi_server.sessions.types import Image, Message, images_in, images_of
+
+
+def to_turn(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
+    """Return ``turn`` with what is new in the messages, by the rules above.
+
+    ``turn`` has the options of the request.
+
+    Raises:
+        ValidationFailed: The messages contain nothing new, or do not fit the session.
+    """
+    instructions = [turn.instructions or ""]
+    instructions += [m["content"] for m in sent.messages if m["role"] == "system"]
+    text = "\n\n".join(each for each in instructions if each)
+    turn = replace(turn, instructions=text or None)
+    if sent.action == "add":
+        return _with_user_message(turn, sent, sent.last_index)
+    turn = replace(turn, revision=session.revision)
+    if sent.action in ("regenerate", "edit"):
+        return _answering_again(session, sent, turn)
+    return _compared(session, sent, turn)
+
+
+def repeats(sent: SentMessages, turn: TurnInput, earlier: TurnInput) -> bool:
+    """Return whether a request is the same as the earlier request of the turn ``earlier``, which
+    has the same key.
+    """
+    index = sent.last_user_index
+    asked = turn if index is None else _with_user_message(turn, sent, index)
+    if not earlier.is_same_request(asked):
+        return False
+    contents = {m.get("tool_call_id"): m["content"] for m in sent.messages if m["role"] == "tool"}
+    return all(
+        contents.get(result.get("tool_call_id")) == result["content"] for result in earlier.results
+    )
+
+
+def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
+    """Apply rules 7 to 12."""
+    turn = _with_results(session, sent, turn)
+    history = session.history
+    index = sent.last_user_index
+    if index is None:
+        if not turn.results and not (_has_stored_result(session, sent) and follows_result(history)):
+            raise sent.error(
+                "the last message must be a user message or the result of a pending tool call"
+            )
+        return replace(turn, change="continue")
+    if sent.action == "compare_all" and sent.last_index == index and _are_stored(sent, history):
+        return replace(turn, change="regenerate")
+    if turn.key is not None or not _is_unanswered(session, sent.with_images[index]):
+        return _with_user_message(turn, sent, index)
+    if follows_result(history):  # the model has already called a tool
+        return replace(turn, change="continue", tools=replace(turn.tools, must_call=False))
+    return replace(turn, change="regenerate")
+
+
+def _has_stored_result(session: ChatSession, sent: SentMessages) -> bool:
+    """Return whether the messages contain the result of a call of the session."""
+    names = names_of_calls(session.history)
+    results = [message for message in sent.messages if message["role"] == "tool"]
+    return any(result.get("tool_call_id") in names for result in results)
+
+
+def _answering_again(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
+    """Apply rules 2 to 6."""
+    asked = _user_indexes(sent.messages)
+    stored = _user_indexes(session.history)
+    last = asked[-1]
+    text = sent.messages[last]["content"]
+    if sent.action == "regenerate" and stored and len(asked) in (1, len(stored)):
+        newest = session.history[stored[-1]]
+        if newest["content"] == text:
+            return replace(turn, change="regenerate")
+    for number, index in enumerate(asked):
+        is_stored = number < len(stored)
+        if is_stored and not (index == last and sent.action == "edit"):
+            earlier = session.history[stored[number]]
+            is_stored = earlier["content"] == sent.messages[index]["content"]
+        if not is_stored:
+            raise sent.error("the session does not have this user message at this position", index)
+    edit_index = stored[len(asked) - 1]
+    images = [image.sha256 for image in sent.images.get(last, ())]
+    if images and images != images_of(session.history[edit_index]):
+        raise sent.error("the images of a stored message cannot be changed", last)
+    return replace(turn, change="edit", edit_index=edit_index, text=text)
+
+
+def _with_user_message(turn: TurnInput, sent: SentMessages, index: int) -> TurnInput:
+    content = sent.messages[index]["content"]
+    if not content.strip():
+        raise sent.error("the user's message must not be blank", index)
+    return replace(turn, text=content, images=sent.images.get(index, ()))
+
+
+def _user_indexes(messages: Sequence[Message]) -> list[int]:
+    return [index for index, message in enumerate(messages) if message["role"] == "user"]
+
+
+def _user_texts(messages: Sequence[Message]) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "user"]
+
+
+def _are_stored(sent: SentMessages, history: History) -> bool:
+    """Return whether the sent user messages are those of the session."""
+    return _user_texts(sent.messages) == _user_texts(history)
+
+
+def _is_unanswered(session: ChatSession, message: Message) -> bool:
+    """Return whether ``message`` equals the session's last user message, and that message has no
+    complete answer.
+    """
+    index = last_user_index(session.history)
+    if index is None:
+        return False
+    stored = session.history[index]
+    if stored["content"] != message["content"] or images_of(stored) != images_of(message):
+        return False
+    last = session.history[-1]
+    return last["role"] in ("user", "tool") or bool(last.get("interrupted"))
+
+
+def _with_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
+    results = _results(session, sent, turn.key)
+    names = images_in(results)
+    stored: dict[str, Image] = {}
+    for images in sent.images.values():
+        stored |= {image.sha256: image for image in images if image.sha256 in names}
+    return replace(turn, results=tuple(results), result_images=tuple(stored.values()))
+
+
+def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[Message]:
+    """Return the results of pending tool calls, with the tools' names, and results that were stored
+    with the key.
+    """
+    names = names_of_calls(session.history)
+    pending = _pending_calls(session)
+    for index in keyed_indexes(session, key):
+        pending.add(session.history[index].get("tool_call_id", ""))
+    results: list[Message] = []
+    for message in _after_last_answer(sent.with_images):
+        if message["role"] != "tool":
+            continue
+        call_id = message.get("tool_call_id", "")
+        if call_id not in names and sent.action != "compare_all":
+            raise sent.error(f"the session has no tool call with the ID {call_id!r}")
+        if call_id in pending:
+            pending.remove(call_id)
+            result: Message = {"success": True, **message, "tool_name": names[call_id]}
+            if key:
+                result["key_digest"] = key_digest(session.session_id, key)
+            results.append(result)
+    return results
+
+
+def _after_last_answer(messages: Sequence[Message]) -> Sequence[Message]:
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index]["role"] == "assistant":
+            return messages[index + 1 :]
+    return messages
+
+
+def _pending_calls(session: ChatSession) -> set[str]:
+    """Return the IDs of the tool calls in the session's last answer that have no result yet."""
+    answered: set[str] = set()
+    for message in reversed(session.history):
+        if message["role"] != "tool":
+            return names_of_calls([message]).keys() - answered
+        answered.add(message.get("tool_call_id", ""))
+    return set()

@@ -1,0 +1,103 @@
+"""Responses and items of earlier requests to which a request refers."""
+
+import re
+from collections.abc import Sequence
+
+from mochi_server.errors import ValidationFailed
+from mochi_server.protocols.responses.items import (
+    ITEM,
+    ITEMS,
+    InputItem,
+    InputMessage,
+    ItemReference,
+)
+from mochi_server.services.recent_responses import RecentResponses
+from mochi_server.sessions.session import ChatSession, ends_turn
+
+
+def check_previous(previous: str | None, session: ChatSession) -> None:
+    """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest
+    response.
+
+    A turn without a complete answer does not count, so that a client can repeat its request after a
+    failure.
+    """
+    if previous is None:
+        return
+    match = re.fullmatch(rf"resp_{session.session_id}_([0-9]{{1,9}})(_.*)?", previous)
+    if match is None or not _is_latest(session, int(match[1])):
+        raise ValidationFailed.at(
+            "previous_response_id",
+            f"{previous!r} is not the latest response of the session {session.session_id!r}; "
+            "send the ID of that",
+        )
+
+
+def _is_latest(session: ChatSession, start: int) -> bool:
+    """Return whether no turn after the one that begins at index ``start`` has a complete answer."""
+    if start > len(session.history):
+        return False
+    is_answered = False
+    is_later = False
+    client_tool_calls: set[str] = set()
+    for message in session.history[start:]:
+        if message["role"] == "assistant":
+            if is_later and ends_turn(message):
+                return False
+            is_answered = True
+            client_tool_calls.update(message.get("client_tool_calls") or ())
+        elif is_answered and (
+            message["role"] == "user" or message.get("tool_call_id") in client_tool_calls
+        ):
+            is_later = True
+    return True
+
+
+def conversation(
+    known: RecentResponses,
+    sent: str | Sequence[InputItem],
+    previous: str | None,
+    *,
+    is_session: bool,
+) -> list[InputItem]:
+    """Return the items of the response ``previous`` and before it, and the sent items.
+
+    Raises ``ValidationFailed`` for an unknown ID.
+    """
+    if isinstance(sent, str):
+        sent = [InputMessage(role="user", content=sent)]
+    resolved = [
+        _resolved(known, item, index, is_session=is_session) for index, item in enumerate(sent)
+    ]
+    if previous is None or is_session:
+        return resolved
+    earlier = known.conversations.get(previous)
+    if earlier is None:
+        raise ValidationFailed.at(
+            "previous_response_id",
+            f"{previous!r} is not in the server's memory; name a session in X-Mochi-Session, or "
+            "send the whole conversation",
+        )
+    return [*ITEMS.validate_json(earlier), *resolved]
+
+
+def _resolved(
+    known: RecentResponses, item: InputItem, index: int, *, is_session: bool
+) -> InputItem:
+    """Return the item that a reference names.
+
+    Some clients send references by default, as the AI SDK does.
+    """
+    if not isinstance(item, ItemReference):
+        return item
+    referenced = known.items.get(item.id)
+    if referenced is not None:
+        found: InputItem = ITEM.validate_json(referenced)
+        return found
+    if is_session:  # the session has the item, which is from the model
+        return item
+    raise ValidationFailed.at(
+        f"input[{index}].id",
+        f"the item {item.id!r} is not in the server's memory; send the item itself, or set `store` "
+        "to false in the client",
+    )

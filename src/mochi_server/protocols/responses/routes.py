@@ -1,0 +1,121 @@
+"""Routes of the Responses API under `/v1/responses`."""
+
+from functools import partial
+from secrets import token_hex
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from mochi_server.constants import OPENAI_PREFIX
+from mochi_server.dependencies import ServicesDep
+from mochi_server.errors import ResponseNotFound, ValidationFailed
+from mochi_server.protocols.completions import answer_responses, renamed_fields, start
+from mochi_server.protocols.encoded_response import respond
+from mochi_server.protocols.headers import HeadersParam
+from mochi_server.protocols.openai_errors import OPENAI_ERRORS, openai_stream_error
+from mochi_server.protocols.parts import Json, omitted_tools
+from mochi_server.protocols.responses import retrieval
+from mochi_server.protocols.responses.encoder import ResponseEncoder
+from mochi_server.protocols.responses.previous import conversation
+from mochi_server.protocols.responses.request import ResponseRequest, parse
+from mochi_server.protocols.responses.response import ModelResponse
+from mochi_server.protocols.responses.tools import Functions, HostedTool, flattened
+from mochi_server.protocols.schemas import allow
+from mochi_server.web.requests import Protocol
+from mochi_server.web.routes import STORAGE_ERRORS, BodyReleasingRoute, responses
+
+router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
+PROTOCOL = Protocol(
+    OPENAI_PREFIX,
+    router,
+    openai_stream_error,
+    OPENAI_ERRORS,
+    resumes=False,
+    turn_paths=("/responses",),
+)
+
+
+@router.post(
+    "/responses",
+    response_model=ModelResponse,
+    responses=answer_responses("The response, as JSON or as events.", OPENAI_ERRORS),
+)
+async def create_response(
+    request: Request, body: ResponseRequest, services: ServicesDep, headers: HeadersParam
+) -> Response:
+    """Answer the items of a conversation with one JSON response or a stream of events."""
+    known = services.responses
+    session_id = body.session_id(headers)
+    is_session = session_id is not None
+    items = conversation(known, body.input, body.previous_response_id, is_session=is_session)
+    functions = flattened(body.tools or ())
+    with renamed_fields(messages="input", response_format="text.format"):
+        turn, sent = await parse(body, headers, items, functions)
+        run = await start(request, session_id, turn, sent)
+    response_id = f"resp_{token_hex(12)}"
+    if is_session:  # the index of the first message of the turn is for `check_previous`
+        response_id = f"resp_{session_id}_{run.position}_{run.run_id}"
+    is_background = bool(body.background)
+    fields = body.repeated_fields()
+    fields |= {"id": response_id, "store": is_session or is_background}
+
+    def store(response: Json) -> None:
+        if body.store is not False:
+            before = None if is_session else [item.model_dump(exclude_none=True) for item in items]
+            known.add(response, before)
+
+    build = partial(
+        ResponseEncoder,
+        run,
+        on_end=store,
+        notices=omitted_tools("OpenAI", _hosted_tools(body)),
+        called=_names_in_namespaces(functions),
+    )
+    encoder = build(fields | {"background": is_background})
+    if is_background:
+        started = retrieval.run_in_background(known, encoder)
+        if not body.stream:
+            return JSONResponse(started)
+        encoder = build(started)
+    return await respond(request, encoder, stream=body.stream)
+
+
+def _hosted_tools(body: ResponseRequest) -> list[str]:
+    return [tool.type for tool in body.tools or () if isinstance(tool, HostedTool)]
+
+
+def _names_in_namespaces(functions: Functions) -> dict[str, Json]:
+    """Return the name and namespace of each function in one, by the name that the model sees."""
+    names = {}
+    for name, offered in functions.items():
+        if offered.namespace:
+            names[name] = {"name": offered.function.name, "namespace": offered.namespace}
+    return names
+
+
+_FOUND = responses(ResponseNotFound, ValidationFailed, *STORAGE_ERRORS, form=OPENAI_ERRORS)
+StreamQuery = Annotated[bool | None, allow(False), Query(description="Only `false` is supported.")]
+
+
+@router.get("/responses/{response_id}", response_model=ModelResponse, responses=_FOUND)
+async def get_response(
+    response_id: str,
+    services: ServicesDep,
+    stream: StreamQuery = None,  # noqa: ARG001 - only validated
+) -> Response:
+    """Get a response: that of a session, or for an hour one without a session."""
+    return JSONResponse(await retrieval.find_response(services, response_id))
+
+
+@router.post("/responses/{response_id}/cancel", response_model=ModelResponse, responses=_FOUND)
+async def cancel_response(response_id: str, services: ServicesDep) -> Response:
+    """Cancel a response in the background, and keep its text. If it has ended, return it."""
+    # This raises ResponseNotFound for the responses of other owners, too.
+    response = await retrieval.find_response(services, response_id)
+    if not response["background"]:
+        raise ValidationFailed.at(
+            "response_id", "only a response with `background` can be cancelled"
+        )
+    await retrieval.cancel(services, response_id)
+    return JSONResponse(await retrieval.find_response(services, response_id))

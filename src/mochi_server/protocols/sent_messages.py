@@ -1,0 +1,150 @@
+"""Messages that a client sent, in the format of stored messages."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_IMAGES, MAX_MESSAGE_CHARS
+from mochi_server.errors import ValidationFailed
+from mochi_server.sessions.images import Location, read_images
+from mochi_server.sessions.serialization import is_nested_deeper
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import Image, Message, Role, ToolCall
+from mochi_server.util.clock import new_id, now
+
+Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]
+"""What the client asks for.
+
+``compare`` and ``compare_all``: the server works it out from the messages.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessages:
+    """Messages of a request in the stored format, oldest first. There is at least one."""
+
+    messages: Sequence[Message]
+    images: Mapping[int, tuple[Image, ...]] = field(default_factory=dict)
+    """Images of each message that has any, by its index."""
+    action: Action = "compare"
+    positions: Sequence[int] | None = None
+    """Position in the request of each message, for errors.
+
+    If it is None, errors contain only the field's name.
+    """
+    check: Callable[[ChatSession], None] = lambda _: None
+    """Function that raises ``ValidationFailed`` if a new request does not fit the session."""
+
+    @property
+    def with_images(self) -> list[Message]:
+        """Messages of the request.
+
+        Each image in a message is a reference: its SHA-256 and its media type.
+        """
+        messages = list(self.messages)
+        for index, images in self.images.items():
+            if images:
+                references = [image.reference for image in images]
+                messages[index] = {**messages[index], "images": references}
+        return messages
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last message, except system messages at the end.
+
+        A client may send instructions there.
+        """
+        for index in range(len(self.messages) - 1, 0, -1):
+            if self.messages[index]["role"] != "system":
+                return index
+        return 0
+
+    @property
+    def last_user_index(self) -> int | None:
+        """Index of the last user message, or None if there is none or an assistant message follows
+        it.
+        """
+        for index in range(len(self.messages) - 1, -1, -1):
+            match self.messages[index]["role"]:
+                case "user":
+                    return index
+                case "assistant":
+                    return None
+        return None
+
+    @property
+    def new_images(self) -> tuple[Image, ...]:
+        """Images of the new user message, if there is one."""
+        index = self.last_user_index
+        return () if index is None else self.images.get(index, ())
+
+    def error(self, problem: str, index: int = -1) -> ValidationFailed:
+        """Return the error for the message at ``index``."""
+        if self.positions is None:
+            return ValidationFailed.at("messages", problem)
+        return ValidationFailed.at(("messages", self.positions[index]), problem)
+
+
+def new_message(role: Role, content: str) -> Message:
+    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
+
+
+def tool_call(index: int, call_id: str, name: str, arguments: str | dict[str, Any]) -> ToolCall:
+    """Return the tool call at position ``index`` of a message.
+
+    ``arguments`` is an object or its JSON text.
+    """
+    parsed: Any = arguments or {}
+    if isinstance(parsed, str):
+        with suppress(orjson.JSONDecodeError):
+            parsed = orjson.loads(parsed)
+    if not isinstance(parsed, dict) or is_nested_deeper(parsed, MAX_ARGUMENT_LEVELS):
+        problem = f"are not a JSON object, or nested deeper than {MAX_ARGUMENT_LEVELS} levels"
+        raise ValidationFailed.at("messages", f"the arguments of call {call_id!r} {problem}")
+    return {"id": call_id, "function": {"index": index, "name": name, "arguments": parsed}}
+
+
+def names_of_calls(messages: Iterable[Message]) -> dict[str, str]:
+    """Return the names of the tools that messages call, by the IDs of the calls."""
+    names = {}
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            names[call.get("id", "")] = call["function"]["name"]
+    return names
+
+
+def add_tool_names(messages: Iterable[Message]) -> None:
+    """Add the names of the tools to the results of tool calls that earlier messages contain."""
+    names: dict[str, str] = {}
+    for message in messages:
+        names |= names_of_calls([message])
+        name = names.get(message.get("tool_call_id", ""))
+        if message["role"] == "tool" and name:
+            message["tool_name"] = name
+
+
+async def decode_images(urls: Mapping[Location, str], message: Location) -> tuple[Image, ...]:
+    """Decode the images of the message at the path ``message``.
+
+    ``urls`` maps their paths to data URLs.
+    """
+    if len(urls) > MAX_IMAGES:
+        raise ValidationFailed.at(
+            message, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}"
+        )
+    return await read_images(urls)
+
+
+def check_text(text: str, position: int) -> None:
+    """Raise ``ValidationFailed`` if the text of the user message at index ``position`` is blank or
+    too long.
+    """
+    if not text.strip():
+        raise ValidationFailed.at(("messages", position), "the user message has no text")
+    if len(text) > MAX_MESSAGE_CHARS:
+        raise ValidationFailed.at(
+            ("messages", position), f"the text has more than {MAX_MESSAGE_CHARS} characters"
+        )

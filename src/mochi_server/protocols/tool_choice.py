@@ -1,0 +1,90 @@
+"""Tools in requests: functions of the client, and the choice among all tools."""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Discriminator, Field, Tag
+
+from mochi_server.chat.turn_input import ToolSelection
+from mochi_server.schemas.common import Body, ToolParameters
+from mochi_server.util.validation import Items
+
+_Item = TypeVar("_Item")
+WordOr = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("word")] | Annotated[_Item, Tag("object")],
+    Discriminator(lambda value: "word" if isinstance(value, str) else "object"),
+]
+"""A word for `tool_choice`, or an object."""
+TOOL_CHOICE = (
+    "Whether the model may or must call a tool. It is enforced for the first answer of the turn."
+)
+"""Description of the field `tool_choice`."""
+PARALLEL = "If `false`, each answer calls one tool at most. The server drops further calls."
+"""Description of the field `parallel_tool_calls`."""
+
+
+class FunctionTool(Body):
+    """A function of the client that the model may call. ``parameters`` is a JSON schema."""
+
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: ToolParameters | None = None
+
+    def to_ollama(self) -> dict[str, Any]:
+        """Return the schema of the tool in Ollama's format."""
+        # Templates of models fail without `properties`.
+        schema: dict[str, Any] = {"type": "object", "properties": {}}
+        for key, value in (self.parameters or {}).items():
+            if value is not None:
+                schema[key] = value
+        function = {"name": self.name, "description": self.description or "", "parameters": schema}
+        return {"type": "function", "function": function}
+
+
+class NamedFunction(Body):
+    """Name of a function."""
+
+    name: str
+
+
+class AllowedFunctions(Body):
+    """The functions that the model may call. With the mode `required`, it must call one of them."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Items[NamedFunction]
+
+
+ToolChoice = str | NamedFunction | AllowedFunctions
+"""A word such as `required`, the function to call, or the functions that may be called."""
+
+
+def tool_selection(
+    names: list[str] | None,
+    client_tools: list[dict[str, Any]] | None = None,
+    choice: ToolChoice | None = None,
+    *,
+    parallel: bool | None = None,
+) -> ToolSelection:
+    """Return the tools of a request.
+
+    ``names`` are tools of this server. If it is None, the tools of the session apply.
+    """
+    only: frozenset[str] | None = None
+    must_call = False
+    match choice:
+        case NamedFunction():
+            only = frozenset([choice.name])
+            must_call = True
+        case AllowedFunctions():
+            only = frozenset(function.name for function in choice.tools)
+            must_call = choice.mode == "required"
+        case str():
+            must_call = choice == "required"
+    return ToolSelection(
+        names=names,
+        client_tools=client_tools or (),
+        may_call=choice != "none",
+        must_call=must_call,
+        only=only,
+        parallel=parallel is not False,
+    )
