@@ -5,7 +5,8 @@ import orjson
 from mochi_server.chat.prompt import HEADING, TRIMMED_CHARS, Budget, Prompt, checkpoint_tokens
 from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.inference.requests import FixedPrompt
-from mochi_server.inference.windows import Allocation, PromptSize
+from mochi_server.inference.token_estimate import PromptSize
+from mochi_server.inference.window_allocation import Allocation
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.types import Message, images_of
 

@@ -11,7 +11,7 @@ import orjson
 from mochi_server.chat.turn_input import HistoryChange
 from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import ContextOverflow
-from mochi_server.inference.windows import PromptSize
+from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.session import system_message

@@ -13,7 +13,7 @@ from mochi_server.chat.prompt import answer_index, last_user_index, with_instruc
 from mochi_server.chat.turn_input import TurnInput, stored_input
 from mochi_server.chat.turn_result import stored_outcomes
 from mochi_server.errors import MochiError
-from mochi_server.inference.windows import WindowDecision
+from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import INTERRUPTED
 from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message

@@ -35,6 +35,7 @@ from mochi_server.errors import (
 from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
 from mochi_server.inference.placement import choose
 from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
+from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.inference.waiting import (
     FairQueue,
     RequestTracker,
@@ -43,7 +44,8 @@ from mochi_server.inference.waiting import (
     TrackedRequest,
     reporting_status,
 )
-from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
+from mochi_server.inference.window_allocation import Allocation
+from mochi_server.inference.window_registry import WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
 from mochi_server.ollama.payloads import qualified_name

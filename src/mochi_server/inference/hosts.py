@@ -21,7 +21,7 @@ from mochi_server.errors import (
 )
 from mochi_server.inference.slots import HeldPrompt, ModelSlots
 from mochi_server.inference.waiting import FairQueue, RequestTracker
-from mochi_server.inference.windows import WindowRegistry
+from mochi_server.inference.window_registry import WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import qualified_name

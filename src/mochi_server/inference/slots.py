@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mochi_server.inference.windows import PromptSize
+from mochi_server.inference.token_estimate import PromptSize
 
 _MAX_TOKENS_PER_SECOND = 10_000.0  # limit for implausible measurements
 _MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are in memory

@@ -1,6 +1,4 @@
-"""Context windows of models, and estimates of the tokens of prompts.
-
-Sizes of windows are in tokens.
+"""Context windows of models, shared by their sessions. Sizes are in tokens.
 
 Sessions share a model's window, because Ollama reloads a model to change its window. A window grows
 when prompts need more room. It shrinks only when Ollama runs out of memory, or when a new session
@@ -9,97 +7,21 @@ window of a model depends on the windows that Ollama has chosen for models that 
 loaded. The window of a cloud model is its context length, which requests do not contain.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
-from mochi_server.constants import DEFAULT_WINDOW, MIN_ANSWER_TOKENS, SAFE_WINDOW_RATIO
+from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
+from mochi_server.inference.token_estimate import TokenEstimate
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.ollama.transport import Line
-from mochi_server.ollama.types import ChatMessage, ModelInfo
+from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.types import default_window_config
 
-_TOKENS_PER_CHAR = 1 / 3.5  # of prose, slightly too high, until the model's ratio is known
-_MIN_CALIBRATION_CHARS = 400  # in shorter prompts, the chat template distorts the ratio
-_MIN_TOKENS_PER_CHAR = 1 / 8  # old versions of Ollama do not count cached tokens
-_MAX_TOKENS_PER_CHAR = 2
-_MAX_ESTIMATE_ERROR = 0.05  # share of its estimate by which a prompt may exceed the estimate
-_TEMPLATE_TOKENS = 16  # reserve for a chat template that is longer than estimated
-_TEMPLATE_CHARS = 12  # added to each message by the model's chat template
-IMAGE_TOKENS = 768  # as in Ollama; models use from 256 to several thousand tokens for an image
+BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
+MIN_WINDOW = 512
+_DEFAULT_LIMIT = 131_072
 _GROWTH_FACTOR = 2  # a window doubles, several times if necessary
-_BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
-_MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
 _MAX_ADJUSTMENTS = 10
-_REFUSAL_MARGIN = (
-    1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
-)
-_LONG_CHARS = 4000
-_MAX_CHARS_PER_TOKEN = 8  # highest plausible average in texts longer than `_LONG_CHARS`
-
-
-@dataclass(frozen=True, slots=True)
-class PromptSize:
-    """Size of a prompt in characters and images. The number of tokens depends on the model."""
-
-    characters: int = 0
-    images: int = 0
-
-    def __add__(self, other: "PromptSize") -> "PromptSize":
-        return PromptSize(self.characters + other.characters, self.images + other.images)
-
-    @classmethod
-    def of(
-        cls, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()
-    ) -> "PromptSize":
-        """Return the size of messages and tool definitions.
-
-        Tool calls and definitions are measured as JSON text.
-        """
-        characters, images = len(orjson.dumps(tools)) if tools else 0, 0
-        for message in messages:
-            images += len(message.get("images") or ())
-            characters += (
-                len(message.get("content") or "")
-                + len(message.get("thinking") or "")
-                + _TEMPLATE_CHARS
-            )
-            if calls := message.get("tool_calls"):
-                characters += len(orjson.dumps(calls))
-        return cls(characters, images)
-
-
-@dataclass(eq=False, slots=True)
-class TokenEstimate:
-    """Estimate for the prompts of one model, calibrated with Ollama's token counts."""
-
-    tokens_per_char: float | None = None
-
-    def tokens(self, size: PromptSize) -> int:
-        text = int(size.characters * (self.tokens_per_char or _TOKENS_PER_CHAR))
-        return text + IMAGE_TOKENS * size.images + 1
-
-    def room(self, size: PromptSize, window: int, *, counted: int = 0) -> int:
-        """Return a cautious estimate of the tokens that a prompt leaves free; ``counted`` is
-        Ollama's latest count.
-        """
-        tokens = self.tokens(size)
-        if self.tokens_per_char is None:
-            tokens = max(
-                tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window * 3 // 4)
-            )
-        return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
-
-    def observe(self, size: PromptSize, tokens: int) -> None:
-        """Calibrate with Ollama's token count.
-
-        Ignore short prompts, images and implausibly low counts.
-        """
-        is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
-        if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
-            self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +119,12 @@ class WindowRegistry:
         if is_same:
             # After a restart, or after a new session has reset it, it may be smaller than the
             # window of this session.
-            own = _cap(config.get("current_window") or 0, model.context_length)
-            window = max(window, _cap(own, entry.ceiling))
+            own = capped(config.get("current_window") or 0, model.context_length)
+            window = max(window, capped(own, entry.ceiling))
         reason, is_manual = None, loaded in entry.manual
         if loaded is not None and loaded > window and not is_manual:
             window, reason = loaded, "adopted_loaded"
-        needed = _BUFFER * required_tokens
+        needed = BUFFER * required_tokens
         if needed > window and (larger := self._window_step(entry, model, needed)) > window:
             window, reason = larger, "usage_threshold"
         entry.window = window
@@ -224,7 +146,7 @@ class WindowRegistry:
         if model.is_cloud:
             return _cloud_window(model, {}, model.name)
         loaded = (await self._loaded_windows() or {}).get(qualified_name(model.name))
-        if self.dynamic and (loaded or 0) < required_tokens * _BUFFER:
+        if self.dynamic and (loaded or 0) < required_tokens * BUFFER:
             return await self.decide(
                 model, {}, previous_model=model.name, required_tokens=required_tokens
             )
@@ -252,7 +174,7 @@ class WindowRegistry:
         ends.
         """
         entry = self._entry(model.name)
-        if entry.window is None or entry.window < 2 * _MIN_WINDOW:
+        if entry.window is None or entry.window < 2 * MIN_WINDOW:
             entry.window = entry.ceiling = None
             return False
         if entry.window >= (failed or 0):
@@ -339,9 +261,9 @@ class WindowRegistry:
         """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
         default = self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
         window = max(
-            min(_max_window(model), default), _cap(model.num_ctx or 0, model.context_length)
+            min(_max_window(model), default), capped(model.num_ctx or 0, model.context_length)
         )
-        return _cap(window, entry.ceiling)
+        return capped(window, entry.ceiling)
 
     def _window_by_ollama(self, model: ModelInfo) -> int:
         """Return the largest window that Ollama has chosen for models of at least this
@@ -359,168 +281,11 @@ class WindowRegistry:
         """Return the initial window, doubled until ``required_tokens`` fit, up to the largest
         window.
         """
-        largest = _cap(_max_window(model), entry.ceiling)
+        largest = capped(_max_window(model), entry.ceiling)
         window = self._initial_window(entry, model)
         while window < required_tokens and window < largest:
             window = min(window * _GROWTH_FACTOR, largest)
         return window
-
-
-@dataclass(eq=False)
-class Allocation:
-    """Context window that the registry chooses for successive requests of one turn, comparison or
-    summary.
-    """
-
-    windows: WindowRegistry
-    model: ModelInfo
-    config: Mapping[str, Any] | None = None  # the session's `context_window_config`, if any
-    previous_model: str | None = None
-    usage: int = (
-        0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
-    )
-    counted: int = 0  # the part of `usage` that the next prompt contains
-    is_fixed: bool = False  # whether the requests always use the window of `decision`
-    decision: WindowDecision | None = (
-        None  # for the latest request, with the reason of the latest change
-    )
-    _has_stepped_down: bool = field(default=False, init=False)
-    _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
-
-    @property
-    def size(self) -> int | None:
-        """Window in tokens, or None if it is unknown."""
-        return self.decision.window if self.decision else None
-
-    @property
-    def num_ctx(self) -> int | None:
-        """Window that the requests set, or None if they set none."""
-        return None if self.model.is_cloud else self.size
-
-    @property
-    def estimate(self) -> TokenEstimate:
-        return self.windows.estimate(self.model.name)
-
-    @property
-    def context_length(self) -> int | None:
-        """Context length of the model, or None if it is unknown or Ollama chooses the window."""
-        return self.model.context_length if self.windows.dynamic or self.model.is_cloud else None
-
-    @property
-    def manual(self) -> int | None:
-        return manual_window(self.model, self.config or {})
-
-    @property
-    def _can_change(self) -> bool:
-        return not self.is_fixed and not self.model.is_cloud and self.manual is None
-
-    def fixed(self, window: int | None) -> "Allocation":
-        """Return an allocation of the same model whose window is always ``window``."""
-        decision = WindowDecision(window, "no_adjustment", window)
-        return Allocation(self.windows, self.model, is_fixed=True, decision=decision)
-
-    def fits(self, loaded: int, tokens: int) -> bool:
-        """Return whether a loaded window suits a prompt of ``tokens`` tokens.
-
-        The window 0 is unknown.
-        """
-        if self.manual is not None or not loaded:
-            return loaded in (0, self.manual)
-        own = _cap((self.config or {}).get("current_window") or 0, self.model.context_length)
-        return loaded >= max(own, tokens * _BUFFER)
-
-    async def decide(self, required_tokens: int = 0) -> None:
-        """Choose the window for the next request."""
-        if self.is_fixed:
-            return
-        required = max(required_tokens, self.usage)
-        if self.config is None:
-            decision = await self.windows.decide_without_session(self.model, required)
-        else:
-            decision = await self.windows.decide(
-                self.model,
-                self.config,
-                previous_model=self.previous_model,
-                required_tokens=required,
-            )
-        if self.decision is not None and self.decision.window == decision.window:
-            decision = replace(decision, reason=self.decision.reason)
-        self.decision = decision
-
-    def answer_limit(self, prompt: PromptSize, window: int, num_predict: object) -> int | None:
-        """Return how many answer tokens fit into a window after the prompt, or None if
-        ``num_predict`` is not more.
-        """
-        room = max(self.estimate.room(prompt, window, counted=self.counted), MIN_ANSWER_TOKENS)
-        is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
-        return room if is_limited else None
-
-    def grow(self, tokens: int) -> bool:
-        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens.
-
-        Return whether it is larger now.
-        """
-        if self.decision is None or self.size is None or not self._can_change:
-            return False
-        is_grown = self.windows.grow(self.model, int(tokens * _REFUSAL_MARGIN), self.size)
-        reason = "usage_threshold" if is_grown else self.decision.reason
-        self.decision = replace(
-            self.windows.current(self.model, reason), loaded=self.decision.loaded
-        )
-        return is_grown
-
-    def step_down(self) -> bool:
-        """Halve the window, once, after Ollama ran out of memory. Return False if not possible."""
-        manual, reason = self.manual, "load_failed_step_down"
-        if self._has_stepped_down and self._can_change:
-            self.windows.undo_step_down(self.model)
-        if self._has_stepped_down or self.is_fixed or self.model.is_cloud:
-            return False
-        if manual is not None and manual >= 2 * _MIN_WINDOW:
-            self.config = {**(self.config or {}), "current_window": manual // 2}
-            self.decision = WindowDecision(manual // 2, reason)
-        elif manual is None and self.windows.step_down(self.model, self.size):
-            self.decision = self.windows.current(self.model, reason)
-        else:
-            return False
-        self._has_stepped_down = True
-        return True
-
-    def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
-        """Calibrate with Ollama's last line.
-
-        Return the tokens, and whether the prompt and the answer were cut.
-        """
-        counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
-        answer_tokens = answered if isinstance(answered, int) else 0
-        prompt_tokens, is_truncated = self.estimate.tokens(prompt), False
-        if isinstance(counted, int):
-            prompt_tokens = max(counted, prompt_tokens)
-            is_truncated = self._is_truncated(counted, prompt.characters)
-            if not is_truncated:
-                self.estimate.observe(prompt, counted)
-            self._highest_count = max(self._highest_count, counted)
-        used = (counted if isinstance(counted, int) else 0) + answer_tokens
-        # The done reason `length` is no proof, because some models report it for shorter answers
-        # too.
-        is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
-        is_cut = is_full and last.get("done_reason") == "length"
-        if is_cut and self._can_change and self.size is not None:
-            self.windows.grow(self.model, used + 1, self.size)
-        return prompt_tokens + answer_tokens, is_truncated, is_cut
-
-    def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
-        """Return whether a count fills the window, or is too small for the text and not for cached
-        tokens.
-        """
-        if self.model.is_cloud:  # Ollama does not truncate its prompts
-            return False
-        if self.size is not None and prompt_tokens >= self.size:
-            return True
-        is_too_small = (
-            characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
-        )
-        return is_too_small and prompt_tokens * 1.1 >= max(self._highest_count, self.usage)
 
 
 def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
@@ -528,7 +293,7 @@ def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
     None.
     """
     window = config.get("current_window") if config.get("manual_override") else None
-    return None if window is None else _cap(window, model.context_length)
+    return None if window is None else capped(window, model.context_length)
 
 
 def _cloud_window(
@@ -571,5 +336,5 @@ def _reason(config: Mapping[str, Any], window: int, loaded: int | None) -> str:
     return "usage_threshold" if loaded and loaded < window else "adopted_loaded"
 
 
-def _cap(window: int, ceiling: int | None) -> int:
+def capped(window: int, ceiling: int | None) -> int:
     return window if ceiling is None else min(window, ceiling)
