@@ -61,9 +61,7 @@ class AsyncOllamaClient:
         """
         self.endpoint = payloads.parse_endpoint(host)
         self._stall_timeout = stall_timeout
-        self._connect_timeout = connect_timeout
         self._plain: AsyncPlainClient | None = None
-        self._plain_loop: asyncio.AbstractEventLoop | None = None
         self._transport = Transport(
             self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout
         )
@@ -91,8 +89,6 @@ class AsyncOllamaClient:
         """Close all connections."""
         await cancel_and_wait([*self._tasks])
         await self._transport.aclose()
-        if self._plain is not None:
-            await self._plain.close()
 
     async def is_reachable(self) -> bool:
         """Return whether Ollama responds within 2 seconds. ``version`` is then its version."""
@@ -108,12 +104,10 @@ class AsyncOllamaClient:
         self, seconds: float = SHORT_CALL_SECONDS
     ) -> AsyncGenerator["AsyncPlainClient", None]:
         """Yield the client of the plain routes for at most ``seconds``. Translate its errors."""
-        loop = asyncio.get_running_loop()
         with errors.translating_errors(self.endpoint.url), anyio.fail_after(seconds):
-            if self._plain is None or self._plain_loop is not loop:
+            if self._plain is None:
                 library = await asyncio.to_thread(import_module, "mochi_server.ollama.library")
-                self._plain = library.AsyncPlainClient(self.endpoint, self._connect_timeout)
-                self._plain_loop = loop
+                self._plain = library.AsyncPlainClient(self._transport)
             yield self._plain
 
     async def list_models(self) -> list[ModelInfo]:

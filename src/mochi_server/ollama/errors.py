@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -118,6 +118,16 @@ def log_failure(error: OllamaError, model: str) -> None:
 def log_missing_details(model: str, error: MochiError) -> None:
     """Log that the details of a listed model are not available."""
     logger.warning("Model details not available model=%s: %s", model, error.message)
+
+
+def raise_for_status(
+    status: int, headers: Mapping[str, str], body: bytes, model: str | None = None
+) -> None:
+    """Raise the error for a redirect or a response with status 400 or higher."""
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        raise redirect_error(status, headers.get("Location", ""))
+    if status >= HTTPStatus.BAD_REQUEST:
+        raise refusal_error(status, body, model, headers.get("Retry-After"))
 
 
 def refusal_error(

@@ -9,6 +9,7 @@ The library drops some fields of Ollama's responses. The models of this module a
 import re
 import ssl
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -18,9 +19,9 @@ from ollama import ListResponse, ShowResponse
 from ollama._types import ModelDetails as ListedDetails
 from pydantic import BaseModel, Field
 
-from mochi_server.errors import MochiError
 from mochi_server.ollama import errors
 from mochi_server.ollama.payloads import Endpoint
+from mochi_server.ollama.transport import Transport
 
 _NUM_CTX = re.compile(r"^num_ctx +(\d+)\s*$", re.MULTILINE)
 
@@ -87,8 +88,15 @@ class PlainClient(ollama.Client):
     """
 
     def __init__(self, endpoint: Endpoint, connect_timeout: float, read_timeout: float) -> None:
-        options = _options(endpoint, connect_timeout, read_timeout)
-        super().__init__(endpoint.url, event_hooks={"response": [_raise_for_status]}, **options)
+        super().__init__(
+            endpoint.url,
+            headers=endpoint.headers,
+            follow_redirects=False,
+            trust_env=endpoint.use_proxy,
+            verify=ssl.create_default_context(),
+            timeout=httpx.Timeout(read_timeout, connect=connect_timeout),
+            event_hooks={"response": [_raise_for_status]},
+        )
 
     def close(self) -> None:
         """Close all connections."""
@@ -102,23 +110,14 @@ class PlainClient(ollama.Client):
 
 
 class AsyncPlainClient(ollama.AsyncClient):
-    """Asynchronous client of Ollama's library whose refusals are errors of this package.
+    """Asynchronous client of Ollama's library that sends its requests over ``transport``.
 
-    The caller limits the time of a request. A client serves one event loop.
+    The caller limits the time of a request.
     """
 
-    def __init__(self, endpoint: Endpoint, connect_timeout: float) -> None:
-        async def raise_for_status(response: httpx.Response) -> None:
-            if not response.is_success:
-                await response.aread()
-                raise _refusal(response)
-
-        options = _options(endpoint, connect_timeout, None)
-        super().__init__(endpoint.url, event_hooks={"response": [raise_for_status]}, **options)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._client.aclose()
+    def __init__(self, transport: Transport) -> None:
+        endpoint = transport.endpoint
+        super().__init__(endpoint.url, trust_env=False, transport=_PooledTransport(transport))
 
     async def list(self) -> ModelList:
         return await self._request(ModelList, "GET", "/api/tags")
@@ -132,40 +131,26 @@ class AsyncPlainClient(ollama.AsyncClient):
         return found.version or ""
 
 
-def _options(
-    endpoint: Endpoint, connect_timeout: float, read_timeout: float | None
-) -> dict[str, Any]:
-    is_encrypted = endpoint.url.startswith("https:")
-    # Loading certificates takes longer than a request.
-    context = (
-        ssl.create_default_context() if is_encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    )
-    return {
-        "headers": endpoint.headers,
-        "follow_redirects": False,
-        "trust_env": endpoint.use_proxy,
-        "verify": context,
-        "limits": httpx.Limits(max_connections=None, max_keepalive_connections=None),
-        "timeout": httpx.Timeout(read_timeout, connect=connect_timeout),
-    }
+class _PooledTransport(httpx.AsyncBaseTransport):
+    """Transport of httpx over the connection pool of the chat requests.
+
+    A request of a turn for the loaded models needs half the CPU time of httpx's own transport.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        body = await self._transport.call(request.method, str(request.url), request.content)
+        return httpx.Response(HTTPStatus.OK, content=body)
 
 
 def _raise_for_status(response: httpx.Response) -> None:
-    if not response.is_success:
-        response.read()
-        raise _refusal(response)
-
-
-def _refusal(response: httpx.Response) -> MochiError:
-    """Return the error for a redirect or a response with status 400 or higher."""
-    if response.is_redirect:
-        location = response.headers.get("Location", "")
-        return errors.redirect_error(response.status_code, location)
+    response.read()
     sent = response.request.content
-    model = orjson.loads(sent).get("model") if sent else None
-    return errors.refusal_error(
+    errors.raise_for_status(
         response.status_code,
+        response.headers,
         response.content,
-        model=model,
-        retry_after=response.headers.get("Retry-After"),
+        model=orjson.loads(sent)["model"] if sent else None,
     )

@@ -147,6 +147,20 @@ class Transport:
         if self._session is not None:
             await self._session.close()
 
+    async def call(self, method: str, url: str, body: bytes) -> bytes:
+        """Send a request and return the body of its response.
+
+        Raises ``ModelNotFound`` or ``OllamaError`` for its status, and errors of aiohttp.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
+        request = self._pool().request(
+            method, url, data=body or None, timeout=timeout, allow_redirects=False
+        )
+        async with request as response:
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                await _raise_for_status(response, orjson.loads(body) if body else {})
+            return await response.read()
+
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` and pass batches of response lines to ``on_lines``, as
         ``AsyncOllamaClient.post_chat``.
@@ -255,11 +269,10 @@ def _has_content(line: Line) -> bool:
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any]) -> None:
-    if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
+    if response.status < HTTPStatus.MULTIPLE_CHOICES:
+        return
+    is_redirect = response.status < HTTPStatus.BAD_REQUEST
+    if is_redirect:
         response.close()
-        raise errors.redirect_error(response.status, response.headers.get("Location", ""))
-    if response.status >= HTTPStatus.BAD_REQUEST:
-        body = await response.read()
-        raise errors.refusal_error(
-            response.status, body, payload.get("model"), response.headers.get("Retry-After")
-        )
+    body = b"" if is_redirect else await response.read()
+    errors.raise_for_status(response.status, response.headers, body, payload.get("model"))
