@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import ollama
 import orjson
-from ollama import ListResponse, ShowResponse
+from ollama import ListResponse, ProcessResponse, ShowResponse
 from ollama._types import ModelDetails as ListedDetails
 from pydantic import BaseModel, Field
 
@@ -118,12 +118,18 @@ class AsyncPlainClient(ollama.AsyncClient):
     def __init__(self, transport: Transport) -> None:
         endpoint = transport.endpoint
         super().__init__(endpoint.url, trust_env=False, transport=_PooledTransport(transport))
+        self._transport = transport
 
     async def list(self) -> ModelList:
         return await self._request(ModelList, "GET", "/api/tags")
 
     async def show(self, model: str) -> ModelDetails:
         return await self._request(ModelDetails, "POST", "/api/show", json={"model": model})
+
+    async def ps(self) -> ProcessResponse:
+        # Sent for each turn. The library and httpx would double its CPU time.
+        url = self._transport.endpoint.url + "/api/ps"
+        return ProcessResponse.model_validate_json(await self._transport.call("GET", url, b""))
 
     async def version(self) -> str:
         """Return the version of Ollama, or "" if it does not report it."""
@@ -134,7 +140,7 @@ class AsyncPlainClient(ollama.AsyncClient):
 class _PooledTransport(httpx.AsyncBaseTransport):
     """Transport of httpx over the connection pool of the chat requests.
 
-    A request of a turn for the loaded models needs half the CPU time of httpx's own transport.
+    It needs half the CPU time of httpx's own transport, and raises the same errors as a chat.
     """
 
     def __init__(self, transport: Transport) -> None:
