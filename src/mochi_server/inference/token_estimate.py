@@ -36,15 +36,15 @@ class PromptSize:
 
         Tool calls and definitions are measured as JSON text.
         """
-        characters, images = len(orjson.dumps(tools)) if tools else 0, 0
+        characters = len(orjson.dumps(tools)) if tools else 0
+        images = 0
         for message in messages:
             images += len(message.get("images") or ())
-            characters += (
-                len(message.get("content") or "")
-                + len(message.get("thinking") or "")
-                + _TEMPLATE_CHARS
-            )
-            if calls := message.get("tool_calls"):
+            characters += _TEMPLATE_CHARS
+            characters += len(message.get("content") or "")
+            characters += len(message.get("thinking") or "")
+            calls = message.get("tool_calls")
+            if calls:
                 characters += len(orjson.dumps(calls))
         return cls(characters, images)
 
@@ -65,9 +65,8 @@ class TokenEstimate:
         """
         tokens = self.tokens(size)
         if self.tokens_per_char is None:
-            tokens = max(
-                tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window * 3 // 4)
-            )
+            most = size.characters + IMAGE_TOKENS * size.images
+            tokens = max(tokens, counted, min(most, window * 3 // 4))
         return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
 
     def observe(self, size: PromptSize, tokens: int) -> None:

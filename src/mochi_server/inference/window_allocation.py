@@ -82,7 +82,8 @@ class Allocation:
         """
         if self.manual is not None or not loaded:
             return loaded in (0, self.manual)
-        own = capped((self.config or {}).get("current_window") or 0, self.model.context_length)
+        current = (self.config or {}).get("current_window") or 0
+        own = capped(current, self.model.context_length)
         return loaded >= max(own, tokens * BUFFER)
 
     async def decide(self, required_tokens: int = 0) -> None:
@@ -107,9 +108,10 @@ class Allocation:
         """Return how many answer tokens fit into a window after the prompt, or None if
         ``num_predict`` is not more.
         """
-        room = max(self.estimate.room(prompt, window, counted=self.counted), MIN_ANSWER_TOKENS)
-        is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
-        return room if is_limited else None
+        free = self.estimate.room(prompt, window, counted=self.counted)
+        room = max(free, MIN_ANSWER_TOKENS)
+        is_enough = isinstance(num_predict, int) and 0 <= num_predict <= room
+        return None if is_enough else room
 
     def grow(self, tokens: int) -> bool:
         """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens.
@@ -127,7 +129,8 @@ class Allocation:
 
     def step_down(self) -> bool:
         """Halve the window, once, after Ollama ran out of memory. Return False if not possible."""
-        manual, reason = self.manual, "load_failed_step_down"
+        manual = self.manual
+        reason = "load_failed_step_down"
         if self._has_stepped_down and self._can_change:
             self.windows.undo_step_down(self.model)
         if self._has_stepped_down or self.is_fixed or self.model.is_cloud:
@@ -147,9 +150,11 @@ class Allocation:
 
         Return the tokens, and whether the prompt and the answer were cut.
         """
-        counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
+        counted = last.get("prompt_eval_count")
+        answered = last.get("eval_count")
         answer_tokens = answered if isinstance(answered, int) else 0
-        prompt_tokens, is_truncated = self.estimate.tokens(prompt), False
+        prompt_tokens = self.estimate.tokens(prompt)
+        is_truncated = False
         if isinstance(counted, int):
             prompt_tokens = max(counted, prompt_tokens)
             is_truncated = self._is_truncated(counted, prompt.characters)

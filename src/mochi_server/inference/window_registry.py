@@ -99,9 +99,11 @@ class WindowRegistry:
         self.record_request(
             model.name, config.get("current_window")
         )  # that of an earlier process of this server
-        windows, entry = await self._loaded_windows(), self._entry(model.name)
+        windows = await self._loaded_windows()
+        entry = self._entry(model.name)
         loaded = None if windows is None else windows.get(qualified_name(model.name))
-        if (manual := manual_window(model, config)) is not None:
+        manual = manual_window(model, config)
+        if manual is not None:
             if manual != entry.window:
                 entry.manual.add(manual)
             return WindowDecision(
@@ -121,11 +123,13 @@ class WindowRegistry:
             # window of this session.
             own = capped(config.get("current_window") or 0, model.context_length)
             window = max(window, capped(own, entry.ceiling))
-        reason, is_manual = None, loaded in entry.manual
+        reason = None
+        is_manual = loaded in entry.manual
         if loaded is not None and loaded > window and not is_manual:
             window, reason = loaded, "adopted_loaded"
         needed = BUFFER * required_tokens
-        if needed > window and (larger := self._window_step(entry, model, needed)) > window:
+        larger = self._window_step(entry, model, needed)
+        if needed > window and larger > window:
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason is None and previous_model is None:
@@ -239,9 +243,7 @@ class WindowRegistry:
 
     def _entry(self, model: str) -> _ModelWindow:
         name = qualified_name(model)
-        if (entry := self._entries.get(name)) is None:
-            entry = self._entries[name] = _ModelWindow()
-        return entry
+        return self._entries.setdefault(name, _ModelWindow())
 
     def record_request(self, model: str, window: int | None) -> None:
         """Record the window of a request, because Ollama may load ``model`` with it."""
@@ -253,7 +255,8 @@ class WindowRegistry:
         """
         windows = await self.loaded()
         for name, window in (windows or {}).items():
-            if window not in (entry := self._entry(name)).requested:
+            entry = self._entry(name)
+            if window not in entry.requested:
                 entry.by_ollama = window
         return windows
 
@@ -269,13 +272,11 @@ class WindowRegistry:
         """Return the largest window that Ollama has chosen for models of at least this
         size, or 0.
         """
-        entries = [
-            (entry, self.size_of(name)) for name, entry in self._entries.items() if entry.by_ollama
-        ]
-        return max(
-            (entry.by_ollama for entry, size in entries if size and size >= model.size_mb),
-            default=0,
-        )
+        largest = 0
+        for name, entry in self._entries.items():
+            if entry.by_ollama > largest and (self.size_of(name) or -1) >= model.size_mb:
+                largest = entry.by_ollama
+        return largest
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: float) -> int:
         """Return the initial window, doubled until ``required_tokens`` fit, up to the largest
@@ -292,8 +293,10 @@ def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
     """Return the manual window in a session's ``config``, capped at the model's maximum, or
     None.
     """
-    window = config.get("current_window") if config.get("manual_override") else None
-    return None if window is None else capped(window, model.context_length)
+    window = config.get("current_window")
+    if window is None or not config.get("manual_override"):
+        return None
+    return capped(window, model.context_length)
 
 
 def _cloud_window(
@@ -320,11 +323,9 @@ def _cloud_window(
 
 
 def _max_window(model: ModelInfo) -> int:
-    return (
-        _DEFAULT_LIMIT
-        if model.context_length is None
-        else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
-    )
+    if model.context_length is None:
+        return _DEFAULT_LIMIT
+    return max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 
 def _reason(config: Mapping[str, Any], window: int, loaded: int | None) -> str:

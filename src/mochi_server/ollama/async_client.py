@@ -73,9 +73,8 @@ class AsyncOllamaClient:
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
         self._answers: Counter[str] = Counter()  # running answers by qualified name of the model
-        self.last_windows: dict[str, int] | None = (
-            None  # windows of the loaded models in the latest response
-        )
+        # Windows of the loaded models in the latest response.
+        self.last_windows: dict[str, int] | None = None
         self.version = ""  # of Ollama, as soon as it has responded to `is_reachable`
         self._tasks: set[asyncio.Future[Any]] = set()
 
@@ -112,9 +111,8 @@ class AsyncOllamaClient:
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
-        return [
-            model for model in await self.list_installed() if model.has_capability("completion")
-        ]
+        installed = await self.list_installed()
+        return [model for model in installed if model.has_capability("completion")]
 
     async def list_installed(self) -> list[ModelInfo]:
         """List all installed models, in Ollama's order."""
@@ -230,7 +228,8 @@ class AsyncOllamaClient:
         ``ModelNotFound``, ``OllamaUnreachable``, or ``OllamaError`` if the request fails or brings
         no content for ``stall_timeout``.
         """
-        name, is_cloud = qualified_name(payload["model"]), self._is_cloud(payload["model"])
+        name = qualified_name(payload["model"])
+        is_cloud = self._is_cloud(payload["model"])
         if not is_cloud and not self._is_loaded_for(payload):
             self._windows = None  # the request may load a model
         self._answers[name] += 1
@@ -248,10 +247,8 @@ class AsyncOllamaClient:
         if is_cloud:
             return
         known = self.last_windows or {}
-        self.last_windows = {
-            **known,
-            name: (payload.get("options") or {}).get("num_ctx") or known.get(name, 0),
-        }
+        window = (payload.get("options") or {}).get("num_ctx")
+        self.last_windows = {**known, name: window or known.get(name, 0)}
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """Post ``payload`` to ``/api/embed`` and return the response.

@@ -205,7 +205,8 @@ def is_out_of_memory(error: OllamaError) -> bool:
 
 def refused_tokens(error: OllamaError) -> int | None:
     """Return the token count of a rejected prompt, or None if the error contains no count."""
-    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", error.upstream_text or error.message)
+    text = error.upstream_text or error.message
+    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", text)
     return int(match[1] or match[2]) if match else None
 
 
