@@ -1,6 +1,7 @@
 """Synchronous client of Ollama."""
 
 import asyncio
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -44,12 +45,13 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
         self._plain: PlainClient = library.PlainClient(
             self._endpoint, connect_timeout, read_timeout=SHORT_CALL_SECONDS
         )
+        self._close_plain = weakref.finalize(self, self._plain.close)
 
     chat = blocking(AsyncOllamaClient.chat)
 
     def close(self) -> None:
         """Close all connections."""
-        self._plain.close()
+        self._close_plain()
         super().close()
 
     def list_models(self) -> list[ModelInfo]:
