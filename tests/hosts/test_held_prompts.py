@@ -1,7 +1,7 @@
 """What the server learns from cached tokens about the prompts that the slots of a model hold."""
 
 from mochi_server.inference.slots import Exchange, ModelSlots
-from mochi_server.inference.windows import PromptSize
+from mochi_server.inference.token_estimate import PromptSize
 
 TOKENS = 100
 EXCHANGE = Exchange({}, [], None, "", PromptSize(), TOKENS)

@@ -8,13 +8,9 @@ import pytest
 from mochi_server.errors import StorageBusy
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.session_window import allocate_window, save_window
-from mochi_server.inference.windows import (
-    Allocation,
-    PromptSize,
-    TokenEstimate,
-    WindowDecision,
-    WindowRegistry,
-)
+from mochi_server.inference.token_estimate import PromptSize, TokenEstimate
+from mochi_server.inference.window_allocation import Allocation
+from mochi_server.inference.window_registry import WindowDecision, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.session import ChatSession

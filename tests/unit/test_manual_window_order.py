@@ -11,7 +11,7 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, build_services
 from mochi_server.errors import StorageFailed
 from mochi_server.inference.session_window import allocate_window, save_window
-from mochi_server.inference.windows import WindowDecision
+from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions
 from mochi_server.sessions.store import FieldChanges

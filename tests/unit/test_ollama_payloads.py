@@ -4,16 +4,17 @@ from typing import Any
 
 import pytest
 
+from mochi_server.ollama.library import ModelDetails, ModelList
 from mochi_server.ollama.payloads import (
+    ModelKey,
     chat_payload,
     lacks_details,
     parse_endpoint,
     qualified_name,
-    read_show,
     read_tags,
     with_details,
 )
-from mochi_server.ollama.types import ModelDetails
+from mochi_server.ollama.types import ModelInfo
 from mochi_server.util.net import is_loopback
 from tests.support.cases import cases
 
@@ -106,7 +107,7 @@ def test_names_are_compared_with_their_tag(name: str, expected: str) -> None:
 
 
 def test_window_and_context_length_are_read() -> None:
-    details = read_show(
+    details = ModelDetails.model_validate(
         {
             "capabilities": ["completion"],
             "parameters": 'stop                           "</s>"\nnum_ctx                        '
@@ -122,18 +123,22 @@ def test_window_and_context_length_are_read() -> None:
 
 
 def test_old_server_without_capabilities_has_chat_models() -> None:
-    assert read_show({"model_info": {}}).capabilities == ["completion"]
+    assert ModelDetails.model_validate({"model_info": {}}).capabilities == ["completion"]
 
 
 def tag(name: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "digest": f"digest of {name}", "size": 1048576, "details": {}, **fields}
 
 
+def tags_of(body: dict[str, Any]) -> dict[ModelKey, ModelInfo]:
+    return read_tags(ModelList.model_validate(body))
+
+
 def test_incomplete_details_are_recognized() -> None:
     length = {"context_length": 8}
     complete = tag("told", capabilities=["completion", "tools"], details=length)
     unsure = tag("unsure", capabilities=["completion"], details=length)
-    models = read_tags({"models": [tag("old"), complete, unsure]})
+    models = tags_of({"models": [tag("old"), complete, unsure]})
     assert [key for key, model in models.items() if lacks_details(model)] == [
         ("old", "digest of old"),
         ("unsure", "digest of unsure"),
@@ -141,11 +146,14 @@ def test_incomplete_details_are_recognized() -> None:
 
 
 def test_model_details_override_the_list() -> None:
-    (listed,) = read_tags({"models": [tag("m", capabilities=["completion"])]}).values()
-    model = with_details(listed, ModelDetails(("tools", "completion"), 4096, None))
+    (listed,) = tags_of({"models": [tag("m", capabilities=["completion"])]}).values()
+    model = with_details(
+        listed,
+        ModelDetails(capabilities=["tools", "completion"], model_info={"m.context_length": 4096}),
+    )
     assert model.has_capability("tools")
     assert model.context_length == 4096
 
 
 def test_models_with_equal_digests_have_different_keys() -> None:
-    assert len(read_tags({"models": [tag("chat", digest="d"), tag("vectors", digest="d")]})) == 2
+    assert len(tags_of({"models": [tag("chat", digest="d"), tag("vectors", digest="d")]})) == 2

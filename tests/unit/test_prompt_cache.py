@@ -12,7 +12,7 @@ from mochi_server.chat.prompt import (
     Prompt,
 )
 from mochi_server.inference.messages import shows_images, to_ollama_messages
-from mochi_server.inference.windows import PromptSize
+from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import Encoded
 from mochi_server.sessions import Message

@@ -12,7 +12,8 @@ from mochi_server.chat.prompt import (
 from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
-from mochi_server.inference.windows import Allocation, PromptSize
+from mochi_server.inference.token_estimate import PromptSize
+from mochi_server.inference.window_allocation import Allocation
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.checkpoint import Checkpoint

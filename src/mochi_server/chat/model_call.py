@@ -20,8 +20,8 @@ from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.inference.session_window import allocate_window
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
+from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.inference.waiting import Ticket
-from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo

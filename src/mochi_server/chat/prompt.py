@@ -9,7 +9,7 @@ from typing import Any
 from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import ContextOverflow
 from mochi_server.inference.messages import EncodedMessages, encode_messages, to_ollama_messages
-from mochi_server.inference.windows import PromptSize
+from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.history import Block, History

@@ -15,7 +15,7 @@ from mochi_server.events import (
     ToolCalled,
     ToolResult,
 )
-from mochi_server.inference.windows import WindowDecision
+from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.session import last_answer, usage_tokens
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message

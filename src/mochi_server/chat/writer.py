@@ -12,7 +12,7 @@ from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt import with_instructions
 from mochi_server.chat.turn_input import TurnInput, stored_input
 from mochi_server.errors import MochiError
-from mochi_server.inference.windows import WindowDecision
+from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import INTERRUPTED, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message

@@ -35,6 +35,7 @@ from mochi_server.errors import (
 from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
 from mochi_server.inference.placement import choose
 from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
+from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.inference.waiting import (
     FairQueue,
     RequestTracker,
@@ -43,7 +44,8 @@ from mochi_server.inference.waiting import (
     TrackedRequest,
     reporting_status,
 )
-from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
+from mochi_server.inference.window_allocation import Allocation
+from mochi_server.inference.window_registry import WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
 from mochi_server.ollama.payloads import qualified_name
@@ -151,15 +153,14 @@ class ModelGateway:
         if name is None:
             return self
         await self.fleet.refresh()
-        if (host := next((host for host in self.fleet.active if host.name == name), None)) is None:
-            text = (
-                f"The session is pinned to the Ollama host {name}, which is not in "
-                "MOCHI_OLLAMA_HOSTS."
-            )
-            raise HostsUnreachable(
-                f"{text} Add it, or set the session's `ollama_host` to null.", ollama_host=name
-            )
-        return self._at(host)
+        for host in self.fleet.active:
+            if host.name == name:
+                return self._at(host)
+        text = (
+            f"The session is pinned to the Ollama host {name}, which is not in MOCHI_OLLAMA_HOSTS."
+        )
+        advice = "Add it, or set the session's `ollama_host` to null."
+        raise HostsUnreachable(f"{text} {advice}", ollama_host=name)
 
     def of_session(self, session_id: str, model: str) -> "ModelGateway":
         """Return the gateway to the host of the session's latest turn, or to another one that has
@@ -167,7 +168,8 @@ class ModelGateway:
         """
         if self.fleet.is_single or self._only:
             return self
-        own, name = self.turns.get(session_id), qualified_name(model)
+        own = self.turns.get(session_id)
+        name = qualified_name(model)
 
         def rank(host: Host) -> tuple[bool, bool, bool]:
             return (
@@ -206,12 +208,16 @@ class ModelGateway:
 
         Keep the ticket until its first request. Raises ``OllamaBusy`` if too many turns wait.
         """
-        queues, ticket = [host.queue for host in self.fleet.up], Ticket()
-        requests = len(self._tickets) + sum(queue.waiting + queue.running for queue in queues)
-        if requests >= self.max_queue + sum(queue.limit or inf for queue in queues):
+        requests = len(self._tickets)
+        limit: float = self.max_queue
+        for host in self.fleet.up:
+            requests += host.queue.waiting + host.queue.running
+            limit += host.queue.limit or inf
+        if requests >= limit:
             raise OllamaBusy(
                 f"{self.max_queue} requests wait already, which is the limit of MOCHI_MAX_QUEUE"
             )
+        ticket = Ticket()
         self._tickets.add(ticket)
         return ticket
 
@@ -238,33 +244,34 @@ class ModelGateway:
 
         If the host fails before the first token, try the next one.
         """
-        fleet, failures, revived = self.fleet, dict[Host, MochiError](), list[Host]()
-        await fleet.wait_for_loaded()
+        failures: dict[Host, MochiError] = {}
+        is_turn = request.report is not None
+        is_cloud = request.allocation.model.is_cloud
+        await self.fleet.wait_for_loaded()
         for _ in range(_MAX_PASSES):
-            for host in revived:
-                del failures[host]
             while (best := self._choose(request, failures)) is not None:
                 if failures and request.report is not None:
                     request.report("failover", None, best.name)
                 request.allocation.windows = best.windows
                 try:
-                    with best.tracker.request(
-                        request.model, is_turn=request.report is not None
-                    ) as tracked:
-                        result = await self._until_accepted(
-                            request, tracked, partial(post, best, tracked)
-                        )
-                    best.pause, best.failure = MIN_PAUSE, None
-                    return result
+                    with best.tracker.request(request.model, is_turn=is_turn) as tracked:
+                        post_once = partial(post, best, tracked)
+                        result = await self._until_accepted(request, tracked, post_once)
                 except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
-                    is_cloud = request.allocation.model.is_cloud
-                    fleet.failed(best, error, is_answering=tracked.answering, is_cloud=is_cloud)
-                    if tracked.answering or not may_succeed_elsewhere(error):
+                    is_answering = tracked.answering
+                    self.fleet.failed(best, error, is_answering=is_answering, is_cloud=is_cloud)
+                    if is_answering or not may_succeed_elsewhere(error):
                         raise
                     failures[best] = error.with_traceback(None)
-            revived = await fleet.revived(failures)
+                else:
+                    best.pause = MIN_PAUSE
+                    best.failure = None
+                    return result
+            revived = await self.fleet.revived(failures)
             if not revived:
                 break
+            for host in revived:
+                del failures[host]
         raise no_host_left(failures)
 
     async def _until_accepted(
@@ -274,7 +281,9 @@ class ModelGateway:
         post: Callable[[FixedPrompt], Awaitable[_Result]],
     ) -> _Result:
         """Send a request until Ollama accepts its prompt and has memory for its window."""
-        allocation, size, refused = request.allocation, request.prompt.size, None
+        allocation = request.allocation
+        size = request.prompt.size
+        refused: int | None = None
         refusal: OllamaError | None = None
         await allocation.decide(allocation.estimate.tokens(size))
         for _ in range(_MAX_ATTEMPTS):
@@ -304,17 +313,15 @@ class ModelGateway:
 
         After an error, ``tracked`` shows whether the answer had begun.
         """
-        allocation, slots, scope = (
-            request.allocation,
-            host.slots(request.model),
-            anyio.CancelScope(),
-        )
+        allocation = request.allocation
+        slots = host.slots(request.model)
+        scope = anyio.CancelScope()
         body, limit = request.body(prompt)
         last: Line = {}
-        tracked.started, tracked.sent = time.monotonic(), None
-        with reporting_status(
-            lambda: self._status(host, tracked, request, scope), request.report
-        ) as end_reports:
+        tracked.started = time.monotonic()
+        tracked.sent = None
+        status = partial(self._status, host, tracked, request, scope)
+        with reporting_status(status, request.report) as end_reports:
 
             def receive(lines: list[Line]) -> None:
                 if not tracked.answering:
@@ -336,9 +343,7 @@ class ModelGateway:
                     f"Ollama at {host.client.endpoint.url} stopped responding before its answer."
                 )
         answer = AnswerReport(prompt, *allocation.record(last, prompt.size, limit), host.name)
-        exchange = (
-            None if request.exchange is None else request.exchange(body, prompt.size, answer.tokens)
-        )
+        exchange = request.exchange and request.exchange(body, prompt.size, answer.tokens)
         slots.record(held, last, time.monotonic() - tracked.sent, exchange)
         return answer
 
@@ -369,9 +374,8 @@ class ModelGateway:
         if request.sent is None:
             return "queued", host.queue.position(sent.session_id)
         if not self.fleet.is_single:
-            request.missed_probes = (
-                0 if await host.client.is_reachable() else request.missed_probes + 1
-            )
+            is_reachable = await host.client.is_reachable()
+            request.missed_probes = 0 if is_reachable else request.missed_probes + 1
             if request.missed_probes >= _MAX_MISSED_PROBES and not request.answering:
                 scope.cancel()
         decision = sent.allocation.decision
@@ -399,10 +403,10 @@ class ModelGateway:
         if len(rest) > 1:
             host, reason = choose(rest, request, self._digest_of_conversation(request))
         else:
-            host, reason = (
-                rest[0],
-                "only_host" if fleet.is_single else "pinned" if len(hosts) == 1 else "only_up",
-            )
+            host = rest[0]
+            reason = "pinned" if len(hosts) == 1 else "only_up"
+            if fleet.is_single:
+                reason = "only_host"
         if request.report is not None:
             self._record_turn(request, host, "failover" if failures else reason)
         return host
@@ -415,11 +419,9 @@ class ModelGateway:
 
     def _digest_of_conversation(self, request: ModelRequest) -> str | None:
         turn = self.turns.get(request.session_id)
-        return (
-            turn.digest
-            if turn is not None and turn.model == qualified_name(request.model)
-            else None
-        )
+        if turn is None or turn.model != qualified_name(request.model):
+            return None
+        return turn.digest
 
 
 def _adapt_window(request: ModelRequest, size: PromptSize, error: OllamaError) -> int | None:

@@ -21,7 +21,7 @@ from mochi_server.errors import (
 )
 from mochi_server.inference.slots import HeldPrompt, ModelSlots
 from mochi_server.inference.waiting import FairQueue, RequestTracker
-from mochi_server.inference.windows import WindowRegistry
+from mochi_server.inference.window_registry import WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import qualified_name
@@ -233,10 +233,11 @@ class Fleet:
 
         An only host is not tried again.
         """
-        lost = [host for host, error in failures.items() if not _has_responded(error)]
         if self.is_single:
             return []
-        responses = await asyncio.gather(*(host.client.is_reachable() for host in lost))
+        lost = [host for host, error in failures.items() if not _has_responded(error)]
+        probes = [host.client.is_reachable() for host in lost]
+        responses = await asyncio.gather(*probes)
         return [host for host, responds in zip(lost, responses, strict=True) if responds]
 
     def prefetch_loaded(self) -> None:
@@ -250,8 +251,9 @@ class Fleet:
         """Wait briefly for the loaded models of all hosts that respond, if there are several to
         choose from.
         """
-        if len(self.up) > 1:
-            lookups = [start_in(self._tasks, host.client.loaded_windows()) for host in self.up]
+        up = self.up
+        if len(up) > 1:
+            lookups = [start_in(self._tasks, host.client.loaded_windows()) for host in up]
             await asyncio.wait(lookups, timeout=_LOADED_SECONDS)
 
     async def find_model(self, name: str) -> ModelInfo:
@@ -307,8 +309,10 @@ class Fleet:
         With one host, raise its error.
         """
         await self.refresh()
-        if len(active := self.active) == 1:
-            return {active[0]: await call(active[0].client)}, {}
+        active = self.active
+        if len(active) == 1:
+            only = active[0]
+            return {only: await call(only.client)}, {}
         found: dict[Host, _Result] = {}
         errors: dict[Host, MochiError] = {}
 
@@ -320,10 +324,8 @@ class Fleet:
                 self.failed(host, error)
 
         up = self.up
-        for hosts in (
-            up,
-            [host for host in active if host not in up],
-        ):  # a host that was left out may be back
+        left_out = [host for host in active if host not in up]  # one may be back
+        for hosts in (up, left_out):
             if hosts and not found:
                 tasks = [start_in(self._tasks, ask(host)) for host in hosts]
                 await asyncio.wait(tasks, timeout=_LOOKUP_SECONDS)
@@ -360,7 +362,8 @@ class Fleet:
             self._reading, self._is_slow = None, False
 
     def _read_if_changed(self) -> Sequence[HostAddress] | None:
-        if (version := self._file_version()) == self._version:
+        version = self._file_version()
+        if version == self._version:
             return None
         self._version = version
         return self._read()
@@ -396,10 +399,12 @@ class Fleet:
 
     def _warn_if_different(self, what: str, values: Mapping[str, str]) -> None:
         known = {name: value for name, value in values.items() if value}
-        if len({*known.values()}) > 1 and what not in self._warned:
-            self._warned.add(what)
-            texts = ", ".join(f"{name}: {value}" for name, value in sorted(known.items()))
-            logger.warning("Ollama hosts have different %s. %s", what, texts)
+        is_different = len(set(known.values())) > 1
+        if not is_different or what in self._warned:
+            return
+        self._warned.add(what)
+        texts = ", ".join(f"{name}: {value}" for name, value in sorted(known.items()))
+        logger.warning("Ollama hosts have different %s. %s", what, texts)
 
 
 def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:

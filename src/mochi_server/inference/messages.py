@@ -9,7 +9,7 @@ import anyio.to_thread
 import orjson
 
 from mochi_server.errors import BlobNotFound
-from mochi_server.inference.windows import PromptSize
+from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import History
 from mochi_server.sessions.types import Message, images_in, images_of

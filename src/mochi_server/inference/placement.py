@@ -32,9 +32,12 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     """
 
     def known(name: str, default: float) -> float:
-        own, *others = (getattr(each.slots(request.model), name) for each in (host, *hosts))
-        values = [value for value in others if value is not None] or [default]
-        return float(own or sum(values) / len(values))
+        own = getattr(host.slots(request.model), name)
+        if own:
+            return float(own)
+        values = [getattr(other.slots(request.model), name) for other in hosts]
+        known_values = [value for value in values if value is not None] or [default]
+        return float(sum(known_values) / len(known_values))
 
     is_cloud = request.allocation.model.is_cloud  # such a model needs no memory of the host
     window = 0 if is_cloud else host.loaded_window(request.model)
@@ -46,13 +49,15 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     slots = host.slots(request.model)
     capacity = max(slots.capacity, parallel)
     max_capacity = host.queue.limit or slots.max_capacity
-    if (
-        max_capacity is None
-    ):  # expect the host to hold as many prompts as any other, until a miss shows its limit
-        capacity = max(capacity, *(each.slots(request.model).capacity for each in hosts))
-    prompts = slots.prompts[-max(capacity, max_capacity) :] if max_capacity else slots.prompts
+    if max_capacity is None:
+        # Expect the host to hold as many prompts as any other, until a miss shows its limit.
+        capacity = max(capacity, *(other.slots(request.model).capacity for other in hosts))
+    prompts = slots.prompts
+    if max_capacity:
+        prompts = prompts[-max(capacity, max_capacity) :]
     own = slots.find(request.session_id)
-    own = own if own in prompts else None
+    if own not in prompts:
+        own = None
     held_tokens = min(own.tokens, request.tokens) if own is not None and not loads else 0
 
     # Prompts of other sessions that this prompt would remove from the memory of the host
@@ -68,7 +73,8 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
 
     requests = host.tracker.count(None if host.queue.limit else request.model)
     cost = tokens / known("tokens_per_second", _TOKENS_PER_SECOND)
-    cost += max(requests - parallel + 1, 0) / parallel * known("answer_seconds", _ANSWER_SECONDS)
+    rounds_before = max(requests - parallel + 1, 0) / parallel
+    cost += rounds_before * known("answer_seconds", _ANSWER_SECONDS)
     if loads:
         cost += known("load_seconds", _LOAD_SECONDS)
     return Prediction(cost, bool(others), held_tokens, loads)
@@ -107,7 +113,6 @@ def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> 
         if other is not host:
             other.slots(request.model).discard(request.session_id)
     host.slots(request.model).reserve(request.session_id)
-    reason = (
-        "prompt_cached" if predictions[host].held else "least_time" if len(tied) == 1 else "hash"
-    )
-    return host, reason
+    if predictions[host].held:
+        return host, "prompt_cached"
+    return host, "least_time" if len(tied) == 1 else "hash"

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mochi_server.inference.slots import Exchange
+from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.inference.waiting import Report, Ticket
-from mochi_server.inference.windows import Allocation, PromptSize
+from mochi_server.inference.window_allocation import Allocation
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
 

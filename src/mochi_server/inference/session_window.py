@@ -5,7 +5,8 @@ from typing import Any
 
 from mochi_server.errors import MochiError
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.windows import Allocation, manual_window
+from mochi_server.inference.window_allocation import Allocation
+from mochi_server.inference.window_registry import manual_window
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.history import History

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mochi_server.inference.windows import PromptSize
+from mochi_server.inference.token_estimate import PromptSize
 
 _MAX_TOKENS_PER_SECOND = 10_000.0  # limit for implausible measurements
 _MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are in memory
@@ -129,7 +129,8 @@ class ModelSlots:
         """Return the exchange of a session if a slot may hold it, and whether it is known that a
         slot holds it.
         """
-        if (prompt := self.find(session_id)) is None:
+        prompt = self.find(session_id)
+        if prompt is None:
             return None, False
         return prompt.exchange, self._count_newer(prompt) < self.capacity
 
@@ -141,13 +142,16 @@ class ModelSlots:
         if evaluation and evaluated > 0:
             speed = min(evaluated / evaluation, _MAX_TOKENS_PER_SECOND)
             self.tokens_per_second = _smooth(self.tokens_per_second, speed)
-        if load := load_seconds(last):
+        load = load_seconds(last)
+        if load:
             self.load_seconds = _smooth(self.load_seconds, load)
         self.answer_seconds = _smooth(self.answer_seconds, seconds)
 
     def _count_newer(self, prompt: HeldPrompt) -> int:
         """Return the number of prompts after one, or of all prompts if it is not recorded."""
-        return len(self.prompts) - (self.prompts.index(prompt) + 1 if prompt in self.prompts else 0)
+        if prompt not in self.prompts:
+            return len(self.prompts)
+        return len(self.prompts) - self.prompts.index(prompt) - 1
 
     def _learn(self, newer: int, *, is_cached: bool) -> None:
         """Learn from a prompt that came back after ``newer`` other prompts how many prompts the

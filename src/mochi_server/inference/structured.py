@@ -28,8 +28,12 @@ class StructuredRequest:
 
     @property
     def text(self) -> str:
-        messages = (line["message"] for line in self.lines if isinstance(line.get("message"), dict))
-        return "".join(str(message.get("content") or "") for message in messages)
+        text = ""
+        for line in self.lines:
+            message = line.get("message")
+            if isinstance(message, dict):
+                text += str(message.get("content") or "")
+        return text
 
     async def send(self, format: "type[BaseModel] | Mapping[str, Any]") -> ChatResponse:
         """Send the request.
@@ -45,7 +49,6 @@ class StructuredRequest:
             self.lines += lines
             on_lines(lines)
 
-        request = replace(
-            self.request, payload={**self.request.payload, "format": payload["format"]}
-        )
+        with_format = {**self.request.payload, "format": payload["format"]}
+        request = replace(self.request, payload=with_format)
         self.sent = (await self.gateway.send(request, receive)).prompt

@@ -1,14 +1,19 @@
 """Clients of Ollama."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
 from mochi_server.ollama.client import OllamaClient
 from mochi_server.ollama.types import (
     ChatMessage,
     ChatResponse,
-    ModelDetails,
     ModelInfo,
     ReceivedMessage,
 )
+
+if TYPE_CHECKING:
+    from mochi_server.ollama.library import ModelDetails
 
 __all__ = [
     "AsyncInstructorOllamaClient",
@@ -20,3 +25,9 @@ __all__ = [
     "OllamaClient",
     "ReceivedMessage",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ModelDetails":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("mochi_server.ollama.library").ModelDetails

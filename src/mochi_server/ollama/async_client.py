@@ -1,14 +1,15 @@
 """Asynchronous clients of Ollama, for chat and for structured answers."""
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from copy import copy
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+import anyio
 from typing_extensions import Self
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError
@@ -16,22 +17,24 @@ from mochi_server.ollama import errors, payloads
 from mochi_server.ollama.payloads import (
     ModelKey,
     chat_payload,
+    find_by_name,
     merge_chunks,
     qualified_name,
     read_response,
 )
 from mochi_server.ollama.transport import Line, OnLines, Transport
-from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
+from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelInfo
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-logger = logging.getLogger(__name__)
+    from mochi_server.ollama.library import AsyncPlainClient, ModelDetails
 
 _MODELS_CACHE_SECONDS = 2
 _WINDOWS_CACHE_SECONDS = 1
 _MAX_PARALLEL_SHOWS = 8
+SHORT_CALL_SECONDS = 5
 _PROBE_SECONDS = 2
 
 PostChat = Callable[[Mapping[str, Any], OnLines], Awaitable[object]]
@@ -58,6 +61,7 @@ class AsyncOllamaClient:
         """
         self.endpoint = payloads.parse_endpoint(host)
         self._stall_timeout = stall_timeout
+        self._plain: AsyncPlainClient | None = None
         self._transport = Transport(
             self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout
         )
@@ -88,17 +92,27 @@ class AsyncOllamaClient:
     async def is_reachable(self) -> bool:
         """Return whether Ollama responds within 2 seconds. ``version`` is then its version."""
         try:
-            body = await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS)
+            async with self._plain_client(_PROBE_SECONDS) as client:
+                self.version = await client.version()
         except MochiError:
             return False
-        self.version = str(body.get("version") or "") if isinstance(body, dict) else ""
-        return isinstance(body, dict)
+        return True
+
+    @asynccontextmanager
+    async def _plain_client(
+        self, seconds: float = SHORT_CALL_SECONDS
+    ) -> AsyncGenerator["AsyncPlainClient", None]:
+        """Yield the client of the plain routes for at most ``seconds``. Translate its errors."""
+        with errors.translating_errors(self.endpoint.url), anyio.fail_after(seconds):
+            if self._plain is None:
+                library = await asyncio.to_thread(import_module, "mochi_server.ollama.library")
+                self._plain = library.AsyncPlainClient(self._transport)
+            yield self._plain
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
-        return [
-            model for model in await self.list_installed() if model.has_capability("completion")
-        ]
+        installed = await self.list_installed()
+        return [model for model in installed if model.has_capability("completion")]
 
     async def list_installed(self) -> list[ModelInfo]:
         """List all installed models, in Ollama's order."""
@@ -117,9 +131,7 @@ class AsyncOllamaClient:
                 try:
                     self._details[key] = await self.show_model_details(key[0])
                 except (ModelNotFound, OllamaError) as error:
-                    logger.warning(
-                        "Model details not available model=%s: %s", key[0], error.message
-                    )
+                    errors.log_missing_details(key[0], error)
 
         missing = [
             key
@@ -144,7 +156,7 @@ class AsyncOllamaClient:
             if self._refresh is None or self._refresh.done():
                 self._refresh = start_in(self._tasks, self._fetch_models())
             await asyncio.shield(self._refresh)
-        found = _find(self._models, name) or _find(await self._fetch_models(), name)
+        found = find_by_name(self._models, name) or find_by_name(await self._fetch_models(), name)
         if found is None:
             raise await self._not_found(name)
         key, model = found
@@ -155,21 +167,21 @@ class AsyncOllamaClient:
         return payloads.with_details(model, self._details.get(key))
 
     def _is_cloud(self, name: str) -> bool:
-        found = _find(self._models, name)
+        found = find_by_name(self._models, name)
         return found is not None and found[1].is_cloud
 
     def size_of(self, name: str) -> float | None:
         """Return the size of a model in the latest list of models, in MiB, or None if the list does
         not contain it.
         """
-        found = _find(self._models, name)
+        found = find_by_name(self._models, name)
         return found and found[1].size_mb
 
     def digest(self, name: str) -> str | None:
         """Return the digest of a model in the latest list of models, or None if the list does not
         contain it.
         """
-        found = _find(self._models, name)
+        found = find_by_name(self._models, name)
         return found and found[0][1]
 
     async def _not_found(
@@ -185,9 +197,10 @@ class AsyncOllamaClient:
             name, kind=kind, models=models, can_embed=can_embed, can_install=self._can_install
         )
 
-    async def show_model_details(self, name: str) -> ModelDetails:
-        """Return the details of a model from ``/api/show``. Raises ``ModelNotFound``."""
-        return payloads.read_show(await self._transport.call("POST", "/api/show", {"model": name}))
+    async def show_model_details(self, name: str) -> "ModelDetails":
+        """Return the ``ShowResponse`` of a model. Raises ``ModelNotFound``."""
+        async with self._plain_client() as client:
+            return await client.show(name)
 
     async def loaded_windows(self) -> dict[str, int] | None:
         """Return the windows of the loaded models in the format of ``read_loaded``, or None if the
@@ -215,7 +228,8 @@ class AsyncOllamaClient:
         ``ModelNotFound``, ``OllamaUnreachable``, or ``OllamaError`` if the request fails or brings
         no content for ``stall_timeout``.
         """
-        name, is_cloud = qualified_name(payload["model"]), self._is_cloud(payload["model"])
+        name = qualified_name(payload["model"])
+        is_cloud = self._is_cloud(payload["model"])
         if not is_cloud and not self._is_loaded_for(payload):
             self._windows = None  # the request may load a model
         self._answers[name] += 1
@@ -233,10 +247,8 @@ class AsyncOllamaClient:
         if is_cloud:
             return
         known = self.last_windows or {}
-        self.last_windows = {
-            **known,
-            name: (payload.get("options") or {}).get("num_ctx") or known.get(name, 0),
-        }
+        window = (payload.get("options") or {}).get("num_ctx")
+        self.last_windows = {**known, name: window or known.get(name, 0)}
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """Post ``payload`` to ``/api/embed`` and return the response.
@@ -245,17 +257,13 @@ class AsyncOllamaClient:
         """
         self._windows = None  # the request may load a model
         try:
-            body = await self._transport.call(
-                "POST", "/api/embed", payload, seconds=self._stall_timeout
-            )
+            async with self._plain_client(self._stall_timeout) as client:
+                return dict(await client.embed(**payload))
         except ModelNotFound as error:
             raise await self._not_found(payload["model"], "embedding") from error
         except OllamaError as error:
             errors.log_failure(error, payload["model"])
             raise
-        if not isinstance(body, dict):
-            raise OllamaError("Ollama sent embeddings that are not a JSON object.")
-        return body
 
     async def chat_stream(
         self,
@@ -301,7 +309,9 @@ class AsyncOllamaClient:
         return merge_chunks([chunk async for chunk in chunks])
 
     async def _fetch_models(self) -> dict[ModelKey, ModelInfo]:
-        self._models = payloads.read_tags(await self._transport.call("GET", "/api/tags"))
+        async with self._plain_client() as client:
+            listed = await client.list()
+        self._models = payloads.read_tags(listed)
         self._models_fetched = time.monotonic()
         return self._models
 
@@ -317,15 +327,11 @@ class AsyncOllamaClient:
 
     async def _fetch_windows(self) -> dict[str, int] | None:
         try:
-            self.last_windows = payloads.read_loaded(await self._transport.call("GET", "/api/ps"))
+            async with self._plain_client() as client:
+                self.last_windows = payloads.read_loaded(await client.ps())
         except MochiError:
             self.last_windows = None
         return self.last_windows
-
-
-def _find(models: Mapping[ModelKey, ModelInfo], name: str) -> tuple[ModelKey, ModelInfo] | None:
-    wanted = qualified_name(name)
-    return next((item for item in models.items() if qualified_name(item[0][0]) == wanted), None)
 
 
 class AsyncInstructorOllamaClient:

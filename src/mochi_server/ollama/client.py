@@ -1,18 +1,33 @@
 """Synchronous client of Ollama."""
 
 import asyncio
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.types import ChatMessage, ChatResponse
+from mochi_server.errors import ModelNotFound, OllamaError
+from mochi_server.ollama.async_client import SHORT_CALL_SECONDS, AsyncOllamaClient
+from mochi_server.ollama.errors import log_missing_details, translating_errors
+from mochi_server.ollama.payloads import (
+    lacks_details,
+    parse_endpoint,
+    qualified_name,
+    read_tags,
+    with_details,
+)
+from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelInfo
 from mochi_server.util.tasks import BlockingClient, blocking, run
+
+if TYPE_CHECKING:
+    from mochi_server.ollama.library import ModelDetails, PlainClient
 
 
 class OllamaClient(BlockingClient[AsyncOllamaClient]):
-    """Synchronous version of ``AsyncOllamaClient``.
+    """Synchronous version of ``AsyncOllamaClient``, built on ``ollama.Client``.
 
-    Use it as a context manager, or ``close`` it.
+    An ``AsyncOllamaClient`` in another thread streams the answers. Use the client as a context
+    manager, or ``close`` it.
     """
 
     def __init__(
@@ -25,11 +40,60 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
         super().__init__(
             AsyncOllamaClient(host, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
         )
+        self._endpoint = parse_endpoint(host)
+        library = import_module("mochi_server.ollama.library")  # a slow import
+        self._plain: PlainClient = library.PlainClient(
+            self._endpoint, connect_timeout, read_timeout=SHORT_CALL_SECONDS
+        )
+        self._close_plain = weakref.finalize(self, self._plain.close)
 
-    list_models = blocking(AsyncOllamaClient.list_models)
-    find_model = blocking(AsyncOllamaClient.find_model)
-    show_model_details = blocking(AsyncOllamaClient.show_model_details)
     chat = blocking(AsyncOllamaClient.chat)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._close_plain()
+        super().close()
+
+    def list_models(self) -> list[ModelInfo]:
+        """List the installed models that can chat, in Ollama's order."""
+        return [model for model in self._list_installed() if model.has_capability("completion")]
+
+    def find_model(self, name: str) -> ModelInfo:
+        """Return the installed chat model ``name``.
+
+        Raises ``ModelNotFound`` and the errors of ``chat``.
+        """
+        installed = self._list_installed()
+        wanted = qualified_name(name)
+        found = [model for model in installed if qualified_name(model.name) == wanted]
+        chat_models = [model for model in installed if model.has_capability("completion")]
+        if found and found[0] in chat_models:
+            return found[0]
+        raise ModelNotFound(
+            name,
+            models=[model.name.removesuffix(":latest") for model in chat_models],
+            can_embed=bool(found) and found[0].has_capability("embedding"),
+        )
+
+    def show_model_details(self, name: str) -> "ModelDetails":
+        """Return the ``ShowResponse`` of a model. Raises ``ModelNotFound``."""
+        with translating_errors(self._endpoint.url):
+            return self._plain.show(name)
+
+    def _list_installed(self) -> list[ModelInfo]:
+        with translating_errors(self._endpoint.url):
+            models = read_tags(self._plain.list())
+        return [self._with_details(model) for model in models.values()]
+
+    def _with_details(self, model: ModelInfo) -> ModelInfo:
+        """Request the details that the list of models lacks. An error is logged."""
+        if not lacks_details(model):
+            return model
+        try:
+            return with_details(model, self.show_model_details(model.name))
+        except (ModelNotFound, OllamaError) as error:
+            log_missing_details(model.name, error)
+            return model
 
     def chat_stream(
         self,

@@ -1,18 +1,20 @@
 """Translation of errors of Ollama and of the connection to it into ``MochiError``."""
 
 import asyncio
+import json
 import logging
 import os
 import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
+from pydantic import ValidationError
 
 from mochi_server.errors import (
     MochiError,
@@ -27,6 +29,8 @@ _CONNECT_ERRORS = (
     aiohttp.ConnectionTimeoutError,
     ConnectionRefusedError,
 )
+_INVALID_JSON = (json.JSONDecodeError, UnicodeDecodeError)
+_INVALID_FIELDS = (ValidationError, TypeError, RecursionError)  # of the library `ollama`
 _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -72,16 +76,23 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
 
     ``host`` is the URL in the message. The message of a timeout ends with ``timeout_advice``.
     """
-    if isinstance(error, _CONNECT_ERRORS):
+    import httpx  # noqa: PLC0415 - only errors need it
+
+    # The library `ollama` raises a plain ConnectionError if an attempt to connect fails.
+    is_refused = type(error) is ConnectionError or isinstance(error, httpx.ConnectTimeout)
+    if is_refused or isinstance(error, _CONNECT_ERRORS):
         return OllamaUnreachable(
             host, _system_reason(error) or "the connection failed or timed out"
         )
-    if isinstance(error, _TIMEOUTS):
+    if isinstance(error, (*_TIMEOUTS, httpx.TimeoutException)):
         return OllamaError(
             f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip()
         )
-    if isinstance(error, orjson.JSONDecodeError):
+    if isinstance(error, _INVALID_JSON):
         return OllamaError(f"Ollama sent a response that is not JSON. {_CHECK_ADDRESS}")
+    if isinstance(error, _INVALID_FIELDS):
+        logger.warning("Ollama sent unexpected fields host=%s: %s", host, error)
+        return OllamaError(f"Ollama sent a response in another format. {_CHECK_ADDRESS}")
     logger.warning(
         "Connection to Ollama broke host=%s error=%s: %s", host, type(error).__name__, error
     )
@@ -102,6 +113,21 @@ def log_failure(error: OllamaError, model: str) -> None:
         error.details.get("upstream_status", "-"),
         _cut(reason),
     )
+
+
+def log_missing_details(model: str, error: MochiError) -> None:
+    """Log that the details of a listed model are not available."""
+    logger.warning("Model details not available model=%s: %s", model, error.message)
+
+
+def raise_for_status(
+    status: int, headers: Mapping[str, str], body: bytes, model: str | None = None
+) -> None:
+    """Raise the error for a redirect or a response with status 400 or higher."""
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        raise redirect_error(status, headers.get("Location", ""))
+    if status >= HTTPStatus.BAD_REQUEST:
+        raise refusal_error(status, body, model, headers.get("Retry-After"))
 
 
 def refusal_error(
@@ -179,7 +205,8 @@ def is_out_of_memory(error: OllamaError) -> bool:
 
 def refused_tokens(error: OllamaError) -> int | None:
     """Return the token count of a rejected prompt, or None if the error contains no count."""
-    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", error.upstream_text or error.message)
+    text = error.upstream_text or error.message
+    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", text)
     return int(match[1] or match[2]) if match else None
 
 
@@ -207,9 +234,9 @@ def _readable(text: str) -> str:
     return text.replace("llama-server", "model runner").strip()
 
 
-def _message_in(json: str | bytes) -> str:
+def _message_in(text: str | bytes) -> str:
     try:
-        value = orjson.loads(json)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return ""
     while isinstance(value, dict):
@@ -237,16 +264,24 @@ def _cut(text: str) -> str:
     return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
 
 
-def _system_reason(error: Exception) -> str:
+def _system_reason(error: BaseException | None) -> str:
     """Return the reason that the operating system or TLS reports, or ""."""
-    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
-    if isinstance(cause, ssl.SSLError):  # aiohttp wraps the error in another message
-        reason = (
-            getattr(cause, "verify_message", None)
-            or (cause.reason or "it failed").replace("_", " ").lower()
-        )
-        return f"TLS: {reason}"
-    if isinstance(cause, socket.gaierror):  # its error numbers are not valid for os.strerror
-        return str(cause.strerror or cause)
-    number = getattr(error, "errno", None)
-    return os.strerror(number) if number else ""
+    while error is not None:
+        cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
+        if isinstance(cause, ssl.SSLError):  # the client wraps the error in another message
+            verification = getattr(cause, "verify_message", None)
+            reason = (cause.reason or "it failed").replace("_", " ").lower()
+            return f"TLS: {verification or reason}"
+        if isinstance(cause, socket.gaierror):  # its error numbers are not valid for os.strerror
+            return str(cause.strerror or cause)
+        number = getattr(error, "errno", None)
+        if number:
+            return os.strerror(number)
+        error = _cause(error)
+    return ""
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """Return the error that led to another one. Of a group, it is the first."""
+    of_group: Sequence[BaseException] = getattr(error, "exceptions", ())
+    return of_group[0] if of_group else error.__cause__ or error.__context__

@@ -1,35 +1,34 @@
 """Request payloads for Ollama, and parsers of its responses: answers, and the lists of models."""
 
 import os
-import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
-
-from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from mochi_server.errors import OllamaError
 from mochi_server.ollama.types import (
     ChatMessage,
     ChatResponse,
     Encoded,
-    ModelDetails,
     ModelInfo,
     ReceivedMessage,
 )
 from mochi_server.util.net import full_url, is_loopback
 
+if TYPE_CHECKING:
+    from ollama import ProcessResponse
+
+    from mochi_server.ollama.library import ListedModel, ModelDetails, ModelList
+
 _COUNTERS = [
     field.name for field in fields(ChatResponse) if field.name.endswith(("_count", "_duration"))
 ]
-_TIME = TypeAdapter(AwareDatetime)
 
-ModelKey = tuple[
-    str, str
-]  # name and digest of a model. Some servers send the same digest for all models, or none
+ModelKey = tuple[str, str]
+"""Name and digest of a model. Some servers send the same digest for all models, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +100,12 @@ def chat_payload(
 def read_response(line: Mapping[str, Any]) -> ChatResponse:
     """Convert a parsed line of a chat answer to a ``ChatResponse``."""
     message = line.get("message")
+    if not isinstance(message, dict):
+        message = {"role": "assistant", "content": ""}
     counters = {name: line.get(name) for name in _COUNTERS}
     return ChatResponse(
         model=str(line.get("model", "")),
-        message=ReceivedMessage(
-            message if isinstance(message, dict) else {"role": "assistant", "content": ""}
-        ),
+        message=ReceivedMessage(message),
         done=bool(line.get("done")),
         done_reason=line.get("done_reason"),
         **counters,
@@ -145,12 +144,13 @@ def qualified_name(name: str) -> str:
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
-def read_tags(body: object) -> dict[ModelKey, ModelInfo]:
+def read_tags(listed: "ModelList") -> dict[ModelKey, ModelInfo]:
     """Return the models in a response of ``/api/tags``, in the same order."""
-    entries = _mapping(body).get("models")
-    if not isinstance(entries, list):
-        raise OllamaError("Ollama returned a model list that is not a JSON array.")
-    return {(_name(entry), str(entry.get("digest"))): _read_tag(entry) for entry in entries}
+    models = {}
+    for entry in listed.models:
+        model = _read_tag(entry)
+        models[model.name, str(entry.digest)] = model
+    return models
 
 
 def lacks_details(model: ModelInfo) -> bool:
@@ -160,7 +160,7 @@ def lacks_details(model: ModelInfo) -> bool:
     return not (set(model.capabilities) > {"completion"} and model.context_length)
 
 
-def with_details(model: ModelInfo, details: ModelDetails | None) -> ModelInfo:
+def with_details(model: ModelInfo, details: "ModelDetails | None") -> ModelInfo:
     """Return a model with its details from ``/api/show``."""
     if details is None:
         return model
@@ -172,59 +172,40 @@ def with_details(model: ModelInfo, details: ModelDetails | None) -> ModelInfo:
     )
 
 
-def read_show(body: object) -> ModelDetails:
-    """Parse a response of ``/api/show``.
-
-    If Ollama is too old to list capabilities, assume that the model can chat.
-    """
-    if not isinstance(body, Mapping):
-        raise OllamaError("Ollama returned model details that are not a JSON object.")
-    info = _mapping(body.get("model_info"))
-    lengths = [info.get(f"{info.get('general.architecture')}.context_length")]
-    lengths += [value for key, value in info.items() if key.endswith(".context_length")]
-    window = re.search(r"^num_ctx +(\d+)\s*$", str(body.get("parameters") or ""), re.MULTILINE)
-    return ModelDetails(
-        capabilities=list(body.get("capabilities", ["completion"])),
-        context_length=next(filter(None, lengths), None),
-        num_ctx=int(window[1]) if window else None,
-        raw=dict(body),
-    )
-
-
-def read_loaded(body: object) -> dict[str, int]:
+def read_loaded(loaded: "ProcessResponse") -> dict[str, int]:
     """Return the context lengths in a response of ``/api/ps``, keyed by model name with tag.
 
     Unknown lengths are 0.
     """
-    entries = _mapping(body).get("models") or ()
-    return {qualified_name(_name(entry)): entry.get("context_length") or 0 for entry in entries}
+    windows = {}
+    for entry in loaded.models:
+        name = qualified_name(entry.name or entry.model or "")
+        windows[name] = entry.context_length or 0
+    return windows
 
 
-def _read_tag(entry: Mapping[str, Any]) -> ModelInfo:
-    details = _mapping(entry.get("details"))
-    names = ("format", "family", "parameter_size", "quantization_level")
-    texts: dict[str, Any] = {name: str(details.get(name) or "") for name in names}
+def find_by_name(
+    models: Mapping[ModelKey, ModelInfo], name: str
+) -> tuple[ModelKey, ModelInfo] | None:
+    """Return the key and the model with a name, or None. A name without a tag is ``:latest``."""
+    wanted = qualified_name(name)
+    for key, model in models.items():
+        if qualified_name(model.name) == wanted:
+            return key, model
+    return None
+
+
+def _read_tag(entry: "ListedModel") -> ModelInfo:
+    details = entry.details
     return ModelInfo(
-        name=_name(entry),
-        size_mb=round((entry.get("size") or 0) / 1024**2, 1),
-        **texts,
-        capabilities=list(entry.get("capabilities") or ()),
-        context_length=details.get("context_length") or None,
-        remote_host=entry.get("remote_host") or None,
-        modified=_timestamp(entry.get("modified_at")),
+        name=entry.name or entry.model or "",
+        size_mb=round((entry.size or 0) / 1024**2, 1),
+        format=(details and details.format) or "",
+        family=(details and details.family) or "",
+        parameter_size=(details and details.parameter_size) or "",
+        quantization_level=(details and details.quantization_level) or "",
+        capabilities=entry.capabilities or [],
+        context_length=(details and details.context_length) or None,
+        remote_host=entry.remote_host or None,
+        modified=int(entry.modified_at.timestamp()) if entry.modified_at else 0,
     )
-
-
-def _timestamp(value: object) -> int:
-    try:
-        return int(_TIME.validate_python(value).timestamp())
-    except ValidationError:
-        return 0
-
-
-def _name(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("name") or entry.get("model") or "")
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -30,7 +30,6 @@ An exception in the callback ends the request.
 _Feed = Callable[[bytes], None]
 
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
-_SHORT_CALL_SECONDS = 5
 _CHECK_SECONDS = 2.0
 _DRAIN_SECONDS = 0.05
 MAX_LINE_BYTES = 8 * 1024 * 1024
@@ -148,38 +147,32 @@ class Transport:
         if self._session is not None:
             await self._session.close()
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        seconds: float = _SHORT_CALL_SECONDS,
-    ) -> Any:
-        """Send a request and parse the response.
+    async def call(self, method: str, url: str, body: bytes) -> bytes:
+        """Send a request and return the body of its response.
 
-        Raises ``ModelNotFound``, ``OllamaUnreachable`` or ``OllamaError``.
+        Raises ``ModelNotFound`` or ``OllamaError`` for its status, and errors of aiohttp.
         """
-        timeout = aiohttp.ClientTimeout(
-            total=seconds, sock_connect=min(seconds, self._connect_timeout)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
+        request = self._pool().request(
+            method, url, data=body or None, timeout=timeout, allow_redirects=False
         )
-        request = self._request(method, path, payload, timeout)
-        with errors.translating_errors(self.endpoint.url):
-            async with request as response:
-                await _raise_for_status(response, payload or {})
-                return orjson.loads(await response.read())
+        async with request as response:
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                await _raise_for_status(response, orjson.loads(body) if body else {})
+            return await response.read()
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` and pass batches of response lines to ``on_lines``, as
         ``AsyncOllamaClient.post_chat``.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
-        request = self._request("POST", path, payload, timeout)
-        reader, progress = LineReader(), 0.0
+        request = self._request(path, payload)
+        reader = LineReader()
+        progress = 0.0
 
         def feed(data: bytes) -> None:
             nonlocal progress
-            if lines := reader.feed(data) if data else reader.end():
+            lines = reader.feed(data) if data else reader.end()
+            if lines:
                 if any(map(_has_content, lines)):
                     progress = time.monotonic()
                 on_lines(lines)
@@ -199,12 +192,9 @@ class Transport:
                         if remaining <= 0:
                             raise TimeoutError
                         await asyncio.wait([reading], timeout=min(remaining, self._check_seconds))
-                        # After a malformed chunk, aiohttp closes the connection but not the
-                        # response.
-                        if (
-                            response.connection is not None
-                            and response.connection.transport is None
-                        ):
+                        connection = response.connection
+                        # After a malformed chunk, aiohttp closes only the connection.
+                        if connection is not None and connection.transport is None:
                             response.content.feed_eof()
                 finally:
                     reading.cancel()
@@ -234,21 +224,15 @@ class Transport:
             await response.content.read()
 
     def _request(
-        self,
-        method: str,
-        path: str,
-        payload: Mapping[str, Any] | None,
-        timeout: aiohttp.ClientTimeout,
+        self, path: str, payload: Mapping[str, Any]
     ) -> "aiohttp.client._RequestContextManager":
-        data: bytes | BytesIO | None = None
-        if payload is not None:
-            # Copied to save memory, because the buffer of orjson is larger than its content.
-            data = bytes(memoryview(orjson.dumps(payload, default=_to_dict)))
-            if len(data) > _MAX_UNSTREAMED_BYTES:
-                data = BytesIO(data)  # sent in chunks, so that it does not block the event loop
-        return self._pool().request(
-            method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False
-        )
+        # Copied to save memory, because the buffer of orjson is larger than its content.
+        body = bytes(memoryview(orjson.dumps(payload, default=_to_dict)))
+        # A large body is sent in chunks, so that it does not block the event loop.
+        data = BytesIO(body) if len(body) > _MAX_UNSTREAMED_BYTES else body
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
+        url = self.endpoint.url + path
+        return self._pool().post(url, data=data, timeout=timeout, allow_redirects=False)
 
     def _pool(self) -> aiohttp.ClientSession:
         if self._session is None or self._loop is not asyncio.get_running_loop():
@@ -285,11 +269,10 @@ def _has_content(line: Line) -> bool:
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any]) -> None:
-    if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
+    if response.status < HTTPStatus.MULTIPLE_CHOICES:
+        return
+    is_redirect = response.status < HTTPStatus.BAD_REQUEST
+    if is_redirect:
         response.close()
-        raise errors.redirect_error(response.status, response.headers.get("Location", ""))
-    if response.status >= HTTPStatus.BAD_REQUEST:
-        body = await response.read()
-        raise errors.refusal_error(
-            response.status, body, payload.get("model"), response.headers.get("Retry-After")
-        )
+    body = b"" if is_redirect else await response.read()
+    errors.raise_for_status(response.status, response.headers, body, payload.get("model"))

@@ -94,18 +94,3 @@ class ChatResponse:
             return getattr(self, name)
         except AttributeError:
             raise KeyError(name) from None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelDetails:
-    """Details of a model from ``/api/show``. ``raw`` is the complete response."""
-
-    capabilities: Sequence[str]
-    context_length: int | None
-    num_ctx: int | None
-    raw: dict[str, Any] = field(repr=False, default_factory=dict)
-
-    @property
-    def modelinfo(self) -> dict[str, Any]:
-        """Metadata of the model by key, for example ``llama.context_length``."""
-        return self.raw.get("model_info") or {}

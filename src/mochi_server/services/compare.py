@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest
+from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.inference.waiting import Ticket
-from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo

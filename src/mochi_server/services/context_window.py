@@ -1,6 +1,6 @@
 """Context windows, under the module name of the documented library API."""
 
-from mochi_server.inference.windows import WindowRegistry
+from mochi_server.inference.window_registry import WindowRegistry
 
 DynamicContextWindowService = WindowRegistry
 

@@ -13,7 +13,7 @@ from mochi_server import errors
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.events import TurnWarning
 from mochi_server.inference.gateway import HostOfTurn, ModelGateway
-from mochi_server.inference.windows import WindowDecision, manual_window
+from mochi_server.inference.window_registry import WindowDecision, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.system_prompts import SystemPromptService

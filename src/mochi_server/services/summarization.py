@@ -21,7 +21,9 @@ from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
-from mochi_server.inference.windows import Allocation, PromptSize, manual_window
+from mochi_server.inference.token_estimate import PromptSize
+from mochi_server.inference.window_allocation import Allocation
+from mochi_server.inference.window_registry import manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.summary_model import SummaryModelSelector

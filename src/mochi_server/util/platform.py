@@ -98,7 +98,9 @@ def on_hangup(handler: Callable[[], None]) -> None:
     """Call ``handler`` when the terminal of this process closes, unless the process ignores this,
     as under nohup.
     """
-    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+    if sys.platform == "win32":
+        return
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: handler())
 
 

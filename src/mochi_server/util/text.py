@@ -21,8 +21,9 @@ _PACKAGE = "mochi-server"
 class SecretMasker:
     def __init__(self, values: Iterable[str]) -> None:
         # Longest first, because a secret may be part of a longer secret.
-        secrets = sorted({value for value in values if value}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, secrets))) if secrets else None
+        secrets = sorted(set(values) - {""}, key=len, reverse=True)
+        escaped = "|".join(map(re.escape, secrets))
+        self._pattern = re.compile(escaped) if secrets else None
 
     def mask(self, value: Any) -> Any:
         """Return ``value`` as a JSON value in which ``MASK`` replaces the secrets.
@@ -35,14 +36,16 @@ class SecretMasker:
             return {name: self.mask(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.mask(item) for item in value]
-        return str(value) if self._pattern is None else self._pattern.sub(MASK, str(value))
+        text = str(value)
+        return text if self._pattern is None else self._pattern.sub(MASK, text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the name in ``known`` that is most similar to ``name``, or None if no name is
     similar.
     """
-    return next(iter(get_close_matches(name, list(known), n=1)), None)
+    matches = get_close_matches(name, list(known), n=1)
+    return matches[0] if matches else None
 
 
 def join_names(names: Collection[str]) -> str:
@@ -50,9 +53,11 @@ def join_names(names: Collection[str]) -> str:
 
     A long list ends with the number of the remaining names, at least two.
     """
-    first = [*names] if len(names) == MAX_LISTED + 1 else [*names][:MAX_LISTED]
-    more = len(names) - len(first)
-    return ", ".join(first) + (f" and {more} more" if more else "")
+    more = len(names) - MAX_LISTED
+    if more < 2:
+        return ", ".join(names)
+    first = [*names][:MAX_LISTED]
+    return f"{', '.join(first)} and {more} more"
 
 
 def install_command(extra: str) -> str:
@@ -62,7 +67,9 @@ def install_command(extra: str) -> str:
 
     Source: https://packaging.python.org/en/latest/specifications/direct-url/
     """
-    python, target, options = shlex.quote(sys.executable), f"{_PACKAGE}[{extra}]", ""
+    python = shlex.quote(sys.executable)
+    target = f"{_PACKAGE}[{extra}]"
+    options = ""
     installer = f"{python} -m pip install"
     try:
         package = distribution(_PACKAGE)
@@ -75,10 +82,8 @@ def install_command(extra: str) -> str:
         options, target = "-e ", f"{url2pathname(urlsplit(origin['url']).path)}[{extra}]"
     elif "vcs_info" in origin:
         info = origin["vcs_info"]
-        target += (
-            " @ "
-            f"{info['vcs']}+{origin['url']}@{info.get('requested_revision') or info['commit_id']}"
-        )
+        revision = info.get("requested_revision") or info["commit_id"]
+        target += f" @ {info['vcs']}+{origin['url']}@{revision}"
     elif "url" in origin:
         target += f" @ {origin['url']}"
     return f"{installer} {options}{shlex.quote(target)}"

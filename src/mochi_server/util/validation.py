@@ -20,26 +20,23 @@ _Item = TypeVar("_Item")
 def _validate_each(entries: object, validate: ValidatorFunctionWrapHandler) -> dict[str, Any]:
     if not isinstance(entries, dict):
         return cast("dict[str, Any]", validate(entries))
-    return {
-        name: value for entry in entries.items() for name, value in validate(dict([entry])).items()
-    }
+    valid: dict[str, Any] = {}
+    for name, value in entries.items():
+        valid |= validate({name: value})
+    return valid
 
 
-Items = Annotated[
-    list[_Item], Field(fail_fast=True)
-]  # list that reports only its first invalid item
+Items = Annotated[list[_Item], Field(fail_fast=True)]
+"""List that reports only its first invalid item."""
 Entries = Annotated[dict[str, _Item], WrapValidator(_validate_each)]
 """Object with any field names that reports only its first invalid value."""
 
 
 def to_entry(error: Mapping[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
     """Return the entry of the invalid field at ``location`` for the details of an API error."""
-    is_no_object = error["type"] in _OBJECT_TYPES
-    text = (
-        "Input should be a JSON object"
-        if is_no_object
-        else error["msg"].removeprefix("Value error, ")
-    )
+    text = error["msg"].removeprefix("Value error, ")
+    if error["type"] in _OBJECT_TYPES:
+        text = "Input should be a JSON object"
     return {"loc": [*location], "msg": text, "type": error["type"]}
 
 
@@ -50,10 +47,10 @@ def describe(entries: Sequence[Mapping[str, Any]]) -> str:
     first = entries[0]["loc"]
     # A field with a union type has one entry per member of the union. The deepest one is about the
     # sent type.
-    location = max(
-        (entry["loc"] for entry in entries if entry["loc"][: len(first)] == first), key=len
-    )
-    text = "; ".join(dict.fromkeys(entry["msg"] for entry in entries if entry["loc"] == location))
+    candidates = [entry["loc"] for entry in entries if entry["loc"][: len(first)] == first]
+    location = max(candidates, key=len)
+    reasons = [entry["msg"] for entry in entries if entry["loc"] == location]
+    text = "; ".join(dict.fromkeys(reasons))
     field = ".".join(str(part) for part in location if part != "body")
     return f"{field}: {text}" if field else text
 

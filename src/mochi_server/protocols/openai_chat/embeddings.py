@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, Tag
 from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest
-from mochi_server.inference.windows import PromptSize
+from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.schemas import TEXT_OR_LIST, RejectedOption
 from mochi_server.schemas.common import Text, UnstoredBody

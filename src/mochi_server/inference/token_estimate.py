@@ -1,0 +1,79 @@
+"""Estimates of the tokens of prompts, calibrated with Ollama's token counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from mochi_server.ollama.types import ChatMessage
+
+_TOKENS_PER_CHAR = 1 / 3.5  # of prose, slightly too high, until the model's ratio is known
+_MIN_CALIBRATION_CHARS = 400  # in shorter prompts, the chat template distorts the ratio
+_MIN_TOKENS_PER_CHAR = 1 / 8  # old versions of Ollama do not count cached tokens
+_MAX_TOKENS_PER_CHAR = 2
+_MAX_ESTIMATE_ERROR = 0.05  # share of its estimate by which a prompt may exceed the estimate
+_TEMPLATE_TOKENS = 16  # reserve for a chat template that is longer than estimated
+_TEMPLATE_CHARS = 12  # added to each message by the model's chat template
+IMAGE_TOKENS = 768  # as in Ollama; models use from 256 to several thousand tokens for an image
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSize:
+    """Size of a prompt in characters and images. The number of tokens depends on the model."""
+
+    characters: int = 0
+    images: int = 0
+
+    def __add__(self, other: "PromptSize") -> "PromptSize":
+        return PromptSize(self.characters + other.characters, self.images + other.images)
+
+    @classmethod
+    def of(
+        cls, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()
+    ) -> "PromptSize":
+        """Return the size of messages and tool definitions.
+
+        Tool calls and definitions are measured as JSON text.
+        """
+        characters = len(orjson.dumps(tools)) if tools else 0
+        images = 0
+        for message in messages:
+            images += len(message.get("images") or ())
+            characters += _TEMPLATE_CHARS
+            characters += len(message.get("content") or "")
+            characters += len(message.get("thinking") or "")
+            calls = message.get("tool_calls")
+            if calls:
+                characters += len(orjson.dumps(calls))
+        return cls(characters, images)
+
+
+@dataclass(eq=False, slots=True)
+class TokenEstimate:
+    """Estimate for the prompts of one model, calibrated with Ollama's token counts."""
+
+    tokens_per_char: float | None = None
+
+    def tokens(self, size: PromptSize) -> int:
+        text = int(size.characters * (self.tokens_per_char or _TOKENS_PER_CHAR))
+        return text + IMAGE_TOKENS * size.images + 1
+
+    def room(self, size: PromptSize, window: int, *, counted: int = 0) -> int:
+        """Return a cautious estimate of the tokens that a prompt leaves free; ``counted`` is
+        Ollama's latest count.
+        """
+        tokens = self.tokens(size)
+        if self.tokens_per_char is None:
+            most = size.characters + IMAGE_TOKENS * size.images
+            tokens = max(tokens, counted, min(most, window * 3 // 4))
+        return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
+
+    def observe(self, size: PromptSize, tokens: int) -> None:
+        """Calibrate with Ollama's token count.
+
+        Ignore short prompts, images and implausibly low counts.
+        """
+        is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
+        if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
+            self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)

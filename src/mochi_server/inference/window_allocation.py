@@ -1,0 +1,184 @@
+"""Context windows of one turn: one decision for each of its requests."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mochi_server.constants import MIN_ANSWER_TOKENS
+from mochi_server.inference.token_estimate import PromptSize, TokenEstimate
+from mochi_server.inference.window_registry import (
+    BUFFER,
+    MIN_WINDOW,
+    WindowDecision,
+    WindowRegistry,
+    capped,
+    manual_window,
+)
+from mochi_server.ollama.transport import Line
+from mochi_server.ollama.types import ModelInfo
+
+_REFUSAL_MARGIN = 1.5  # window after Ollama refused a prompt, as a multiple of the prompt
+_LONG_CHARS = 4000
+_MAX_CHARS_PER_TOKEN = 8  # highest plausible average in texts longer than `_LONG_CHARS`
+
+
+@dataclass(eq=False)
+class Allocation:
+    """Context window that the registry chooses for successive requests of one turn, comparison or
+    summary.
+    """
+
+    windows: WindowRegistry
+    model: ModelInfo
+    config: Mapping[str, Any] | None = None  # the session's `context_window_config`, if any
+    previous_model: str | None = None
+    usage: int = (
+        0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
+    )
+    counted: int = 0  # the part of `usage` that the next prompt contains
+    is_fixed: bool = False  # whether the requests always use the window of `decision`
+    decision: WindowDecision | None = (
+        None  # for the latest request, with the reason of the latest change
+    )
+    _has_stepped_down: bool = field(default=False, init=False)
+    _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
+
+    @property
+    def size(self) -> int | None:
+        """Window in tokens, or None if it is unknown."""
+        return self.decision.window if self.decision else None
+
+    @property
+    def num_ctx(self) -> int | None:
+        """Window that the requests set, or None if they set none."""
+        return None if self.model.is_cloud else self.size
+
+    @property
+    def estimate(self) -> TokenEstimate:
+        return self.windows.estimate(self.model.name)
+
+    @property
+    def context_length(self) -> int | None:
+        """Context length of the model, or None if it is unknown or Ollama chooses the window."""
+        return self.model.context_length if self.windows.dynamic or self.model.is_cloud else None
+
+    @property
+    def manual(self) -> int | None:
+        return manual_window(self.model, self.config or {})
+
+    @property
+    def _can_change(self) -> bool:
+        return not self.is_fixed and not self.model.is_cloud and self.manual is None
+
+    def fixed(self, window: int | None) -> "Allocation":
+        """Return an allocation of the same model whose window is always ``window``."""
+        decision = WindowDecision(window, "no_adjustment", window)
+        return Allocation(self.windows, self.model, is_fixed=True, decision=decision)
+
+    def fits(self, loaded: int, tokens: int) -> bool:
+        """Return whether a loaded window suits a prompt of ``tokens`` tokens.
+
+        The window 0 is unknown.
+        """
+        if self.manual is not None or not loaded:
+            return loaded in (0, self.manual)
+        current = (self.config or {}).get("current_window") or 0
+        own = capped(current, self.model.context_length)
+        return loaded >= max(own, tokens * BUFFER)
+
+    async def decide(self, required_tokens: int = 0) -> None:
+        """Choose the window for the next request."""
+        if self.is_fixed:
+            return
+        required = max(required_tokens, self.usage)
+        if self.config is None:
+            decision = await self.windows.decide_without_session(self.model, required)
+        else:
+            decision = await self.windows.decide(
+                self.model,
+                self.config,
+                previous_model=self.previous_model,
+                required_tokens=required,
+            )
+        if self.decision is not None and self.decision.window == decision.window:
+            decision = replace(decision, reason=self.decision.reason)
+        self.decision = decision
+
+    def answer_limit(self, prompt: PromptSize, window: int, num_predict: object) -> int | None:
+        """Return how many answer tokens fit into a window after the prompt, or None if
+        ``num_predict`` is not more.
+        """
+        free = self.estimate.room(prompt, window, counted=self.counted)
+        room = max(free, MIN_ANSWER_TOKENS)
+        is_enough = isinstance(num_predict, int) and 0 <= num_predict <= room
+        return None if is_enough else room
+
+    def grow(self, tokens: int) -> bool:
+        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens.
+
+        Return whether it is larger now.
+        """
+        if self.decision is None or self.size is None or not self._can_change:
+            return False
+        is_grown = self.windows.grow(self.model, int(tokens * _REFUSAL_MARGIN), self.size)
+        reason = "usage_threshold" if is_grown else self.decision.reason
+        self.decision = replace(
+            self.windows.current(self.model, reason), loaded=self.decision.loaded
+        )
+        return is_grown
+
+    def step_down(self) -> bool:
+        """Halve the window, once, after Ollama ran out of memory. Return False if not possible."""
+        manual = self.manual
+        reason = "load_failed_step_down"
+        if self._has_stepped_down and self._can_change:
+            self.windows.undo_step_down(self.model)
+        if self._has_stepped_down or self.is_fixed or self.model.is_cloud:
+            return False
+        if manual is not None and manual >= 2 * MIN_WINDOW:
+            self.config = {**(self.config or {}), "current_window": manual // 2}
+            self.decision = WindowDecision(manual // 2, reason)
+        elif manual is None and self.windows.step_down(self.model, self.size):
+            self.decision = self.windows.current(self.model, reason)
+        else:
+            return False
+        self._has_stepped_down = True
+        return True
+
+    def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
+        """Calibrate with Ollama's last line.
+
+        Return the tokens, and whether the prompt and the answer were cut.
+        """
+        counted = last.get("prompt_eval_count")
+        answered = last.get("eval_count")
+        answer_tokens = answered if isinstance(answered, int) else 0
+        prompt_tokens = self.estimate.tokens(prompt)
+        is_truncated = False
+        if isinstance(counted, int):
+            prompt_tokens = max(counted, prompt_tokens)
+            is_truncated = self._is_truncated(counted, prompt.characters)
+            if not is_truncated:
+                self.estimate.observe(prompt, counted)
+            self._highest_count = max(self._highest_count, counted)
+        used = (counted if isinstance(counted, int) else 0) + answer_tokens
+        # The done reason `length` is no proof, because some models report it for shorter answers
+        # too.
+        is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
+        is_cut = is_full and last.get("done_reason") == "length"
+        if is_cut and self._can_change and self.size is not None:
+            self.windows.grow(self.model, used + 1, self.size)
+        return prompt_tokens + answer_tokens, is_truncated, is_cut
+
+    def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
+        """Return whether a count fills the window, or is too small for the text and not for cached
+        tokens.
+        """
+        if self.model.is_cloud:  # Ollama does not truncate its prompts
+            return False
+        if self.size is not None and prompt_tokens >= self.size:
+            return True
+        is_too_small = (
+            characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
+        )
+        return is_too_small and prompt_tokens * 1.1 >= max(self._highest_count, self.usage)

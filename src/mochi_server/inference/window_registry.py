@@ -1,0 +1,341 @@
+"""Context windows of models, shared by their sessions. Sizes are in tokens.
+
+Sessions share a model's window, because Ollama reloads a model to change its window. A window grows
+when prompts need more room. It shrinks only when Ollama runs out of memory, or when a new session
+starts while the model is not loaded. A manual window applies only to its own session. The first
+window of a model depends on the windows that Ollama has chosen for models that other programs
+loaded. The window of a cloud model is its context length, which requests do not contain.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
+from mochi_server.inference.token_estimate import TokenEstimate
+from mochi_server.ollama.payloads import qualified_name
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.sessions.types import default_window_config
+
+BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
+MIN_WINDOW = 512
+_DEFAULT_LIMIT = 131_072
+_GROWTH_FACTOR = 2  # a window doubles, several times if necessary
+_MAX_ADJUSTMENTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDecision:
+    """Context window for a request. If ``window`` is None, send no ``num_ctx``."""
+
+    window: int | None
+    reason: str
+    loaded: int | None = (
+        # window of the loaded model, or None if the model is not loaded or its state is unknown
+        None
+    )
+    differs: bool = False  # whether Ollama reloads the model because of a manual window
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether Ollama can use the loaded model without a reload."""
+        return self.loaded is not None and self.window in (None, self.loaded)
+
+
+@dataclass
+class _ModelWindow:
+    window: int | None = None
+    ceiling: int | None = (
+        None  # upper limit of the window after Ollama has run out of memory, or None
+    )
+    estimate: TokenEstimate = field(default_factory=TokenEstimate)
+    manual: set[int] = field(
+        default_factory=set
+    )  # manual windows, which other sessions do not adopt
+    requested: set[int | None] = field(
+        default_factory=set
+    )  # windows with which this server may have loaded the model
+    by_ollama: int = 0  # window with which another program has loaded the model, or 0
+
+
+async def _unknown() -> None:
+    return None
+
+
+@dataclass(eq=False)
+class WindowRegistry:
+    """Registry of the context window of each model.
+
+    If ``dynamic`` is false, only users set windows.
+    """
+
+    loaded: Callable[[], Awaitable[Mapping[str, int] | None]] = _unknown
+    """Function that returns the windows of the models in memory, by qualified model name, or None
+    if unknown.
+    """
+    dynamic: bool = True
+    on_adjusted: Callable[[str], object] = lambda _: None  # receives the reason of a change
+    initial: int | None = (
+        None  # first window of a model that a user has set, in place of the default
+    )
+    size_of: Callable[[str], float | None] = lambda _: (
+        None
+    )  # returns the size of an installed model in MiB
+    _entries: dict[str, _ModelWindow] = field(default_factory=dict, init=False)
+
+    async def decide(
+        self,
+        model: ModelInfo,
+        config: Mapping[str, Any],
+        *,
+        previous_model: str | None,
+        required_tokens: int = 0,
+    ) -> WindowDecision:
+        """Choose the window for a prompt in a session with the ``context_window_config``
+        ``config``.
+        """
+        if model.is_cloud:
+            return _cloud_window(model, config, previous_model)
+        self.record_request(
+            model.name, config.get("current_window")
+        )  # that of an earlier process of this server
+        windows = await self._loaded_windows()
+        entry = self._entry(model.name)
+        loaded = None if windows is None else windows.get(qualified_name(model.name))
+        manual = manual_window(model, config)
+        if manual is not None:
+            if manual != entry.window:
+                entry.manual.add(manual)
+            return WindowDecision(
+                manual, "manual_override", loaded, differs=bool(loaded) and loaded != manual
+            )
+        if not self.dynamic:
+            return WindowDecision(None, "no_adjustment", loaded)
+        if previous_model is None and windows is not None and loaded is None:
+            # Ollama must load the model anyway, so a new session need not keep a larger window
+            entry.window = None
+        window = entry.window or self._initial_window(entry, model)
+        is_same = previous_model is not None and qualified_name(previous_model) == qualified_name(
+            model.name
+        )
+        if is_same:
+            # After a restart, or after a new session has reset it, it may be smaller than the
+            # window of this session.
+            own = capped(config.get("current_window") or 0, model.context_length)
+            window = max(window, capped(own, entry.ceiling))
+        reason = None
+        is_manual = loaded in entry.manual
+        if loaded is not None and loaded > window and not is_manual:
+            window, reason = loaded, "adopted_loaded"
+        needed = BUFFER * required_tokens
+        larger = self._window_step(entry, model, needed)
+        if needed > window and larger > window:
+            window, reason = larger, "usage_threshold"
+        entry.window = window
+        if reason is None and previous_model is None:
+            reason = (
+                "adopted_loaded"
+                if loaded == window > (self.initial or DEFAULT_WINDOW)
+                else "initial_setup"
+            )
+        reason = reason or (_reason(config, window, loaded) if is_same else "model_change")
+        return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
+
+    async def decide_without_session(
+        self, model: ModelInfo, required_tokens: int
+    ) -> WindowDecision:
+        """Choose the window for a request without a session: the loaded one if it is large
+        enough.
+        """
+        if model.is_cloud:
+            return _cloud_window(model, {}, model.name)
+        loaded = (await self._loaded_windows() or {}).get(qualified_name(model.name))
+        if self.dynamic and (loaded or 0) < required_tokens * BUFFER:
+            return await self.decide(
+                model, {}, previous_model=model.name, required_tokens=required_tokens
+            )
+        return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
+
+    def grow(self, model: ModelInfo, required_tokens: int, refused_window: int) -> bool:
+        """Enlarge the window so that ``required_tokens`` fit.
+
+        Return whether it exceeds the refused window.
+        """
+        entry = self._entry(model.name)
+        window = entry.window or self._initial_window(entry, model)
+        exceeded = min(refused_window, window)
+        entry.window = max(
+            window, self._window_step(entry, model, max(required_tokens, exceeded + 1))
+        )
+        return entry.window > exceeded
+
+    def step_down(self, model: ModelInfo, failed: int | None) -> bool:
+        """Halve the window ``failed``, unless another turn has made it smaller.
+
+        Return False if not possible.
+
+        If the smallest window fails, a smaller one does not help, and the limit of earlier failures
+        ends.
+        """
+        entry = self._entry(model.name)
+        if entry.window is None or entry.window < 2 * MIN_WINDOW:
+            entry.window = entry.ceiling = None
+            return False
+        if entry.window >= (failed or 0):
+            entry.ceiling = entry.window = entry.window // 2
+        return True
+
+    def undo_step_down(self, model: ModelInfo) -> None:
+        """Return to the initial window.
+
+        The halved window stays the upper limit of later requests.
+        """
+        self._entry(model.name).window = None
+
+    def current(self, model: ModelInfo, reason: str) -> WindowDecision:
+        return WindowDecision(
+            self.size(model.name) or self._initial_window(self._entry(model.name), model), reason
+        )
+
+    def size(self, model: str) -> int | None:
+        """Return the window of a model in tokens, or None if no window has been chosen yet."""
+        return self._entry(model).window
+
+    def estimate(self, model: str) -> TokenEstimate:
+        return self._entry(model).estimate
+
+    def initial_config(self, model: ModelInfo) -> dict[str, Any]:
+        """Return the ``context_window_config`` of a new session."""
+        if model.is_cloud:
+            window = model.context_length
+        else:
+            window = self._initial_window(self._entry(model.name), model) if self.dynamic else None
+        return default_window_config() | {
+            "dynamic_enabled": self.dynamic,
+            "current_window": window,
+            "last_adjustment": "initial_setup",
+        }
+
+    def adjusted(
+        self,
+        config: Mapping[str, Any],
+        decision: WindowDecision,
+        timestamp: str,
+        *,
+        by_user: bool = False,
+    ) -> dict[str, Any]:
+        """Return a copy of ``config`` with the window of ``decision`` and an entry for a change of
+        the window.
+        """
+        result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
+        if decision.reason != "no_adjustment":
+            result["last_adjustment"] = decision.reason
+        result["manual_override"] = decision.reason == "manual_override"
+        has_changed = config["current_window"] not in (None, decision.window)
+        if has_changed:
+            self.on_adjusted(decision.reason)
+        if has_changed or by_user:
+            entry = {"window": decision.window, "reason": decision.reason, "timestamp": timestamp}
+            result["adjustment_history"] = [*config["adjustment_history"], entry][
+                -_MAX_ADJUSTMENTS:
+            ]
+        return result
+
+    def _entry(self, model: str) -> _ModelWindow:
+        name = qualified_name(model)
+        return self._entries.setdefault(name, _ModelWindow())
+
+    def record_request(self, model: str, window: int | None) -> None:
+        """Record the window of a request, because Ollama may load ``model`` with it."""
+        self._entry(model).requested.add(window)
+
+    async def _loaded_windows(self) -> Mapping[str, int] | None:
+        """Return the windows of the loaded models, and record the windows that no request of this
+        server has set.
+        """
+        windows = await self.loaded()
+        for name, window in (windows or {}).items():
+            entry = self._entry(name)
+            if window not in entry.requested:
+                entry.by_ollama = window
+        return windows
+
+    def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
+        """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
+        default = self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
+        window = max(
+            min(_max_window(model), default), capped(model.num_ctx or 0, model.context_length)
+        )
+        return capped(window, entry.ceiling)
+
+    def _window_by_ollama(self, model: ModelInfo) -> int:
+        """Return the largest window that Ollama has chosen for models of at least this
+        size, or 0.
+        """
+        largest = 0
+        for name, entry in self._entries.items():
+            if entry.by_ollama > largest and (self.size_of(name) or -1) >= model.size_mb:
+                largest = entry.by_ollama
+        return largest
+
+    def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: float) -> int:
+        """Return the initial window, doubled until ``required_tokens`` fit, up to the largest
+        window.
+        """
+        largest = capped(_max_window(model), entry.ceiling)
+        window = self._initial_window(entry, model)
+        while window < required_tokens and window < largest:
+            window = min(window * _GROWTH_FACTOR, largest)
+        return window
+
+
+def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
+    """Return the manual window in a session's ``config``, capped at the model's maximum, or
+    None.
+    """
+    window = config.get("current_window")
+    if window is None or not config.get("manual_override"):
+        return None
+    return capped(window, model.context_length)
+
+
+def _cloud_window(
+    model: ModelInfo, config: Mapping[str, Any], previous_model: str | None
+) -> WindowDecision:
+    """Return the context length of a cloud model, or the manual window.
+
+    Ollama need not load the model.
+    """
+    manual = manual_window(model, config)
+    window = model.context_length if manual is None else manual
+    is_change = previous_model is not None and qualified_name(previous_model) != qualified_name(
+        model.name
+    )
+    if manual is not None:
+        reason = "manual_override"
+    elif is_change:
+        reason = "model_change"
+    elif previous_model is None or config.get("current_window") not in (None, window):
+        reason = "initial_setup"
+    else:
+        reason = "no_adjustment"
+    return WindowDecision(window, reason, loaded=window)
+
+
+def _max_window(model: ModelInfo) -> int:
+    if model.context_length is None:
+        return _DEFAULT_LIMIT
+    return max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
+
+
+def _reason(config: Mapping[str, Any], window: int, loaded: int | None) -> str:
+    """Return the reason for a window of the same model that this decision has not changed."""
+    if config.get("current_window") in (None, window):
+        return "no_adjustment"
+    # Another session or program changed the window. If a smaller window is loaded, the new one has
+    # grown.
+    return "usage_threshold" if loaded and loaded < window else "adopted_loaded"
+
+
+def capped(window: int, ceiling: int | None) -> int:
+    return window if ceiling is None else min(window, ceiling)
