@@ -200,7 +200,11 @@ class Services:
         self.stores.on_sessions_lost(self.turns.abort_all)
         max_sessions, shutdown = settings.max_import_sessions, self.turns.shutdown
         self.transfers = ImportExportService(
-            self.store, max_sessions=max_sessions, shutdown=shutdown
+            self.store,
+            gateway.fleet,
+            max_sessions=max_sessions,
+            max_bytes=settings.max_body_bytes,
+            shutdown=shutdown,
         )
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.turns.table.running

@@ -1,24 +1,34 @@
 """Fork, export and import of sessions, including their images.
 
-Exports of Open WebUI can be imported too.
+Exports of other programs can be imported, too.
 """
 
 import asyncio
-import html
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from mochi_server.constants import FORMAT_VERSION, MAX_TITLE_CHARS
-from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
+from mochi_server.constants import FORMAT_VERSION
+from mochi_server.errors import (
+    BlobNotFound,
+    MochiError,
+    SessionTooNew,
+    ShuttingDown,
+    ValidationFailed,
+)
 from mochi_server.events import TurnWarning
+from mochi_server.inference.hosts import Fleet
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.services.importers import Archive, Conversation, importer_of
+from mochi_server.services.importers import archive as archives
+from mochi_server.services.importers.conversation import OpenModel
+from mochi_server.services.importers.imported import left_out_warnings, new_session
+from mochi_server.services.importers.librechat import LibreChatChat
 from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.serialization import (
     MAX_LEVELS,
@@ -26,12 +36,9 @@ from mochi_server.sessions.serialization import (
     encode,
     encode_file,
     is_nested_deeper,
-    parse,
 )
 from mochi_server.sessions.session import (
     ChatSession,
-    SessionMetadata,
-    collapse_whitespace,
     forked,
     index_of,
 )
@@ -40,13 +47,12 @@ from mochi_server.sessions.types import (
     Format,
     Image,
     KeepAlive,
-    Message,
     Role,
     StoredOptions,
     Think,
     images_in,
 )
-from mochi_server.util.clock import new_id, now
+from mochi_server.util.clock import new_id
 from mochi_server.util.validation import (
     MAX_REPORTED,
     Entries,
@@ -55,22 +61,6 @@ from mochi_server.util.validation import (
     field_path,
     to_entry,
 )
-
-_REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
-_SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
-_QUOTED = re.compile(r"^> ?", re.MULTILINE)
-_MIN_MILLISECONDS = (
-    1e11  # larger timestamps are in milliseconds, others in seconds; exports contain both
-)
-
-
-class OpenModel(BaseModel):
-    """Base class of the Pydantic models for imported files.
-
-    Known fields are validated. Others are allowed.
-    """
-
-    model_config = ConfigDict(extra="allow", strict=True)
 
 
 class FileCallFunction(OpenModel):
@@ -107,64 +97,18 @@ class SessionFile(OpenModel):
     blobs: Entries[str] | None = None
 
 
-class OpenWebUIMessage(OpenModel):
-    """Message with the ID of its parent.
-
-    ``timestamp`` is in Unix seconds. Messages without a role are ignored.
-    """
-
-    role: Literal["system", "user", "assistant"] | None = None
-    content: str | Items[dict[str, Any]] | None = None
-    parentId: str | None = None
-    timestamp: float | None = None
-    model: str | None = None
-    output: Any = None
-    """Output items in the format of OpenAI's Responses API.
-
-    In newer exports, the text may be only here.
-    """
-
-
-class OpenWebUIHistory(OpenModel):
-    """Tree of messages. ``currentId`` is the last message of the current branch."""
-
-    messages: Entries[OpenWebUIMessage | None]
-    currentId: str | None = None
-
-
-class OpenWebUIParams(OpenModel):
-    system: str | None = None
-
-
-class OpenWebUIContent(OpenModel):
-    """Content of a chat. ``timestamp`` is in Unix milliseconds."""
-
-    title: str | None = None
-    models: Items[str | None] | None = None
-    system: str | None = None
-    params: OpenWebUIParams | None = None
-    timestamp: float | None = None
-    history: OpenWebUIHistory
-
-
-class OpenWebUIChat(OpenModel):
-    """Chat of an Open WebUI export. Times are in Unix seconds."""
-
-    chat: OpenWebUIContent
-    title: str | None = None
-    created_at: float | None = None
-    updated_at: float | None = None
-
-
 @dataclass
 class ImportExportService:
     """Service for forks, exports and imports.
 
-    After ``shutdown`` is set, it refuses imports that are not stored yet.
+    After ``shutdown`` is set, it refuses imports that are not stored yet. ``max_bytes`` is the
+    limit of the unpacked contents of a ZIP file.
     """
 
     store: SessionStore
+    fleet: Fleet
     max_sessions: int
+    max_bytes: int
     shutdown: anyio.Event
 
     async def fork(
@@ -199,10 +143,15 @@ class ImportExportService:
 
         Return the sessions and the warnings as JSON.
 
-        Raises ``ValidationFailed`` or ``ShuttingDown``.
+        Raises ``ValidationFailed``, ``UnpackedTooLarge`` or ``ShuttingDown``.
         """
         self._refuse_at_shutdown()
-        sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
+        items = await asyncio.to_thread(_read_items, data, self.max_sessions, self.max_bytes)
+        conversations = [item for item in items if isinstance(item, Conversation)]
+        models = await self._installed_models() if conversations else []
+        sessions = [
+            new_session(item, models) if isinstance(item, Conversation) else item for item in items
+        ]
         sent = {image.sha256 for _, images in sessions for image in images}
         turns = [session.metadata.turn for session, _ in sessions]
         goes_on = [turn is not None and turn.survives for turn in turns]
@@ -217,7 +166,15 @@ class ImportExportService:
                 ):  # a hash alone gives no access to images of other owners
                     del message["images"]
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
-        return await asyncio.to_thread(_as_json, stored, goes_on)
+        warnings = left_out_warnings(conversations, models)
+        return await asyncio.to_thread(_as_json, stored, goes_on, warnings)
+
+    async def _installed_models(self) -> list[ModelInfo]:
+        """Return the chat models, or no models if Ollama does not list them."""
+        try:
+            return await self.fleet.list_models()
+        except MochiError:
+            return []
 
     def _refuse_at_shutdown(self) -> None:
         if self.shutdown.is_set():
@@ -232,26 +189,24 @@ def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) ->
     return encode_file(session.metadata, [encode(message) for message in session.history], extra)
 
 
-def _as_json(stored: Sequence[ChatSession], waiting: Sequence[bool]) -> bytes:
+def _as_json(
+    stored: Sequence[ChatSession], waiting: Sequence[bool], others: Sequence[TurnWarning]
+) -> bytes:
     text = "In session {!r}, a turn waited for approval. It does not continue."
     left_out = [session.session_id for session, waits in zip(stored, waiting, strict=True) if waits]
-    warnings = [
-        asdict(TurnWarning("TURN_LEFT_OUT", text.format(session_id))) for session_id in left_out
-    ]
+    warnings = [TurnWarning("TURN_LEFT_OUT", text.format(session_id)) for session_id in left_out]
     return encode(
-        {"sessions": [session.summary_object() for session in stored], "warnings": warnings}
+        {
+            "sessions": [session.summary_object() for session in stored],
+            "warnings": [asdict(warning) for warning in (*warnings, *others)],
+        }
     )
 
 
-def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
-    try:
-        content = parse(data)
-    except ValueError as error:
-        raise ValidationFailed(f"The file is not valid JSON: {error}", errors=[]) from error
-    if is_nested_deeper(content, MAX_LEVELS):
-        raise ValidationFailed(
-            f"The file nests values deeper than {MAX_LEVELS} levels. Flatten them.", errors=[]
-        )
+def _read_items(
+    data: bytes, max_sessions: int, max_bytes: int
+) -> list[tuple[ChatSession, list[Image]] | Conversation]:
+    content, archive = archives.read(data, max_bytes)
     items = content if isinstance(content, list) else [content]
     if not items:
         raise ValidationFailed("The file has no sessions.", errors=[])
@@ -262,18 +217,30 @@ def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, li
         )
         text += "MOCHI_MAX_IMPORT_SESSIONS."
         raise ValidationFailed(text, sessions=len(items), limit=max_sessions, errors=[])
-    return [_read(number, item) for number, item in enumerate(items)]
+    return [_read(number, item, archive) for number, item in enumerate(items)]
 
 
-def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
+def _read(
+    number: int, item: object, archive: Archive
+) -> tuple[ChatSession, list[Image]] | Conversation:
     fields = item if isinstance(item, dict) else {}
+    importer = None if "metadata" in fields else importer_of(fields)
+    # The tree of LibreChat is as deep as the conversation is long; its importer checks the depth.
+    has_deep_tree = importer is not None and importer.model is LibreChatChat
+    if not has_deep_tree and is_nested_deeper(item, MAX_LEVELS):
+        raise _invalid_item(number, f"nests values deeper than {MAX_LEVELS} levels. Flatten them.")
     if "metadata" in fields:
         return _read_session(number, fields)
-    if "chat" in fields:
-        return _to_session(_validate(number, fields, OpenWebUIChat)), []
-    raise _invalid_item(
-        number, "is neither a session nor an Open WebUI chat. Add `metadata` or `chat`."
-    )
+    if importer is None:
+        raise _invalid_item(
+            number,
+            "is no conversation: a session has the field `metadata`, a chat of Open WebUI `chat`, "
+            "of ChatGPT `mapping`, of Claude `chat_messages`, and of LibreChat `conversationId`.",
+        )
+    try:
+        return importer.parse(_validate(number, fields, importer.model), archive)
+    except ValueError as error:
+        raise _invalid_item(number, f"cannot be imported: {error}.") from error
 
 
 def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Image]]:
@@ -321,106 +288,3 @@ def _image(name: str, encoded: str) -> Image:
     if image.sha256 != name:
         raise ValueError(f"blobs.{name}: the image has another SHA-256. Name it {image.sha256}.")
     return image
-
-
-def _to_session(exported: OpenWebUIChat) -> ChatSession:
-    chat = exported.chat
-    branch = [message for message in _branch(chat.history) if message.role is not None]
-    first, last = (branch[0].timestamp, branch[-1].timestamp) if branch else (None, None)
-    created = _to_iso(exported.created_at) or _to_iso(first) or _to_iso(chat.timestamp) or now()
-    updated = _to_iso(exported.updated_at) or _to_iso(last) or created
-    messages = [_convert_message(message, created) for message in branch]
-    system = chat.system or (chat.params.system if chat.params else None)
-    if system and system.strip() and not any(message["role"] == "system" for message in messages):
-        messages.insert(0, _new_message("system", system, created))
-    title = collapse_whitespace(exported.title or chat.title)[:MAX_TITLE_CHARS].strip()
-    models = [message.model for message in reversed(branch) if message.role == "assistant"] + [
-        *(chat.models or ())
-    ]
-    metadata = SessionMetadata(
-        session_id=new_id(),
-        model=next((name for name in models if name and name.strip()), "unknown"),
-        created_at=created,
-        updated_at=updated,
-        message_count=len(messages),
-        title=None if title in ("", "New Chat") else title,
-    )
-    return ChatSession(metadata, messages)
-
-
-def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
-    """Return the messages from the first to the current one, or to the latest one if there is no
-    current message.
-    """
-    messages = {
-        name: message
-        for name, message in history.messages.items()
-        if message is not None and message.role
-    }
-    latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
-    name = history.currentId if history.currentId in messages else latest
-    branch: dict[str, OpenWebUIMessage] = {}
-    while (
-        name is not None
-        and name not in branch
-        and (message := history.messages.get(name)) is not None
-    ):
-        branch[name] = message
-        name = message.parentId
-    return [*reversed(branch.values())]
-
-
-def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
-    content = _text(message.content)
-    assert message.role is not None  # noqa: S101 - branches have only messages with a role
-    stored = _new_message(message.role, content, _to_iso(message.timestamp) or created)
-    if message.role == "assistant":
-        # The text after the last end tag is handled separately: for each start tag, the pattern
-        # would read all of it.
-        rest = content.rpartition("</details>")[2].lstrip()
-        reasoned = content.removesuffix(rest)
-        blocks = [
-            _QUOTED.sub("", html.unescape(_SUMMARY.sub("", block))).strip()
-            for block in _REASONING.findall(reasoned)
-        ]
-        thinking = "\n\n".join(blocks or _output_texts(message.output, "reasoning"))
-        visible = _REASONING.sub("", reasoned) + rest
-        stored["content"] = (
-            visible if visible.strip() else "\n\n".join(_output_texts(message.output, "message"))
-        )
-        stored |= {"thinking": thinking} if thinking else {}
-        stored |= {"model": message.model} if message.model else {}
-    return stored
-
-
-def _output_texts(output: Any, kind: str) -> list[str]:
-    items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
-    texts = (
-        _text(item.get("summary") or item.get("content"))
-        for item in items
-        if item.get("type") == kind
-    )
-    return [text for text in texts if text]
-
-
-def _new_message(role: Role, content: str, time: str) -> Message:
-    return {"role": role, "content": content, "message_id": new_id(), "timestamp": time}
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "\n".join(part for part in parts if isinstance(part, str))
-    return content if isinstance(content, str) else ""
-
-
-def _to_iso(time: float | None) -> str | None:
-    seconds = (time or 0) / 1000 if (time or 0) > _MIN_MILLISECONDS else time
-    try:
-        return (
-            datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
-            if seconds
-            else None
-        )
-    except (OverflowError, OSError, ValueError):
-        return None

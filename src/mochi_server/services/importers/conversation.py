@@ -1,0 +1,282 @@
+"""Result of an importer, and what the importers share: trees of messages, times and images."""
+
+import re
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from mochi_server.constants import MAX_TITLE_CHARS
+from mochi_server.sessions.session import collapse_whitespace
+from mochi_server.sessions.types import Image, Message, Role
+from mochi_server.util.clock import as_text, new_id
+
+_DATA_URL = re.compile(r"data:image/[\w.+-]{1,40};base64,")
+_MIN_MILLISECONDS = (
+    1e11  # larger timestamps are in milliseconds, others in seconds; exports contain both
+)
+
+IMAGES = "images"
+FILES = "files"
+TOOLS = "tool calls and their results"
+OTHERS = "contents of other kinds"
+"""Kinds of content that an import may leave out."""
+
+
+class OpenModel(BaseModel):
+    """Base class of the Pydantic models for imported files.
+
+    Known fields are validated. Others are allowed.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+def _check_unix(seconds: float | None) -> float | None:
+    from_unix(seconds)
+    return seconds
+
+
+def _check_iso(text: str | None) -> str | None:
+    from_iso(text)
+    return text
+
+
+def from_unix(value: float | None) -> str | None:
+    """Convert Unix seconds or milliseconds to the format of stored sessions. 0 means no time.
+
+    Raises ValueError.
+    """
+    if not value:
+        return None
+    seconds = value / 1000 if value > _MIN_MILLISECONDS else value
+    try:
+        return as_text(datetime.fromtimestamp(seconds, timezone.utc))
+    except (OverflowError, OSError, ValueError) as error:
+        raise ValueError(f"{value} is not a Unix time") from error
+
+
+def from_iso(text: str | None) -> str | None:
+    """Convert an ISO 8601 time to the format of stored sessions. An empty text means no time.
+
+    Raises ValueError.
+    """
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return as_text(moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc))
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"{text[:50]!r} is not an ISO 8601 time") from error
+
+
+UnixTime = Annotated[float | None, AfterValidator(_check_unix)]
+IsoTime = Annotated[str | None, AfterValidator(_check_iso)]
+
+
+@dataclass(frozen=True)
+class Node:
+    """Message in the tree of an export.
+
+    Nodes without a role are not messages, but can be between messages. ``left_out`` has the kind
+    of each content that is not imported.
+    """
+
+    parent: str | None = None
+    role: Role | None = None
+    text: str = ""
+    thinking: str = ""
+    model: str | None = None
+    time: str | None = None
+    images: Sequence[Image] = ()
+    left_out: Sequence[str] = ()
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the node becomes a message. Answers without content are steps with tools."""
+        if self.role == "assistant":
+            return bool(self.text.strip() or self.thinking or self.images)
+        return self.role is not None
+
+
+@dataclass(frozen=True)
+class Version:
+    """Messages of another branch, from the place where it leaves the shown one.
+
+    ``after`` is the ID of the message before them, in the shown branch or in an earlier version. It
+    is None for a version that begins with the first message.
+    """
+
+    after: str | None
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Conversation of an export.
+
+    ``left_out`` has the number of contents of each kind that are not imported.
+    """
+
+    title: str | None
+    model: str | None
+    created_at: str
+    updated_at: str
+    messages: Sequence[Message]
+    images: Sequence[Image]
+    versions: Sequence[Version]
+    left_out: Mapping[str, int]
+
+
+def conversation_of(
+    nodes: Mapping[str, Node],
+    current: str | None,
+    *,
+    title: str | None,
+    model: str | None,
+    created: str,
+    updated: str | None,
+    system: str | None = None,
+) -> Conversation:
+    """Build a conversation from a tree of messages whose shown branch ends with ``current``.
+
+    ``model`` and ``created`` are for a conversation and for messages that have no other.
+    """
+    shown, *others = _branches(nodes, current)
+    message_ids: dict[str, str] = {}
+    messages = _messages(nodes, shown, created, message_ids)
+    if system and system.strip() and not any(each["role"] == "system" for each in messages):
+        messages.insert(0, _message(Node(role="system", text=system), created))
+    versions: list[Version] = []
+    for branch in others:
+        after = nodes[branch[0]].parent
+        tail = _messages(nodes, branch, created, message_ids)
+        if tail:
+            versions.append(Version(message_ids.get(after or ""), tail))
+    models = [nodes[name].model for name in reversed(shown)]
+    return Conversation(
+        title=collapse_whitespace(title)[:MAX_TITLE_CHARS].strip() or None,
+        model=next((name for name in (*models, model) if name and name.strip()), None),
+        created_at=created,
+        updated_at=updated or (messages[-1]["timestamp"] if messages else created),
+        messages=messages,
+        images=[image for name in shown for image in nodes[name].images],
+        versions=versions,
+        left_out=Counter(kind for name in shown for kind in nodes[name].left_out),
+    )
+
+
+def check_tree(nodes: Mapping[str, Node]) -> None:
+    """Raise ValueError if a message is its own ancestor."""
+    checked: set[str] = set()
+    for start in nodes:
+        path: dict[str, None] = {}
+        name: str | None = start
+        while name is not None and name in nodes and name not in checked:
+            if name in path:
+                raise ValueError(f"message {name[:100]!r} is its own ancestor")
+            path[name] = None
+            name = nodes[name].parent
+        checked.update(path)
+
+
+def linked(nodes: dict[str, Node]) -> dict[str, Node]:
+    """Return nodes as they are, or as one branch in their order if they name no parents."""
+    if any(node.parent for node in nodes.values()):
+        return nodes
+    previous = None
+    chain: dict[str, Node] = {}
+    for name, node in nodes.items():
+        chain[name] = replace(node, parent=previous)
+        previous = name
+    return chain
+
+
+def image_of_data_url(url: object) -> Image | None:
+    """Return the image in a data URL, or None for other values and unsupported images."""
+    if not isinstance(url, str) or not (prefix := _DATA_URL.match(url)):
+        return None
+    try:
+        return Image.of(b64decode(url[prefix.end() :], validate=True))
+    except ValueError:
+        return None
+
+
+def joined(texts: Sequence[Any], separator: str = "\n\n") -> str:
+    """Join those of the values that are texts and not blank."""
+    return separator.join(text for text in texts if isinstance(text, str) and text.strip())
+
+
+def _branches(nodes: Mapping[str, Node], current: str | None) -> list[list[str]]:
+    """Return the branch that ends with ``current``, and then the rest of each other branch.
+
+    Each node is in one of them only. A loop ends where it begins.
+    """
+    parents = {node.parent for node in nodes.values()}
+    leaves = [name for name in nodes if name not in parents]
+    seen: set[str] = set()
+
+    def walk(name: str | None) -> list[str]:
+        branch: list[str] = []
+        while name is not None and name in nodes and name not in seen:
+            seen.add(name)
+            branch.append(name)
+            name = nodes[name].parent
+        return branch[::-1]
+
+    shown = walk(current)
+    others = [walk(leaf) for leaf in reversed(leaves)]
+    return [shown, *filter(None, others)]
+
+
+def _messages(
+    nodes: Mapping[str, Node], branch: Sequence[str], created: str, message_ids: dict[str, str]
+) -> list[Message]:
+    """Convert a branch to messages, and add the ID of the message of each node to ``message_ids``.
+
+    Successive nodes of an answer become one message.
+    """
+    messages: list[Message] = []
+    for name in branch:
+        node = nodes[name]
+        if node.is_shown:
+            message = _message(node, created)
+            if messages and message["role"] == messages[-1]["role"] == "assistant":
+                message = _merged(messages.pop(), message)
+            messages.append(message)
+        before = message_ids.get(node.parent or "")
+        last = messages[-1]["message_id"] if messages else before
+        if last is not None:
+            message_ids[name] = last
+    return messages
+
+
+def _message(node: Node, created: str) -> Message:
+    assert node.role is not None  # noqa: S101 - other nodes are not shown
+    message: Message = {
+        "role": node.role,
+        "content": node.text,
+        "message_id": new_id(),
+        "timestamp": node.time or created,
+    }
+    if node.thinking:
+        message["thinking"] = node.thinking
+    if node.model:
+        message["model"] = node.model
+    if node.images:
+        message["images"] = [image.reference for image in node.images]
+    return message
+
+
+def _merged(first: Message, second: Message) -> Message:
+    merged: Message = {**second, "message_id": first["message_id"]}
+    merged["content"] = joined([first["content"], second["content"]])
+    if thinking := joined([first.get("thinking"), second.get("thinking")]):
+        merged["thinking"] = thinking
+    if images := [*first.get("images", ()), *second.get("images", ())]:
+        merged["images"] = images
+    return merged

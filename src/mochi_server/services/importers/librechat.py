@@ -1,0 +1,165 @@
+"""Importer for LibreChat's JSON export of a conversation, as a tree or as a list."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import model_validator
+
+from mochi_server.services.importers.archive import Archive
+from mochi_server.services.importers.conversation import (
+    FILES,
+    IMAGES,
+    OTHERS,
+    TOOLS,
+    Conversation,
+    IsoTime,
+    Node,
+    OpenModel,
+    check_tree,
+    conversation_of,
+    from_iso,
+    image_of_data_url,
+    joined,
+    linked,
+)
+from mochi_server.sessions.serialization import MAX_LEVELS, is_nested_deeper
+from mochi_server.sessions.types import Image
+from mochi_server.util.clock import now
+from mochi_server.util.validation import Items
+
+
+class LibreChatPart(OpenModel):
+    """Part of an answer. Its fields depend on ``type``."""
+
+    type: str
+    text: str | dict[str, Any] | None = None
+    think: str | dict[str, Any] | None = None
+    image_url: str | dict[str, Any] | None = None
+
+
+class LibreChatMessage(OpenModel):
+    """Message. ``text`` is for messages without ``content``."""
+
+    messageId: str
+    isCreatedByUser: bool
+    parentMessageId: str | None = None
+    text: str | None = None
+    content: Items[LibreChatPart] | None = None
+    model: str | None = None
+    createdAt: IsoTime = None
+    files: Items[dict[str, Any]] | None = None
+
+
+class LibreChatOptions(OpenModel):
+    model: str | None = None
+    promptPrefix: str | None = None
+
+
+class LibreChatChat(OpenModel):
+    """Conversation of a LibreChat export.
+
+    The messages can also be a tree: ``messagesTree``, or ``messages`` with ``children``.
+    """
+
+    conversationId: str
+    messages: Items[LibreChatMessage]
+    title: str | None = None
+    options: LibreChatOptions | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten(cls, value: object) -> object:
+        """Replace the tree by a list, because it is as deep as the conversation is long."""
+        if not isinstance(value, dict):
+            return value
+        tree = value.get("messagesTree") or value.get("messages")
+        if not isinstance(tree, list):
+            return value
+        flat = {name: field for name, field in value.items() if name != "messagesTree"}
+        flat["messages"] = _in_order(tree)
+        if is_nested_deeper(flat, MAX_LEVELS):
+            raise ValueError(f"it nests values deeper than {MAX_LEVELS} levels")
+        return flat
+
+
+def parse(chat: LibreChatChat, _: Archive) -> Conversation:
+    """Convert a conversation. Raises ValueError."""
+    nodes: dict[str, Node] = {}
+    for message in chat.messages:
+        if message.messageId in nodes:
+            raise ValueError(f"messages: {message.messageId[:100]!r} occurs twice")
+        nodes[message.messageId] = _convert(message)
+    check_tree(nodes)
+    tree = linked(nodes)
+    options = chat.options or LibreChatOptions()
+    times = [node.time for node in nodes.values() if node.time]
+    return conversation_of(
+        tree,
+        next(reversed(tree), None),
+        title=None if chat.title == "New Chat" else chat.title,
+        model=options.model,
+        created=min(times, default=now()),
+        updated=max(times, default=None),
+        system=options.promptPrefix,
+    )
+
+
+def _in_order(tree: list[Any]) -> list[Any]:
+    """Return the messages of a tree, each before its children."""
+    messages: list[Any] = []
+    left = tree[::-1]
+    while left:
+        message = left.pop()
+        if not isinstance(message, dict) or not isinstance(message.get("children"), list):
+            messages.append(message)
+            continue
+        messages.append({name: field for name, field in message.items() if name != "children"})
+        parent = message.get("messageId")
+        for child in reversed(message["children"]):
+            left.append({**child, "parentMessageId": parent} if isinstance(child, dict) else child)
+    return messages
+
+
+def _convert(message: LibreChatMessage) -> Node:
+    texts: list[str] = []
+    thoughts: list[str] = []
+    images: list[Image] = []
+    left_out: list[str] = []
+    for part in message.content or ():
+        match part.type:
+            case "text" | "error":
+                texts.append(_value(part.text))
+            case "think":
+                thoughts.append(_value(part.think))
+            case "tool_call":
+                left_out.append(TOOLS)
+            case "image_url" if image := image_of_data_url(_url(part.image_url)):
+                images.append(image)
+            case "image_url" | "image_file":
+                left_out.append(IMAGES)
+            case _:
+                left_out.append(OTHERS)
+    if not message.content:
+        texts.append(message.text or "")
+    for file in message.files or ():
+        left_out.append(IMAGES if str(file.get("type")).startswith("image/") else FILES)
+    return Node(
+        parent=message.parentMessageId,
+        role="user" if message.isCreatedByUser else "assistant",
+        text=joined(texts),
+        thinking=joined(thoughts),
+        model=None if message.isCreatedByUser else message.model,
+        time=from_iso(message.createdAt),
+        images=images,
+        left_out=left_out,
+    )
+
+
+def _value(text: str | Mapping[str, Any] | None) -> str:
+    """Return the text of a part, which assistants of OpenAI wrap in an object."""
+    value = text.get("value") if isinstance(text, Mapping) else text
+    return value if isinstance(value, str) else ""
+
+
+def _url(image: str | Mapping[str, Any] | None) -> object:
+    return image.get("url") if isinstance(image, Mapping) else image
