@@ -267,8 +267,8 @@ def _parser() -> _Parser:
     replay.add_argument("scenario", metavar="FILE", help="a file that export-scenario has written")
     replay.add_argument("--model", metavar="NAME", help="default: the recorded model")
     text = (
-        "import sessions of this server, or the export of ChatGPT, Claude, LibreChat or Open WebUI; "
-        "no server may use the data directory meanwhile"
+        "import sessions of this server, or the export of ChatGPT, Claude, LibreChat or Open "
+        "WebUI; no server may use the data directory meanwhile"
     )
     imported = _command(commands, "import", text)
     imported.add_argument("file", metavar="FILE", help="a JSON or ZIP file")

@@ -28,7 +28,6 @@ from mochi_server.services.importers import Archive, Conversation, importer_of
 from mochi_server.services.importers import archive as archives
 from mochi_server.services.importers.conversation import OpenModel
 from mochi_server.services.importers.imported import left_out_warnings, new_session
-from mochi_server.services.importers.librechat import LibreChatChat
 from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.serialization import (
     MAX_LEVELS,
@@ -225,9 +224,9 @@ def _read(
 ) -> tuple[ChatSession, list[Image]] | Conversation:
     fields = item if isinstance(item, dict) else {}
     importer = None if "metadata" in fields else importer_of(fields)
-    # The tree of LibreChat is as deep as the conversation is long; its importer checks the depth.
-    has_deep_tree = importer is not None and importer.model is LibreChatChat
-    if not has_deep_tree and is_nested_deeper(item, MAX_LEVELS):
+    if importer is not None:
+        fields = importer.flatten(fields)
+    if is_nested_deeper(fields or item, MAX_LEVELS):
         raise _invalid_item(number, f"nests values deeper than {MAX_LEVELS} levels. Flatten them.")
     if "metadata" in fields:
         return _read_session(number, fields)
@@ -271,7 +270,7 @@ def _validate(number: int, item: dict[str, Any], kind: type[_Model]) -> _Model:
         entries = [
             to_entry(problem, field_path(problem, problem["loc"], item)) for problem in problems
         ]
-        raise _invalid_item(number, f"cannot be imported: {describe(entries)}", entries) from error
+        raise _invalid_item(number, f"cannot be imported: {describe(entries)}.", entries) from error
 
 
 def _invalid_item(number: int, problem: str, errors: Sequence[object] = ()) -> ValidationFailed:

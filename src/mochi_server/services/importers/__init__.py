@@ -23,6 +23,8 @@ class Importer:
     fields: Sequence[str]
     model: type[BaseModel]
     parse: Callable[[Any, Archive], Conversation]
+    flatten: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    """Function that replaces the tree of messages of a conversation by a list."""
 
 
 IMPORTERS = (
@@ -30,7 +32,11 @@ IMPORTERS = (
     Importer("ChatGPT", ["mapping", "current_node"], chatgpt.ChatGPTChat, chatgpt.parse),
     Importer("Claude", ["chat_messages"], claude.ClaudeChat, claude.parse),
     Importer(
-        "LibreChat", ["conversationId", "messagesTree"], librechat.LibreChatChat, librechat.parse
+        "LibreChat",
+        ["conversationId", "messagesTree"],
+        librechat.LibreChatChat,
+        librechat.parse,
+        librechat.flattened,
     ),
 )
 

@@ -45,7 +45,7 @@ class Archive:
 
         Return None if the archive does not have it, or if its format is not supported.
         """
-        name = _FILE_ID.search(pointer)
+        name = _FILE_ID.match(pointer.rpartition("/")[2])
         member = self.members.get(name[0]) if name else None
         if member is None or self.file is None:
             return None
@@ -94,7 +94,7 @@ def _parse(data: bytes, source: str) -> object:
             f"{source} is not valid JSON: it is not UTF-8 text. Save it as UTF-8.", errors=[]
         ) from error
     except ValueError as error:
-        raise ValidationFailed(f"{source} is not valid JSON: {error}", errors=[]) from error
+        raise ValidationFailed(f"{source} is not valid JSON: {error}.", errors=[]) from error
 
 
 def _members(file: ZipFile) -> dict[str, ZipInfo]:

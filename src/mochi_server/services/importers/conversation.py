@@ -113,6 +113,7 @@ class Version:
 
     after: str | None
     messages: Sequence[Message]
+    images: Sequence[Image]
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def conversation_of(
         after = nodes[branch[0]].parent
         tail = _messages(nodes, branch, created, message_ids)
         if tail:
-            versions.append(Version(message_ids.get(after or ""), tail))
+            versions.append(Version(message_ids.get(after or ""), tail, _images(nodes, branch)))
     models = [nodes[name].model for name in reversed(shown)]
     return Conversation(
         title=collapse_whitespace(title)[:MAX_TITLE_CHARS].strip() or None,
@@ -164,7 +165,7 @@ def conversation_of(
         created_at=created,
         updated_at=updated or (messages[-1]["timestamp"] if messages else created),
         messages=messages,
-        images=[image for name in shown for image in nodes[name].images],
+        images=_images(nodes, shown),
         versions=versions,
         left_out=Counter(kind for name in shown for kind in nodes[name].left_out),
     )
@@ -231,6 +232,10 @@ def _branches(nodes: Mapping[str, Node], current: str | None) -> list[list[str]]
     shown = walk(current)
     others = [walk(leaf) for leaf in reversed(leaves)]
     return [shown, *filter(None, others)]
+
+
+def _images(nodes: Mapping[str, Node], branch: Sequence[str]) -> list[Image]:
+    return [image for name in branch for image in nodes[name].images]
 
 
 def _messages(

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import model_validator
-
 from mochi_server.services.importers.archive import Archive
 from mochi_server.services.importers.conversation import (
     FILES,
@@ -22,7 +20,6 @@ from mochi_server.services.importers.conversation import (
     joined,
     linked,
 )
-from mochi_server.sessions.serialization import MAX_LEVELS, is_nested_deeper
 from mochi_server.sessions.types import Image
 from mochi_server.util.clock import now
 from mochi_server.util.validation import Items
@@ -58,7 +55,7 @@ class LibreChatOptions(OpenModel):
 class LibreChatChat(OpenModel):
     """Conversation of a LibreChat export.
 
-    The messages can also be a tree: ``messagesTree``, or ``messages`` with ``children``.
+    The messages can also be a tree: ``messages`` with ``children``, or ``messagesTree``.
     """
 
     conversationId: str
@@ -66,20 +63,17 @@ class LibreChatChat(OpenModel):
     title: str | None = None
     options: LibreChatOptions | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _flatten(cls, value: object) -> object:
-        """Replace the tree by a list, because it is as deep as the conversation is long."""
-        if not isinstance(value, dict):
-            return value
-        tree = value.get("messagesTree") or value.get("messages")
-        if not isinstance(tree, list):
-            return value
-        flat = {name: field for name, field in value.items() if name != "messagesTree"}
-        flat["messages"] = _in_order(tree)
-        if is_nested_deeper(flat, MAX_LEVELS):
-            raise ValueError(f"it nests values deeper than {MAX_LEVELS} levels")
-        return flat
+
+def flattened(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a conversation with a list of messages instead of a tree.
+
+    The tree is as deep as the conversation is long.
+    """
+    fields = dict(item)
+    tree = fields.pop("messagesTree", None) or fields.get("messages")
+    if isinstance(tree, list):
+        fields["messages"] = _in_order(tree)
+    return fields
 
 
 def parse(chat: LibreChatChat, _: Archive) -> Conversation:
