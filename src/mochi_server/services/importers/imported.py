@@ -54,10 +54,16 @@ def left_out_warnings(
         if conversation.model and not _has_model(models, conversation.model)
     )
     default = _default(models)
-    advice = f"The model {default!r} answers instead." if default else "Set another model."
     for model, count in missing.items():
-        text = f"Ollama does not have the model {model!r}; imported sessions with it: {count}."
-        warnings.append(TurnWarning("MODEL_NOT_FOUND", f"{text} {advice}"))
+        if default is None:
+            text = (
+                "Ollama lists no models. Set another model in the sessions if it is not installed."
+            )
+        else:
+            text = f"Ollama does not have it, so {default!r} answers instead."
+        warnings.append(
+            TurnWarning("MODEL_NOT_FOUND", f"Sessions with the model {model!r}: {count}. {text}")
+        )
     return warnings
 
 
