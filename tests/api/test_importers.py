@@ -181,7 +181,6 @@ EXPECTED = {
         ],
         {"images": 2, "files": 1},
         "llava",
-        images=1,
     ),
     "open_webui/reasoning": Expected(
         "Weather at the lake",
@@ -388,7 +387,6 @@ DAMAGES: dict[str, dict[str, tuple[Change, str]]] = {
         "missing parent": (at("mapping", "a4", "parent", to="gone"), "no node 'gone'"),
         "missing current node": (at("current_node", to="gone"), "no node 'gone'"),
         "current node is a list": (at("current_node", to=[]), "current_node"),
-        "duplicate ID": (at("mapping", "a4", "id", to="a3"), "another ID, 'a3'"),
         "unknown author": (at("mapping", "a4", "message", "author", "role", to="king"), "role"),
         "no author": (at("mapping", "a4", "message", "author", to=None), "author"),
         "content is null": (at("mapping", "a4", "message", "content", to=None), "content"),
@@ -403,6 +401,7 @@ DAMAGES: dict[str, dict[str, tuple[Change, str]]] = {
             "parts",
         ),
         "huge time": (at("mapping", "a4", "message", "create_time", to=1e300), "not a Unix time"),
+        "huge integer": (at("update_time", to=10**400), "not a Unix time"),
         "time is a text": (at("create_time", to="yesterday"), "create_time"),
         "title is a number": (at("title", to=5), "title"),
     },
@@ -524,7 +523,6 @@ def assert_refused(api: Api, content: bytes, media_type: str, part: str, case: s
     assert error_of(response) in [(422, "VALIDATION_ERROR"), (413, "BODY_TOO_LARGE")], case
     message = response.json()["error"]["message"]
     assert part in message, f"{case}: {message}"
-    assert message.endswith("."), f"{case}: {message}"
     assert len(message) < 400, f"{case}: {message}"
     assert api.http.get("/sessions?limit=1").headers["X-Total-Count"] == before, case
 

@@ -24,8 +24,7 @@ from mochi_server.errors import (
 from mochi_server.events import TurnWarning
 from mochi_server.inference.hosts import Fleet
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.importers import Archive, Conversation, importer_of
-from mochi_server.services.importers import archive as archives
+from mochi_server.services.importers import Conversation, Files, archive, importer_of
 from mochi_server.services.importers.conversation import OpenModel
 from mochi_server.services.importers.imported import left_out_warnings, new_session
 from mochi_server.sessions.caller import CALLER, current_owner
@@ -205,8 +204,7 @@ def _as_json(
 def _read_items(
     data: bytes, max_sessions: int, max_bytes: int
 ) -> list[tuple[ChatSession, list[Image]] | Conversation]:
-    content, archive = archives.read(data, max_bytes)
-    items = content if isinstance(content, list) else [content]
+    items, files = archive.read(data, max_bytes)
     if not items:
         raise ValidationFailed("The file has no sessions.", errors=[])
     if len(items) > max_sessions:
@@ -216,11 +214,11 @@ def _read_items(
         )
         text += "MOCHI_MAX_IMPORT_SESSIONS."
         raise ValidationFailed(text, sessions=len(items), limit=max_sessions, errors=[])
-    return [_read(number, item, archive) for number, item in enumerate(items)]
+    return [_read(number, item, files) for number, item in enumerate(items)]
 
 
 def _read(
-    number: int, item: object, archive: Archive
+    number: int, item: object, files: Files
 ) -> tuple[ChatSession, list[Image]] | Conversation:
     fields = item if isinstance(item, dict) else {}
     importer = None if "metadata" in fields else importer_of(fields)
@@ -237,9 +235,9 @@ def _read(
             "of ChatGPT `mapping`, of Claude `chat_messages`, and of LibreChat `conversationId`.",
         )
     try:
-        return importer.parse(_validate(number, fields, importer.model), archive)
+        return importer.parse(_validate(number, fields, importer.model), files)
     except ValueError as error:
-        raise _invalid_item(number, f"cannot be imported: {error}.") from error
+        raise _invalid_item(number, f"cannot be imported: {error}") from error
 
 
 def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Image]]:
@@ -270,7 +268,7 @@ def _validate(number: int, item: dict[str, Any], kind: type[_Model]) -> _Model:
         entries = [
             to_entry(problem, field_path(problem, problem["loc"], item)) for problem in problems
         ]
-        raise _invalid_item(number, f"cannot be imported: {describe(entries)}.", entries) from error
+        raise _invalid_item(number, f"cannot be imported: {describe(entries)}", entries) from error
 
 
 def _invalid_item(number: int, problem: str, errors: Sequence[object] = ()) -> ValidationFailed:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mochi_server.services.importers import chatgpt, claude, librechat, open_webui
-from mochi_server.services.importers.archive import Archive
+from mochi_server.services.importers.archive import Files
 from mochi_server.services.importers.conversation import Conversation, Version
 
 
@@ -22,7 +22,7 @@ class Importer:
     program: str
     fields: Sequence[str]
     model: type[BaseModel]
-    parse: Callable[[Any, Archive], Conversation]
+    parse: Callable[[Any, Files], Conversation]
     flatten: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     """Function that replaces the tree of messages of a conversation by a list."""
 
@@ -49,4 +49,4 @@ def importer_of(item: Mapping[str, Any]) -> Importer | None:
     return None
 
 
-__all__ = ["IMPORTERS", "Archive", "Conversation", "Importer", "Version", "importer_of"]
+__all__ = ["IMPORTERS", "Conversation", "Files", "Importer", "Version", "importer_of"]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mochi_server.services.importers.archive import Archive
+from mochi_server.services.importers.archive import Files, image
 from mochi_server.services.importers.conversation import (
     FILES,
     IMAGES,
@@ -14,14 +14,12 @@ from mochi_server.services.importers.conversation import (
     Node,
     OpenModel,
     UnixTime,
-    check_tree,
     conversation_of,
-    from_unix,
     joined,
+    tree_of,
 )
 from mochi_server.sessions.serialization import fenced
 from mochi_server.sessions.types import Image, Role
-from mochi_server.util.clock import now
 from mochi_server.util.validation import Entries, Items
 
 _CITATION = re.compile("\ue200[^\ue200\ue201]*\ue201")
@@ -56,7 +54,6 @@ class ChatGPTMessage(OpenModel):
 class ChatGPTNode(OpenModel):
     """Node of the tree. ``parent`` is the ID of another node."""
 
-    id: str | None = None
     message: ChatGPTMessage | None = None
     parent: str | None = None
 
@@ -75,40 +72,32 @@ class ChatGPTChat(OpenModel):
     default_model_slug: str | None = None
 
 
-def parse(chat: ChatGPTChat, archive: Archive) -> Conversation:
+def parse(chat: ChatGPTChat, files: Files) -> Conversation:
     """Convert a conversation. Raises ValueError."""
     if not chat.mapping:
         raise ValueError("mapping: it has no nodes")
-    nodes: dict[str, Node] = {}
     for name, node in chat.mapping.items():
-        _check_links(chat, name, node)
-        nodes[name] = _convert(node, archive)
-    check_tree(nodes)
+        if node.parent is not None and node.parent not in chat.mapping:
+            raise ValueError(
+                f"mapping.{name[:100]}.parent: the mapping has no node {node.parent[:100]!r}"
+            )
+    nodes = tree_of((name, _convert(node, files)) for name, node in chat.mapping.items())
     current = chat.current_node
     if current is None:
         current = max(nodes, key=lambda name: nodes[name].time or "")
     if current not in nodes:
         raise ValueError(f"current_node: the mapping has no node {current[:100]!r}")
-    times = [node.time for node in nodes.values() if node.time]
     return conversation_of(
         nodes,
         current,
         title=None if chat.title == "New chat" else chat.title,
         model=chat.default_model_slug,
-        created=from_unix(chat.create_time) or min(times, default=now()),
-        updated=from_unix(chat.update_time),
+        created=chat.create_time,
+        updated=chat.update_time,
     )
 
 
-def _check_links(chat: ChatGPTChat, name: str, node: ChatGPTNode) -> None:
-    place = f"mapping.{name[:100]}"
-    if node.id is not None and node.id != name:
-        raise ValueError(f"{place}.id: the node has another ID, {node.id[:100]!r}")
-    if node.parent is not None and node.parent not in chat.mapping:
-        raise ValueError(f"{place}.parent: the mapping has no node {node.parent[:100]!r}")
-
-
-def _convert(node: ChatGPTNode, archive: Archive) -> Node:
+def _convert(node: ChatGPTNode, files: Files) -> Node:
     message = node.message
     if message is None:
         return Node(node.parent)
@@ -122,7 +111,7 @@ def _convert(node: ChatGPTNode, archive: Archive) -> Node:
         return Node(node.parent, left_out=[] if is_empty else [_INSTRUCTIONS])
     if message.recipient not in _READERS:
         return Node(node.parent, left_out=[TOOLS])
-    texts, images, left_out = _contents(content, archive)
+    texts, images, left_out = _contents(content, files)
     if role == "tool":
         role = "assistant"  # the images that a tool has generated belong to the answer
         texts = []
@@ -134,28 +123,26 @@ def _convert(node: ChatGPTNode, archive: Archive) -> Node:
         text=_CITATION.sub("", joined(texts, "\n")),
         thinking=_thinking(content) if role == "assistant" else "",
         model=model if role == "assistant" and isinstance(model, str) else None,
-        time=from_unix(message.create_time),
+        time=message.create_time,
         images=images,
         left_out=[*left_out, *_files(metadata)],
     )
 
 
-def _contents(
-    content: ChatGPTContent, archive: Archive
-) -> tuple[list[str], list[Image], list[str]]:
+def _contents(content: ChatGPTContent, files: Files) -> tuple[list[str], list[Image], list[str]]:
     """Return the texts and the images of a message, and the kinds of the other contents."""
     match content.content_type:
         case "code":
             language = content.language if content.language != "unknown" else ""
             return [fenced(content.text or "", language or "")], [], []
         case "text" | "multimodal_text":
-            return _parts(content, archive)
+            return _parts(content, files)
         case "thoughts" | "reasoning_recap":
             return [], [], []
     return [joined([content.text, *(content.parts or [])], "\n")], [], [OTHERS]
 
 
-def _parts(content: ChatGPTContent, archive: Archive) -> tuple[list[str], list[Image], list[str]]:
+def _parts(content: ChatGPTContent, files: Files) -> tuple[list[str], list[Image], list[str]]:
     texts: list[str] = []
     images: list[Image] = []
     left_out: list[str] = []
@@ -164,11 +151,11 @@ def _parts(content: ChatGPTContent, archive: Archive) -> tuple[list[str], list[I
             texts.append(part)
         elif part is not None:
             kind = part.get("content_type")
-            image = archive.image(str(part.get("asset_pointer")))
+            found = image(files, str(part.get("asset_pointer")))
             if kind == "audio_transcription" and isinstance(part.get("text"), str):
                 texts.append(part["text"])
-            elif kind == "image_asset_pointer" and image is not None:
-                images.append(image)
+            elif kind == "image_asset_pointer" and found is not None:
+                images.append(found)
             else:
                 left_out.append(IMAGES if kind == "image_asset_pointer" else OTHERS)
     return texts, images, left_out

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from mochi_server.services.importers.archive import Archive
+from mochi_server.services.importers.archive import Files
 from mochi_server.services.importers.conversation import (
     FILES,
     OTHERS,
@@ -11,14 +11,11 @@ from mochi_server.services.importers.conversation import (
     IsoTime,
     Node,
     OpenModel,
-    check_tree,
     conversation_of,
-    from_iso,
     joined,
-    linked,
+    tree_of,
 )
 from mochi_server.sessions.serialization import fenced
-from mochi_server.util.clock import now
 from mochi_server.util.validation import Items
 
 
@@ -65,28 +62,21 @@ class ClaudeChat(OpenModel):
     current_leaf_message_uuid: str | None = None
 
 
-def parse(chat: ClaudeChat, _: Archive) -> Conversation:
+def parse(chat: ClaudeChat, _: Files) -> Conversation:
     """Convert a conversation. Raises ValueError."""
-    nodes: dict[str, Node] = {}
-    for message in chat.chat_messages:
-        if message.uuid in nodes:
-            raise ValueError(f"chat_messages: {message.uuid[:100]!r} occurs twice")
-        nodes[message.uuid] = _convert(message)
-    check_tree(nodes)
-    tree = linked(nodes)
+    tree = tree_of((message.uuid, _convert(message)) for message in chat.chat_messages)
     current = chat.current_leaf_message_uuid
     if current is None:
         current = next(reversed(tree), None)
     elif current not in tree:
         raise ValueError(f"current_leaf_message_uuid: there is no message {current[:100]!r}")
-    times = [node.time for node in nodes.values() if node.time]
     return conversation_of(
         tree,
         current,
         title=chat.name,
         model=chat.model,
-        created=from_iso(chat.created_at) or min(times, default=now()),
-        updated=from_iso(chat.updated_at),
+        created=chat.created_at,
+        updated=chat.updated_at,
     )
 
 
@@ -103,7 +93,7 @@ def _convert(message: ClaudeMessage) -> Node:
         role="user" if message.sender == "human" else "assistant",
         text=joined(texts),
         thinking=joined(thoughts),
-        time=from_iso(message.created_at),
+        time=message.created_at,
         left_out=[*left_out, *(FILES for _ in message.files or ())],
     )
 

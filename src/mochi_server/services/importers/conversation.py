@@ -3,17 +3,17 @@
 import re
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from mochi_server.constants import MAX_TITLE_CHARS
 from mochi_server.sessions.session import collapse_whitespace
 from mochi_server.sessions.types import Image, Message, Role
-from mochi_server.util.clock import as_text, new_id
+from mochi_server.util.clock import as_text, new_id, now
 
 _DATA_URL = re.compile(r"data:image/[\w.+-]{1,40};base64,")
 _MIN_MILLISECONDS = (
@@ -36,46 +36,33 @@ class OpenModel(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
 
-def _check_unix(seconds: float | None) -> float | None:
-    from_unix(seconds)
-    return seconds
-
-
-def _check_iso(text: str | None) -> str | None:
-    from_iso(text)
-    return text
-
-
-def from_unix(value: float | None) -> str | None:
-    """Convert Unix seconds or milliseconds to the format of stored sessions. 0 means no time.
-
-    Raises ValueError.
-    """
+def _from_unix(value: object) -> str | None:
+    """Convert Unix seconds or milliseconds to the format of stored sessions. 0 means no time."""
     if not value:
         return None
-    seconds = value / 1000 if value > _MIN_MILLISECONDS else value
+    if not isinstance(value, int | float):
+        raise ValueError("Input should be a number")
     try:
+        seconds = value / 1000 if value > _MIN_MILLISECONDS else value
         return as_text(datetime.fromtimestamp(seconds, timezone.utc))
     except (OverflowError, OSError, ValueError) as error:
-        raise ValueError(f"{value} is not a Unix time") from error
+        raise ValueError(f"{str(value)[:50]} is not a Unix time") from error
 
 
-def from_iso(text: str | None) -> str | None:
-    """Convert an ISO 8601 time to the format of stored sessions. An empty text means no time.
-
-    Raises ValueError.
-    """
-    if not text:
+def _from_iso(value: object) -> str | None:
+    """Convert an ISO 8601 time to the format of stored sessions. An empty text means no time."""
+    if not value:
         return None
     try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
         return as_text(moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc))
     except (OverflowError, ValueError) as error:
-        raise ValueError(f"{text[:50]!r} is not an ISO 8601 time") from error
+        raise ValueError(f"{str(value)[:50]!r} is not an ISO 8601 time") from error
 
 
-UnixTime = Annotated[float | None, AfterValidator(_check_unix)]
-IsoTime = Annotated[str | None, AfterValidator(_check_iso)]
+UnixTime = Annotated[str | None, BeforeValidator(_from_unix, json_schema_input_type=float | None)]
+IsoTime = Annotated[str | None, BeforeValidator(_from_iso, json_schema_input_type=str | None)]
+"""Times of exports, in the format of stored sessions after the validation."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +100,6 @@ class Version:
 
     after: str | None
     messages: Sequence[Message]
-    images: Sequence[Image]
 
 
 @dataclass(frozen=True)
@@ -139,14 +125,17 @@ def conversation_of(
     *,
     title: str | None,
     model: str | None,
-    created: str,
-    updated: str | None,
+    created: str | None = None,
+    updated: str | None = None,
     system: str | None = None,
 ) -> Conversation:
     """Build a conversation from a tree of messages whose shown branch ends with ``current``.
 
-    ``model`` and ``created`` are for a conversation and for messages that have no other.
+    ``model`` is for a conversation whose messages name no model. By default, the conversation
+    begins at the time of its first message, and ends at that of the last.
     """
+    if not created:
+        created = min((node.time for node in nodes.values() if node.time), default=now())
     shown, *others = _branches(nodes, current)
     message_ids: dict[str, str] = {}
     messages = _messages(nodes, shown, created, message_ids)
@@ -157,7 +146,7 @@ def conversation_of(
         after = nodes[branch[0]].parent
         tail = _messages(nodes, branch, created, message_ids)
         if tail:
-            versions.append(Version(message_ids.get(after or ""), tail, _images(nodes, branch)))
+            versions.append(Version(message_ids.get(after or ""), tail))
     models = [nodes[name].model for name in reversed(shown)]
     return Conversation(
         title=collapse_whitespace(title)[:MAX_TITLE_CHARS].strip() or None,
@@ -165,36 +154,43 @@ def conversation_of(
         created_at=created,
         updated_at=updated or (messages[-1]["timestamp"] if messages else created),
         messages=messages,
-        images=_images(nodes, shown),
+        images=[image for name in shown for image in nodes[name].images],
         versions=versions,
         left_out=Counter(kind for name in shown for kind in nodes[name].left_out),
     )
 
 
-def check_tree(nodes: Mapping[str, Node]) -> None:
-    """Raise ValueError if a message is its own ancestor."""
+def tree_of(named: Iterable[tuple[str, Node]]) -> dict[str, Node]:
+    """Return nodes by ID. If they name no parents, each one follows the one before it.
+
+    Raises ValueError if an ID occurs twice, or if a message is its own ancestor.
+    """
+    nodes: dict[str, Node] = {}
+    chain: dict[str, Node] = {}
+    previous = None
+    for name, node in named:
+        if name in nodes:
+            raise ValueError(f"message {name[:100]!r} occurs twice")
+        nodes[name] = node
+        chain[name] = replace(node, parent=previous)
+        previous = name
+    if not any(node.parent for node in nodes.values()):
+        return chain
+    _check_ancestors(nodes)
+    return nodes
+
+
+def _check_ancestors(nodes: Mapping[str, Node]) -> None:
     checked: set[str] = set()
     for start in nodes:
-        path: dict[str, None] = {}
+        path: set[str] = set()
         name: str | None = start
         while name is not None and name in nodes and name not in checked:
             if name in path:
                 raise ValueError(f"message {name[:100]!r} is its own ancestor")
-            path[name] = None
+            path.add(name)
             name = nodes[name].parent
-        checked.update(path)
-
-
-def linked(nodes: dict[str, Node]) -> dict[str, Node]:
-    """Return nodes as they are, or as one branch in their order if they name no parents."""
-    if any(node.parent for node in nodes.values()):
-        return nodes
-    previous = None
-    chain: dict[str, Node] = {}
-    for name, node in nodes.items():
-        chain[name] = replace(node, parent=previous)
-        previous = name
-    return chain
+        checked |= path
 
 
 def image_of_data_url(url: object) -> Image | None:
@@ -232,10 +228,6 @@ def _branches(nodes: Mapping[str, Node], current: str | None) -> list[list[str]]
     shown = walk(current)
     others = [walk(leaf) for leaf in reversed(leaves)]
     return [shown, *filter(None, others)]
-
-
-def _images(nodes: Mapping[str, Node], branch: Sequence[str]) -> list[Image]:
-    return [image for name in branch for image in nodes[name].images]
 
 
 def _messages(

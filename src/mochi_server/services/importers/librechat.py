@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mochi_server.services.importers.archive import Archive
+from mochi_server.services.importers.archive import Files
 from mochi_server.services.importers.conversation import (
     FILES,
     IMAGES,
@@ -13,15 +13,10 @@ from mochi_server.services.importers.conversation import (
     IsoTime,
     Node,
     OpenModel,
-    check_tree,
     conversation_of,
-    from_iso,
-    image_of_data_url,
     joined,
-    linked,
+    tree_of,
 )
-from mochi_server.sessions.types import Image
-from mochi_server.util.clock import now
 from mochi_server.util.validation import Items
 
 
@@ -31,7 +26,6 @@ class LibreChatPart(OpenModel):
     type: str
     text: str | dict[str, Any] | None = None
     think: str | dict[str, Any] | None = None
-    image_url: str | dict[str, Any] | None = None
 
 
 class LibreChatMessage(OpenModel):
@@ -76,24 +70,15 @@ def flattened(item: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def parse(chat: LibreChatChat, _: Archive) -> Conversation:
+def parse(chat: LibreChatChat, _: Files) -> Conversation:
     """Convert a conversation. Raises ValueError."""
-    nodes: dict[str, Node] = {}
-    for message in chat.messages:
-        if message.messageId in nodes:
-            raise ValueError(f"messages: {message.messageId[:100]!r} occurs twice")
-        nodes[message.messageId] = _convert(message)
-    check_tree(nodes)
-    tree = linked(nodes)
+    tree = tree_of((message.messageId, _convert(message)) for message in chat.messages)
     options = chat.options or LibreChatOptions()
-    times = [node.time for node in nodes.values() if node.time]
     return conversation_of(
         tree,
         next(reversed(tree), None),
         title=None if chat.title == "New Chat" else chat.title,
         model=options.model,
-        created=min(times, default=now()),
-        updated=max(times, default=None),
         system=options.promptPrefix,
     )
 
@@ -117,7 +102,6 @@ def _in_order(tree: list[Any]) -> list[Any]:
 def _convert(message: LibreChatMessage) -> Node:
     texts: list[str] = []
     thoughts: list[str] = []
-    images: list[Image] = []
     left_out: list[str] = []
     for part in message.content or ():
         match part.type:
@@ -127,8 +111,6 @@ def _convert(message: LibreChatMessage) -> Node:
                 thoughts.append(_value(part.think))
             case "tool_call":
                 left_out.append(TOOLS)
-            case "image_url" if image := image_of_data_url(_url(part.image_url)):
-                images.append(image)
             case "image_url" | "image_file":
                 left_out.append(IMAGES)
             case _:
@@ -143,8 +125,7 @@ def _convert(message: LibreChatMessage) -> Node:
         text=joined(texts),
         thinking=joined(thoughts),
         model=None if message.isCreatedByUser else message.model,
-        time=from_iso(message.createdAt),
-        images=images,
+        time=message.createdAt,
         left_out=left_out,
     )
 
@@ -153,7 +134,3 @@ def _value(text: str | Mapping[str, Any] | None) -> str:
     """Return the text of a part, which assistants of OpenAI wrap in an object."""
     value = text.get("value") if isinstance(text, Mapping) else text
     return value if isinstance(value, str) else ""
-
-
-def _url(image: str | Mapping[str, Any] | None) -> object:
-    return image.get("url") if isinstance(image, Mapping) else image

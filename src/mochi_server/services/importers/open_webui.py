@@ -4,7 +4,7 @@ import html
 import re
 from typing import Any, Literal
 
-from mochi_server.services.importers.archive import Archive
+from mochi_server.services.importers.archive import Files
 from mochi_server.services.importers.conversation import (
     FILES,
     IMAGES,
@@ -14,11 +14,9 @@ from mochi_server.services.importers.conversation import (
     OpenModel,
     UnixTime,
     conversation_of,
-    from_unix,
     image_of_data_url,
 )
 from mochi_server.sessions.types import Image
-from mochi_server.util.clock import now
 from mochi_server.util.validation import Entries, Items
 
 _DETAILS = re.compile(r'<details type="(reasoning|tool_calls)"[^<>]*>(.*?)</details>\s*', re.DOTALL)
@@ -37,7 +35,7 @@ class OpenWebUIMessage(OpenModel):
     parentId: str | None = None
     timestamp: UnixTime = None
     model: str | None = None
-    files: Items[Any] | None = None
+    files: Items[dict[str, Any]] | None = None
     output: Any = None
     """Output items in the format of OpenAI's Responses API.
 
@@ -76,7 +74,7 @@ class OpenWebUIChat(OpenModel):
     updated_at: UnixTime = None
 
 
-def parse(exported: OpenWebUIChat, _: Archive) -> Conversation:
+def parse(exported: OpenWebUIChat, _: Files) -> Conversation:
     """Convert a chat.
 
     If it has no current message, its branch ends with the latest one. A branch can begin with a
@@ -91,7 +89,6 @@ def parse(exported: OpenWebUIChat, _: Archive) -> Conversation:
     current = chat.history.currentId
     if current not in messages:
         current = max(messages, key=lambda name: nodes[name].time or "", default=None)
-    times = [node.time for node in nodes.values() if node.role is not None and node.time]
     models = [name for name in chat.models or () if name and name.strip()]
     title = exported.title or chat.title
     return conversation_of(
@@ -99,11 +96,8 @@ def parse(exported: OpenWebUIChat, _: Archive) -> Conversation:
         current,
         title=None if title == "New Chat" else title,
         model=models[0] if models else None,
-        created=from_unix(exported.created_at)
-        or min(times, default=None)
-        or from_unix(chat.timestamp)
-        or now(),
-        updated=from_unix(exported.updated_at),
+        created=exported.created_at or (None if messages else chat.timestamp),
+        updated=exported.updated_at,
         system=chat.system or (chat.params.system if chat.params else None),
     )
 
@@ -116,7 +110,7 @@ def _convert(message: OpenWebUIMessage) -> Node:
             parent=message.parentId,
             role=message.role,
             text=content,
-            time=from_unix(message.timestamp),
+            time=message.timestamp,
             images=images,
             left_out=left_out,
         )
@@ -139,7 +133,7 @@ def _convert(message: OpenWebUIMessage) -> Node:
         text=visible,
         thinking="\n\n".join(blocks or _output_texts(message.output, "reasoning")),
         model=message.model,
-        time=from_unix(message.timestamp),
+        time=message.timestamp,
         images=images,
         left_out=left_out,
     )
@@ -149,19 +143,13 @@ def _files(message: OpenWebUIMessage) -> tuple[list[Image], list[str]]:
     """Return the images that the export contains, and the kinds of the other files."""
     images: list[Image] = []
     left_out: list[str] = []
-    parts = message.content if isinstance(message.content, list) else []
-    files = [file for file in message.files or () if isinstance(file, dict)]
-    for file in [*files, *(part["image_url"] for part in parts if _has_image(part))]:
+    for file in message.files or ():
         image = image_of_data_url(file.get("url"))
         if image is not None:
             images.append(image)
         else:
             left_out.append(IMAGES if file.get("type") == "image" else FILES)
     return images, left_out
-
-
-def _has_image(part: dict[str, Any]) -> bool:
-    return isinstance(part.get("image_url"), dict)
 
 
 def _output_texts(output: Any, kind: str) -> list[str]:
