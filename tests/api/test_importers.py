@@ -301,6 +301,16 @@ def test_long_conversation_of_librechat_is_a_deep_tree(api: Api) -> None:
     assert imported["message_count"] == 401
 
 
+def test_successive_answers_become_one_message(api: Api) -> None:
+    chat = load("claude/plain")[0]
+    text = [{"type": "text", "text": "x" * 100}]
+    chat["chat_messages"] = [
+        {"uuid": str(number), "sender": "assistant", "content": text} for number in range(1_000)
+    ]
+    (imported,) = api.ok(send(api, orjson.dumps(chat)), 201)["sessions"]
+    assert imported["message_count"] == 1
+
+
 def test_import_without_ollama_keeps_the_name_of_the_model(tmp_path: Path) -> None:
     with RunningServer(tmp_path, "http://127.0.0.1:9") as server:
         api = server.api()

@@ -1,7 +1,6 @@
 """Importer for ChatGPT's ``conversations.json``."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from mochi_server.services.importers.archive import Files, image
@@ -23,7 +22,6 @@ from mochi_server.sessions.types import Image, Role
 from mochi_server.util.validation import Entries, Items
 
 _CITATION = re.compile("\ue200[^\ue200\ue201]*\ue201")
-_HIDDEN = "is_visually_hidden_from_conversation"
 _READERS = (None, "all", "assistant", "python")  # the code for `python` is part of the answer
 _INSTRUCTIONS = "custom instructions and memories"
 
@@ -42,13 +40,19 @@ class ChatGPTContent(OpenModel):
     thoughts: Items[dict[str, Any]] | None = None
 
 
+class ChatGPTMetadata(OpenModel):
+    model_slug: str | None = None
+    attachments: Items[dict[str, Any]] | None = None
+    is_visually_hidden_from_conversation: bool | None = None
+
+
 class ChatGPTMessage(OpenModel):
     author: ChatGPTAuthor
     content: ChatGPTContent
     create_time: UnixTime = None
     recipient: str | None = None
     """Tool that an answer calls, or `all` for an answer to the user."""
-    metadata: dict[str, Any] | None = None
+    metadata: ChatGPTMetadata | None = None
 
 
 class ChatGPTNode(OpenModel):
@@ -102,11 +106,11 @@ def _convert(node: ChatGPTNode, files: Files) -> Node:
     if message is None:
         return Node(node.parent)
     content = message.content
-    metadata = message.metadata or {}
+    metadata = message.metadata or ChatGPTMetadata()
     role = message.author.role
     if content.content_type.endswith("_editable_context"):
         return Node(node.parent, left_out=[_INSTRUCTIONS])
-    if role == "system" or metadata.get(_HIDDEN):
+    if role == "system" or metadata.is_visually_hidden_from_conversation:
         is_empty = not joined(content.parts or [])
         return Node(node.parent, left_out=[] if is_empty else [_INSTRUCTIONS])
     if message.recipient not in _READERS:
@@ -115,17 +119,20 @@ def _convert(node: ChatGPTNode, files: Files) -> Node:
     if role == "tool":
         role = "assistant"  # the images that a tool has generated belong to the answer
         texts = []
-        left_out = left_out if images else [TOOLS]
-    model = metadata.get("model_slug")
+        left_out = [] if images else [TOOLS]
+    for attachment in metadata.attachments or ():
+        # Images are parts of the message, too.
+        if not str(attachment.get("mime_type")).startswith("image/"):
+            left_out.append(FILES)
     return Node(
         parent=node.parent,
         role=role,
         text=_CITATION.sub("", joined(texts, "\n")),
         thinking=_thinking(content) if role == "assistant" else "",
-        model=model if role == "assistant" and isinstance(model, str) else None,
+        model=metadata.model_slug if role == "assistant" else None,
         time=message.create_time,
         images=images,
-        left_out=[*left_out, *_files(metadata)],
+        left_out=left_out,
     )
 
 
@@ -164,13 +171,3 @@ def _parts(content: ChatGPTContent, files: Files) -> tuple[list[str], list[Image
 def _thinking(content: ChatGPTContent) -> str:
     thoughts = content.thoughts or []
     return joined([joined([each.get("summary"), each.get("content")], "\n") for each in thoughts])
-
-
-def _files(metadata: dict[str, Any]) -> Iterator[str]:
-    """Return the kind of each attached file. Images are parts of the message, too."""
-    attachments = metadata.get("attachments")
-    for attachment in attachments if isinstance(attachments, list) else ():
-        if isinstance(attachment, dict):
-            media_type = attachment.get("mime_type") or attachment.get("mimeType")
-            if not str(media_type).startswith("image/"):
-                yield FILES

@@ -140,7 +140,7 @@ def conversation_of(
     message_ids: dict[str, str] = {}
     messages = _messages(nodes, shown, created, message_ids)
     if system and system.strip() and not any(each["role"] == "system" for each in messages):
-        messages.insert(0, _message(Node(role="system", text=system), created))
+        messages.insert(0, _message([Node(role="system", text=system)], new_id(), created))
     versions: list[Version] = []
     for branch in others:
         after = nodes[branch[0]].parent
@@ -237,43 +237,35 @@ def _messages(
 
     Successive nodes of an answer become one message.
     """
-    messages: list[Message] = []
+    groups: list[list[Node]] = []
+    ids: list[str] = []
     for name in branch:
         node = nodes[name]
         if node.is_shown:
-            message = _message(node, created)
-            if messages and message["role"] == messages[-1]["role"] == "assistant":
-                message = _merged(messages.pop(), message)
-            messages.append(message)
-        before = message_ids.get(node.parent or "")
-        last = messages[-1]["message_id"] if messages else before
+            if not groups or not groups[-1][0].role == node.role == "assistant":
+                groups.append([])
+                ids.append(new_id())
+            groups[-1].append(node)
+        last = ids[-1] if ids else message_ids.get(node.parent or "")
         if last is not None:
             message_ids[name] = last
-    return messages
+    return [
+        _message(group, message_id, created) for group, message_id in zip(groups, ids, strict=True)
+    ]
 
 
-def _message(node: Node, created: str) -> Message:
-    assert node.role is not None  # noqa: S101 - other nodes are not shown
+def _message(group: Sequence[Node], message_id: str, created: str) -> Message:
+    last = group[-1]
     message: Message = {
-        "role": node.role,
-        "content": node.text,
-        "message_id": new_id(),
-        "timestamp": node.time or created,
+        "role": last.role or "user",
+        "content": joined([node.text for node in group]),
+        "message_id": message_id,
+        "timestamp": last.time or created,
     }
-    if node.thinking:
-        message["thinking"] = node.thinking
-    if node.model:
-        message["model"] = node.model
-    if node.images:
-        message["images"] = [image.reference for image in node.images]
+    if thinking := joined([node.thinking for node in group]):
+        message["thinking"] = thinking
+    if last.model:
+        message["model"] = last.model
+    if images := [image.reference for node in group for image in node.images]:
+        message["images"] = images
     return message
-
-
-def _merged(first: Message, second: Message) -> Message:
-    merged: Message = {**second, "message_id": first["message_id"]}
-    merged["content"] = joined([first["content"], second["content"]])
-    if thinking := joined([first.get("thinking"), second.get("thinking")]):
-        merged["thinking"] = thinking
-    if images := [*first.get("images", ()), *second.get("images", ())]:
-        merged["images"] = images
-    return merged
