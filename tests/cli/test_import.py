@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from mochi_stub import StubServer
 from tests.cli.commands import run_here
 from tests.support.process import run
@@ -34,6 +36,7 @@ def test_import_of_damaged_or_missing_file_names_the_reason(tmp_path: Path) -> N
     assert not list(tmp_path.glob("chat_sessions/*.json"))
 
 
+@pytest.mark.slow
 def test_import_into_the_directory_of_a_running_server_is_refused(
     tmp_path: Path, stub: StubServer
 ) -> None:
