@@ -198,7 +198,9 @@ class Services:
         self.stores.on_sessions_lost(self.turns.abort_all)
         self.transfers = ImportExportService(
             self.store,
+            gateway.fleet,
             max_sessions=settings.max_import_sessions,
+            max_bytes=settings.max_body_bytes,
             shutdown=self.turns.shutdown,
         )
         self.responses = RecentResponses()

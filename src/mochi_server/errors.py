@@ -656,6 +656,10 @@ class BodyTooLarge(MochiError):
     template = "The request body exceeds {limit} bytes, the limit of MOCHI_MAX_BODY_BYTES."
 
 
+class UnpackedTooLarge(BodyTooLarge):
+    template = "The ZIP file unpacks to more than {limit} bytes, the limit of MOCHI_MAX_BODY_BYTES."
+
+
 class HeadersTooLarge(MochiError):
     code = "HEADERS_TOO_LARGE"
     status = 431

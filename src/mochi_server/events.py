@@ -267,6 +267,7 @@ class TurnWarning:
     - ``TOOL_NOT_FOUND``, ``AGENT_NOT_FOUND``: the session enables a tool, tool group or agent that
       does not exist.
     - ``AGENT_INVALID``: the session enables an agent whose files are incomplete or invalid.
+    - ``CONTENT_LEFT_OUT``: an import left out contents of one kind, such as files.
     - ``TURN_LEFT_OUT``: a turn in an imported session waited for approval. It does not continue.
     """
 

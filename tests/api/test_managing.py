@@ -400,9 +400,10 @@ def test_open_webui_import_keeps_shown_branch(api: Api) -> None:
     session = api.session(first["session_id"])
     assert (session["title"], session["model"], session["message_count"]) == (
         "Greetings",
-        "llama3:8b",
+        "mochi:latest",
         4,
     )
+    assert session["messages"][2]["model"] == "llama3:8b"
     assert session["created_at"] == "2023-11-14T22:13:20.000000+00:00"
     assert session["updated_at"] == "2023-11-14T22:15:00.000000+00:00"
     assert [(m["role"], m["content"], m.get("thinking")) for m in session["messages"]] == [
@@ -411,8 +412,7 @@ def test_open_webui_import_keeps_shown_branch(api: Api) -> None:
         ("assistant", "Hi.", "Is 1 < 2?\nYes: &lt;"),
         ("user", "And?", None),
     ]
-    assert (second["model"], second["message_count"]) == ("unknown", 0)
-    api.ok(api.http.patch(f"/sessions/{first['session_id']}", json={"model": "mochi"}))
+    assert (second["model"], second["message_count"]) == ("mochi:latest", 0)
     assert api.send_message(first["session_id"])["message"]["content"]
 
 
@@ -453,7 +453,8 @@ def test_open_webui_import_reads_other_forms(
     change(chat)
     (imported,) = api.ok(_import(api, orjson.dumps([chat])), 201)["sessions"]
     session = api.session(imported["session_id"])
-    assert (session["title"], session["model"]) == ("Greetings", "llama3:8b")
+    assert session["title"] == "Greetings"
+    assert session["messages"][2]["model"] == "llama3:8b"
     assert session["created_at"] == "2023-11-14T22:13:20.000000+00:00"
     assert [message["content"] for message in session["messages"]] == [
         "Be kind.",

@@ -48,7 +48,11 @@ the option.
 _SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")
 """Options of the server that are not settings."""
 
-_ACCEPTED = {"export-scenario": ("data_dir",), "replay": ("data_dir", "ollama_host")}
+_ACCEPTED = {
+    "export-scenario": ("data_dir",),
+    "import": ("data_dir", "ollama_host"),
+    "replay": ("data_dir", "ollama_host"),
+}
 """Settings for which a command has an option.
 
 The server has an option for each setting in ``_FLAGS``.
@@ -190,7 +194,9 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
         return _copy(arguments.source, arguments.target)
     settings = MochiServerSettings(**options)
     if arguments.command is not None:
-        run = {"migrate": _migrate, "keys": _keys}.get(arguments.command, _scenario)
+        run = {"migrate": _migrate, "keys": _keys, "import": _import}.get(
+            arguments.command, _scenario
+        )
         return run(arguments, settings)
     if arguments.test_mode or settings.env == "test":
         return _test_mode(options, arguments)
@@ -266,7 +272,16 @@ def _parser() -> _Parser:
     replay = _command(commands, "replay", text)
     replay.add_argument("scenario", metavar="FILE", help="a file that export-scenario has written")
     replay.add_argument("--model", metavar="NAME", help="default: the recorded model")
-    for command, name in ((export, "data_dir"), (replay, "data_dir"), (replay, "ollama_host")):
+    text = (
+        "import sessions of this server, or the export of ChatGPT, Claude, LibreChat or Open "
+        "WebUI; no server may use the data directory meanwhile"
+    )
+    imported = _command(commands, "import", text)
+    imported.add_argument("file", metavar="FILE", help="a JSON or ZIP file")
+    for command, name in (
+        (export, "data_dir"),
+        *((command, name) for command in (replay, imported) for name in _ACCEPTED["import"]),
+    ):
         command.add_argument(
             _flag(name), metavar=_FLAGS[name][0], default=argparse.SUPPRESS, help=_FLAGS[name][1]
         )
@@ -407,6 +422,18 @@ def _scenario(arguments: argparse.Namespace, settings: "MochiServerSettings") ->
         return _print_error(f"--mask is not a regular expression: {error}")
     except (OSError, ValueError, ClientError) as error:
         return _print_error(str(error), code=1)
+    return 0
+
+
+def _import(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
+    from pathlib import Path
+
+    from mochi_server.cli.import_file import import_file
+
+    try:
+        import_file(Path(arguments.file), settings)
+    except OSError as error:
+        return _print_error(f"cannot read {arguments.file}: {error.strerror}", code=1)
     return 0
 
 

@@ -219,11 +219,12 @@ class AsyncMochiClient:
         return response.content
 
     async def import_sessions(self, data: bytes) -> list[Json]:
-        """Import the sessions of a file from this server or Open WebUI, under new IDs.
+        """Import a file from this server, ChatGPT, Claude, LibreChat or Open WebUI.
 
-        Stores all sessions or none.
+        ``data`` is JSON or a ZIP file. Stores all sessions under new IDs, or none.
         """
-        headers = {"Content-Type": "application/json"}
+        media_type = "application/zip" if data.startswith(b"PK") else "application/json"
+        headers = {"Content-Type": media_type}
         request = {"content": data, "headers": headers, "read_seconds": None}
         return await self._list("sessions", "POST", "/sessions/import", **request)
 

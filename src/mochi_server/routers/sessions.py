@@ -49,7 +49,10 @@ OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of se
 _READ_ERRORS = (SessionNotFound, errors.SessionTooNew, StorageBusy)
 _UNLOCKED = (SessionNotFound, ValidationFailed, *STORAGE_ERRORS)
 _CHANGES = (*_UNLOCKED, errors.SessionBusy)
-_IMPORT = {"application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}}}
+_IMPORT = {
+    "application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}},
+    "application/zip": {"schema": {"type": "string", "format": "binary"}},
+}
 _TOTAL = {"description": "Number of sessions on all pages.", "schema": {"type": "integer"}}
 _PAGE: Responses = {200: {"headers": {TOTAL_HEADER: _TOTAL}}, **responses(ValidationFailed)}
 
@@ -118,12 +121,15 @@ async def create_session(body: schemas.SessionCreate, services: ServicesDep) -> 
     status_code=201,
     response_model=SessionsImported,
     openapi_extra={"requestBody": {"required": True, "content": _IMPORT}},
-    responses=responses(ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown),
+    responses=responses(
+        ValidationFailed, errors.UnpackedTooLarge, *STORAGE_ERRORS, errors.ShuttingDown
+    ),
 )
 async def import_sessions(request: Request, services: ServicesDep) -> Response:
-    """Import a file from this server or Open WebUI.
+    """Import a file from this server, ChatGPT, Claude, LibreChat or Open WebUI.
 
-    Sessions get new IDs. If the file is invalid, nothing is stored.
+    The file is JSON, or the ZIP file of ChatGPT or Claude. Sessions get new IDs. If the file is
+    invalid, nothing is stored.
     """
     imported = await services.transfers.import_sessions(await read_body(request))
     return Response(imported, 201, media_type="application/json")

@@ -28,7 +28,11 @@ from mochi_server.schemas.common import (
     WarningOut,
     integral,
 )
-from mochi_server.services.import_export import OpenWebUIChat, SessionFile
+from mochi_server.services.import_export import SessionFile
+from mochi_server.services.importers.chatgpt import ChatGPTChat
+from mochi_server.services.importers.claude import ClaudeChat
+from mochi_server.services.importers.librechat import LibreChatChat
+from mochi_server.services.importers.open_webui import OpenWebUIChat
 from mochi_server.services.sessions import SessionState
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import (
@@ -488,14 +492,14 @@ class SessionFork(StrictBody):
         return self
 
 
-class SessionImport(
-    RootModel[
-        SessionFile
-        | OpenWebUIChat
-        | Annotated[list[SessionFile | OpenWebUIChat], Field(min_length=1)]
-    ]
-):
-    """One or more exported sessions of this server, or chats of Open WebUI."""
+_ImportItem = SessionFile | OpenWebUIChat | ChatGPTChat | ClaudeChat | LibreChatChat
+
+
+class SessionImport(RootModel[_ImportItem | Annotated[list[_ImportItem], Field(min_length=1)]]):
+    """One or more sessions of this server, or conversations of another program.
+
+    The other programs are ChatGPT, Claude, LibreChat and Open WebUI.
+    """
 
     @classmethod
     def schemas(cls) -> dict[str, Any]:
@@ -507,7 +511,7 @@ class SessionImport(
 class SessionsImported(SessionList):
     """The imported sessions, in the order of the imported file.
 
-    ``warnings`` names turns that were left out.
+    ``warnings`` names turns that were left out, and counts other contents that were left out.
     """
 
     warnings: list[WarningOut]

@@ -1,24 +1,32 @@
 """Fork, export and import of sessions, including their images.
 
-Exports of Open WebUI can be imported too.
+Exports of other programs can be imported, too.
 """
 
 import asyncio
-import html
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from mochi_server.constants import FORMAT_VERSION, MAX_TITLE_CHARS
-from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
+from mochi_server.constants import FORMAT_VERSION
+from mochi_server.errors import (
+    BlobNotFound,
+    MochiError,
+    SessionTooNew,
+    ShuttingDown,
+    ValidationFailed,
+)
 from mochi_server.events import TurnWarning
+from mochi_server.inference.hosts import Fleet
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.services.importers import Conversation, Files, archive, importer_of
+from mochi_server.services.importers.conversation import OpenModel
+from mochi_server.services.importers.imported import left_out_warnings, new_session
 from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.serialization import (
     MAX_LEVELS,
@@ -26,12 +34,9 @@ from mochi_server.sessions.serialization import (
     encode,
     encode_file,
     is_nested_deeper,
-    parse,
 )
 from mochi_server.sessions.session import (
     ChatSession,
-    SessionMetadata,
-    collapse_whitespace,
     forked,
     index_of,
 )
@@ -40,13 +45,12 @@ from mochi_server.sessions.types import (
     Format,
     Image,
     KeepAlive,
-    Message,
     Role,
     StoredOptions,
     Think,
     images_in,
 )
-from mochi_server.util.clock import new_id, now
+from mochi_server.util.clock import new_id
 from mochi_server.util.validation import (
     MAX_REPORTED,
     Entries,
@@ -55,21 +59,6 @@ from mochi_server.util.validation import (
     field_path,
     to_entry,
 )
-
-_REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
-_SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
-_QUOTED = re.compile(r"^> ?", re.MULTILINE)
-_MIN_MILLISECONDS = 1e11
-"""Larger timestamps are in milliseconds, others in seconds. Exports contain both."""
-
-
-class OpenModel(BaseModel):
-    """Base class of the Pydantic models for imported files.
-
-    Known fields are validated. Others are allowed.
-    """
-
-    model_config = ConfigDict(extra="allow", strict=True)
 
 
 class FileCallFunction(OpenModel):
@@ -106,64 +95,18 @@ class SessionFile(OpenModel):
     blobs: Entries[str] | None = None
 
 
-class OpenWebUIMessage(OpenModel):
-    """Message with the ID of its parent.
-
-    ``timestamp`` is in Unix seconds. Messages without a role are ignored.
-    """
-
-    role: Literal["system", "user", "assistant"] | None = None
-    content: str | Items[dict[str, Any]] | None = None
-    parentId: str | None = None
-    timestamp: float | None = None
-    model: str | None = None
-    output: Any = None
-    """Output items in the format of OpenAI's Responses API.
-
-    In newer exports, the text may be only here.
-    """
-
-
-class OpenWebUIHistory(OpenModel):
-    """Tree of messages. ``currentId`` is the last message of the current branch."""
-
-    messages: Entries[OpenWebUIMessage | None]
-    currentId: str | None = None
-
-
-class OpenWebUIParams(OpenModel):
-    system: str | None = None
-
-
-class OpenWebUIContent(OpenModel):
-    """Content of a chat. ``timestamp`` is in Unix milliseconds."""
-
-    title: str | None = None
-    models: Items[str | None] | None = None
-    system: str | None = None
-    params: OpenWebUIParams | None = None
-    timestamp: float | None = None
-    history: OpenWebUIHistory
-
-
-class OpenWebUIChat(OpenModel):
-    """Chat of an Open WebUI export. Times are in Unix seconds."""
-
-    chat: OpenWebUIContent
-    title: str | None = None
-    created_at: float | None = None
-    updated_at: float | None = None
-
-
 @dataclass
 class ImportExportService:
     """Service for forks, exports and imports.
 
-    After ``shutdown`` is set, it refuses imports that are not stored yet.
+    After ``shutdown`` is set, it refuses imports that are not stored yet. ``max_bytes`` is the
+    limit of the unpacked contents of a ZIP file.
     """
 
     store: SessionStore
+    fleet: Fleet
     max_sessions: int
+    max_bytes: int
     shutdown: anyio.Event
 
     async def fork(
@@ -200,10 +143,15 @@ class ImportExportService:
 
         Return the sessions and the warnings as JSON.
 
-        Raises ``ValidationFailed`` or ``ShuttingDown``.
+        Raises ``ValidationFailed``, ``UnpackedTooLarge`` or ``ShuttingDown``.
         """
         self._refuse_at_shutdown()
-        sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
+        items = await asyncio.to_thread(_read_items, data, self.max_sessions, self.max_bytes)
+        conversations = [item for item in items if isinstance(item, Conversation)]
+        models = await self._installed_models() if conversations else []
+        sessions = [
+            new_session(item, models) if isinstance(item, Conversation) else item for item in items
+        ]
         turns = [session.metadata.turn for session, _ in sessions]
         goes_on = [turn is not None and turn.survives for turn in turns]
         for session, _ in sessions:
@@ -215,14 +163,22 @@ class ImportExportService:
         if not CALLER.get().sees_all:
             _remove_missing_images(sessions)
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
-        return await asyncio.to_thread(_as_json, stored, goes_on)
+        warnings = left_out_warnings(conversations, models)
+        return await asyncio.to_thread(_as_json, stored, goes_on, warnings)
+
+    async def _installed_models(self) -> list[ModelInfo]:
+        """Return the chat models, or no models if Ollama does not list them."""
+        try:
+            return await self.fleet.list_models()
+        except MochiError:
+            return []
 
     def _refuse_at_shutdown(self) -> None:
         if self.shutdown.is_set():
             raise ShuttingDown
 
 
-def _remove_missing_images(sessions: Sequence[tuple[ChatSession, list[Image]]]) -> None:
+def _remove_missing_images(sessions: Sequence[tuple[ChatSession, Sequence[Image]]]) -> None:
     """Remove images that the file only names: a hash gives no access to images of other owners."""
     sent: set[str] = set()
     for _, images in sessions:
@@ -243,29 +199,24 @@ def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) ->
     return encode_file(session.metadata, [encode(message) for message in session.history], extra)
 
 
-def _as_json(stored: Sequence[ChatSession], waiting: Sequence[bool]) -> bytes:
-    warnings = []
-    for session, waits in zip(stored, waiting, strict=True):
-        if waits:
-            text = (
-                f"In session {session.session_id!r}, a turn waited for approval. It does not "
-                "continue."
-            )
-            warnings.append(asdict(TurnWarning("TURN_LEFT_OUT", text)))
-    summaries = [session.summary_object() for session in stored]
-    return encode({"sessions": summaries, "warnings": warnings})
+def _as_json(
+    stored: Sequence[ChatSession], waiting: Sequence[bool], others: Sequence[TurnWarning]
+) -> bytes:
+    text = "In session {!r}, a turn waited for approval. It does not continue."
+    left_out = [session.session_id for session, waits in zip(stored, waiting, strict=True) if waits]
+    warnings = [TurnWarning("TURN_LEFT_OUT", text.format(session_id)) for session_id in left_out]
+    return encode(
+        {
+            "sessions": [session.summary_object() for session in stored],
+            "warnings": [asdict(warning) for warning in (*warnings, *others)],
+        }
+    )
 
 
-def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
-    try:
-        content = parse(data)
-    except ValueError as error:
-        raise ValidationFailed(f"The file is not valid JSON: {error}", errors=[]) from error
-    if is_nested_deeper(content, MAX_LEVELS):
-        raise ValidationFailed(
-            f"The file nests values deeper than {MAX_LEVELS} levels. Flatten them.", errors=[]
-        )
-    items = content if isinstance(content, list) else [content]
+def _read_items(
+    data: bytes, max_sessions: int, max_bytes: int
+) -> list[tuple[ChatSession, list[Image]] | Conversation]:
+    items, files = archive.read(data, max_bytes)
     if not items:
         raise ValidationFailed("The file has no sessions.", errors=[])
     if len(items) > max_sessions:
@@ -274,18 +225,30 @@ def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, li
             "file, or raise MOCHI_MAX_IMPORT_SESSIONS."
         )
         raise ValidationFailed(text, sessions=len(items), limit=max_sessions, errors=[])
-    return [_read(number, item) for number, item in enumerate(items)]
+    return [_read(number, item, files) for number, item in enumerate(items)]
 
 
-def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
+def _read(
+    number: int, item: object, files: Files
+) -> tuple[ChatSession, list[Image]] | Conversation:
     fields = item if isinstance(item, dict) else {}
+    importer = None if "metadata" in fields else importer_of(fields)
+    if importer is not None:
+        fields = importer.flatten(fields)
+    if is_nested_deeper(fields or item, MAX_LEVELS):
+        raise _invalid_item(number, f"nests values deeper than {MAX_LEVELS} levels. Flatten them.")
     if "metadata" in fields:
         return _read_session(number, fields)
-    if "chat" in fields:
-        return _to_session(_validate(number, fields, OpenWebUIChat)), []
-    raise _invalid_item(
-        number, "is neither a session nor an Open WebUI chat. Add `metadata` or `chat`."
-    )
+    if importer is None:
+        raise _invalid_item(
+            number,
+            "is no conversation: a session has the field `metadata`, a chat of Open WebUI `chat`, "
+            "of ChatGPT `mapping`, of Claude `chat_messages`, and of LibreChat `conversationId`.",
+        )
+    try:
+        return importer.parse(_validate(number, fields, importer.model), files)
+    except ValueError as error:
+        raise _invalid_item(number, f"cannot be imported: {error}") from error
 
 
 def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Image]]:
@@ -334,122 +297,3 @@ def _image(name: str, encoded: str) -> Image:
     if image.sha256 != name:
         raise ValueError(f"blobs.{name}: the image has another SHA-256. Name it {image.sha256}.")
     return image
-
-
-def _to_session(exported: OpenWebUIChat) -> ChatSession:
-    chat = exported.chat
-    branch = [message for message in _branch(chat.history) if message.role is not None]
-    times = [message.timestamp for message in branch] or [None]
-    created = _first_time(exported.created_at, times[0], chat.timestamp) or now()
-    updated = _first_time(exported.updated_at, times[-1]) or created
-    messages = [_convert_message(message, created) for message in branch]
-    system = chat.system
-    if not system and chat.params:
-        system = chat.params.system
-    has_system_prompt = any(message["role"] == "system" for message in messages)
-    if system and system.strip() and not has_system_prompt:
-        messages.insert(0, _new_message("system", system, created))
-    title = collapse_whitespace(exported.title or chat.title)[:MAX_TITLE_CHARS].strip()
-    models = [message.model for message in reversed(branch) if message.role == "assistant"]
-    models += chat.models or ()
-    named = [name for name in models if name and name.strip()]
-    metadata = SessionMetadata(
-        session_id=new_id(),
-        model=named[0] if named else "unknown",
-        created_at=created,
-        updated_at=updated,
-        message_count=len(messages),
-        title=None if title in ("", "New Chat") else title,
-    )
-    return ChatSession(metadata, messages)
-
-
-def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
-    """Return the messages from the first to the current one, or to the latest one if there is no
-    current message.
-    """
-    messages = {
-        name: message
-        for name, message in history.messages.items()
-        if message is not None and message.role
-    }
-    name = history.currentId
-    if name not in messages:
-        name = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
-    branch: dict[str, OpenWebUIMessage] = {}
-    while name is not None and name not in branch:
-        message = history.messages.get(name)
-        if message is None:
-            break
-        branch[name] = message
-        name = message.parentId
-    return list(reversed(branch.values()))
-
-
-def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
-    content = _text(message.content)
-    assert message.role is not None  # noqa: S101 - branches have only messages with a role
-    stored = _new_message(message.role, content, _to_iso(message.timestamp) or created)
-    if message.role == "assistant":
-        # The text after the last end tag is handled separately: for each start tag, the pattern
-        # would read all of it.
-        rest = content.rpartition("</details>")[2].lstrip()
-        reasoned = content.removesuffix(rest)
-        blocks = [
-            _QUOTED.sub("", html.unescape(_SUMMARY.sub("", block))).strip()
-            for block in _REASONING.findall(reasoned)
-        ]
-        thinking = "\n\n".join(blocks) or _output_text(message.output, "reasoning")
-        visible = _REASONING.sub("", reasoned) + rest
-        if not visible.strip():
-            visible = _output_text(message.output, "message")
-        stored["content"] = visible
-        if thinking:
-            stored["thinking"] = thinking
-        if message.model:
-            stored["model"] = message.model
-    return stored
-
-
-def _output_text(output: Any, kind: str) -> str:
-    """Return the texts of the output items of a ``kind``."""
-    if not isinstance(output, list):
-        return ""
-    texts = []
-    for item in output:
-        if isinstance(item, dict) and item.get("type") == kind:
-            texts.append(_text(item.get("summary") or item.get("content")))
-    return "\n\n".join(filter(None, texts))
-
-
-def _new_message(role: Role, content: str, time: str) -> Message:
-    return {"role": role, "content": content, "message_id": new_id(), "timestamp": time}
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    parts = [part.get("text") for part in content if isinstance(part, dict)]
-    return "\n".join(part for part in parts if isinstance(part, str))
-
-
-def _first_time(*times: float | None) -> str | None:
-    """Return the first valid time."""
-    for time in times:
-        text = _to_iso(time)
-        if text:
-            return text
-    return None
-
-
-def _to_iso(time: float | None) -> str | None:
-    if not time:
-        return None
-    seconds = time / 1000 if time > _MIN_MILLISECONDS else time
-    try:
-        moment = datetime.fromtimestamp(seconds, timezone.utc)
-    except (OverflowError, OSError, ValueError):
-        return None
-    return moment.isoformat(timespec="microseconds")

@@ -172,7 +172,7 @@ def _message(message: Message) -> Iterator[str]:
     if thinking := message.get("thinking"):
         yield f"<details>\n<summary>Thinking</summary>\n\n{thinking.strip()}\n\n</details>"
     if content := message["content"].strip():
-        yield _fenced(content) if message["role"] == "tool" else content
+        yield fenced(content) if message["role"] == "tool" else content
     for image in images_of(message):
         yield f"*(image {image})*"
     for call in message.get("tool_calls") or ():
@@ -184,12 +184,12 @@ def _message(message: Message) -> Iterator[str]:
 def _call(call: object) -> str:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
-        return f"Calls:\n\n{_fenced(json.dumps(call, ensure_ascii=False, indent=2), 'json')}"
+        return f"Calls:\n\n{fenced(json.dumps(call, ensure_ascii=False, indent=2), 'json')}"
     arguments = json.dumps(function.get("arguments") or {}, ensure_ascii=False, indent=2)
-    return f"Calls `{function.get('name')}`:\n\n{_fenced(arguments, 'json')}"
+    return f"Calls `{function.get('name')}`:\n\n{fenced(arguments, 'json')}"
 
 
-def _fenced(text: str, language: str = "") -> str:
+def fenced(text: str, language: str = "") -> str:
     """Return a code block whose fence is longer than any fence in the text."""
     fences = re.findall(r"`{3,}", text)
     longest = max(map(len, fences), default=2)

@@ -1,0 +1,271 @@
+"""Result of an importer, and what the importers share: trees of messages, times and images."""
+
+import re
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from mochi_server.constants import MAX_TITLE_CHARS
+from mochi_server.sessions.session import collapse_whitespace
+from mochi_server.sessions.types import Image, Message, Role
+from mochi_server.util.clock import as_text, new_id, now
+
+_DATA_URL = re.compile(r"data:image/[\w.+-]{1,40};base64,")
+_MIN_MILLISECONDS = (
+    1e11  # larger timestamps are in milliseconds, others in seconds; exports contain both
+)
+
+IMAGES = "images"
+FILES = "files"
+TOOLS = "tool calls and their results"
+OTHERS = "contents of other kinds"
+"""Kinds of content that an import may leave out."""
+
+
+class OpenModel(BaseModel):
+    """Base class of the Pydantic models for imported files.
+
+    Known fields are validated. Others are allowed.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+def _from_unix(value: object) -> str | None:
+    """Convert Unix seconds or milliseconds to the format of stored sessions. 0 means no time."""
+    if not value:
+        return None
+    if not isinstance(value, int | float):
+        raise ValueError("Input should be a number")
+    try:
+        seconds = value / 1000 if value > _MIN_MILLISECONDS else value
+        return as_text(datetime.fromtimestamp(seconds, timezone.utc))
+    except (OverflowError, OSError, ValueError) as error:
+        raise ValueError(f"{str(value)[:50]} is not a Unix time") from error
+
+
+def _from_iso(value: object) -> str | None:
+    """Convert an ISO 8601 time to the format of stored sessions. An empty text means no time."""
+    if not value:
+        return None
+    try:
+        moment = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+        return as_text(moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc))
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"{str(value)[:50]!r} is not an ISO 8601 time") from error
+
+
+UnixTime = Annotated[str | None, BeforeValidator(_from_unix, json_schema_input_type=float | None)]
+IsoTime = Annotated[str | None, BeforeValidator(_from_iso, json_schema_input_type=str | None)]
+"""Times of exports, in the format of stored sessions after the validation."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """Message in the tree of an export.
+
+    Nodes without a role are not messages, but can be between messages. ``left_out`` has the kind
+    of each content that is not imported.
+    """
+
+    parent: str | None = None
+    role: Role | None = None
+    text: str = ""
+    thinking: str = ""
+    model: str | None = None
+    time: str | None = None
+    images: Sequence[Image] = ()
+    left_out: Sequence[str] = ()
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the node becomes a message. Answers without content are steps with tools."""
+        if self.role == "assistant":
+            return bool(self.text.strip() or self.thinking or self.images)
+        return self.role is not None
+
+
+@dataclass(frozen=True)
+class Version:
+    """Messages of another branch, from the place where it leaves the shown one.
+
+    ``after`` is the ID of the message before them, in the shown branch or in an earlier version. It
+    is None for a version that begins with the first message.
+    """
+
+    after: str | None
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Conversation of an export.
+
+    ``left_out`` has the number of contents of each kind that are not imported.
+    """
+
+    title: str | None
+    model: str | None
+    created_at: str
+    updated_at: str
+    messages: Sequence[Message]
+    images: Sequence[Image]
+    versions: Sequence[Version]
+    left_out: Mapping[str, int]
+
+
+def conversation_of(
+    nodes: Mapping[str, Node],
+    current: str | None,
+    *,
+    title: str | None,
+    model: str | None,
+    created: str | None = None,
+    updated: str | None = None,
+    system: str | None = None,
+) -> Conversation:
+    """Build a conversation from a tree of messages whose shown branch ends with ``current``.
+
+    ``model`` is for a conversation whose messages name no model. By default, the conversation
+    begins at the time of its first message, and ends at that of the last.
+    """
+    if not created:
+        created = min((node.time for node in nodes.values() if node.time), default=now())
+    shown, *others = _branches(nodes, current)
+    message_ids: dict[str, str] = {}
+    messages = _messages(nodes, shown, created, message_ids)
+    if system and system.strip() and not any(each["role"] == "system" for each in messages):
+        messages.insert(0, _message([Node(role="system", text=system)], new_id(), created))
+    versions: list[Version] = []
+    for branch in others:
+        after = nodes[branch[0]].parent
+        tail = _messages(nodes, branch, created, message_ids)
+        if tail:
+            versions.append(Version(message_ids.get(after or ""), tail))
+    models = [nodes[name].model for name in reversed(shown)]
+    return Conversation(
+        title=collapse_whitespace(title)[:MAX_TITLE_CHARS].strip() or None,
+        model=next((name for name in (*models, model) if name and name.strip()), None),
+        created_at=created,
+        updated_at=updated or (messages[-1]["timestamp"] if messages else created),
+        messages=messages,
+        images=[image for name in shown for image in nodes[name].images],
+        versions=versions,
+        left_out=Counter(kind for name in shown for kind in nodes[name].left_out),
+    )
+
+
+def tree_of(named: Iterable[tuple[str, Node]]) -> dict[str, Node]:
+    """Return nodes by ID. If they name no parents, each one follows the one before it.
+
+    Raises ValueError if an ID occurs twice, or if a message is its own ancestor.
+    """
+    nodes: dict[str, Node] = {}
+    chain: dict[str, Node] = {}
+    previous = None
+    for name, node in named:
+        if name in nodes:
+            raise ValueError(f"message {name[:100]!r} occurs twice")
+        nodes[name] = node
+        chain[name] = replace(node, parent=previous)
+        previous = name
+    if not any(node.parent for node in nodes.values()):
+        return chain
+    _check_ancestors(nodes)
+    return nodes
+
+
+def _check_ancestors(nodes: Mapping[str, Node]) -> None:
+    checked: set[str] = set()
+    for start in nodes:
+        path: set[str] = set()
+        name: str | None = start
+        while name is not None and name in nodes and name not in checked:
+            if name in path:
+                raise ValueError(f"message {name[:100]!r} is its own ancestor")
+            path.add(name)
+            name = nodes[name].parent
+        checked |= path
+
+
+def image_of_data_url(url: object) -> Image | None:
+    """Return the image in a data URL, or None for other values and unsupported images."""
+    if not isinstance(url, str) or not (prefix := _DATA_URL.match(url)):
+        return None
+    try:
+        return Image.of(b64decode(url[prefix.end() :], validate=True))
+    except ValueError:
+        return None
+
+
+def joined(texts: Sequence[Any], separator: str = "\n\n") -> str:
+    """Join those of the values that are texts and not blank."""
+    return separator.join(text for text in texts if isinstance(text, str) and text.strip())
+
+
+def _branches(nodes: Mapping[str, Node], current: str | None) -> list[list[str]]:
+    """Return the branch that ends with ``current``, and then the rest of each other branch.
+
+    Each node is in one of them only. A loop ends where it begins.
+    """
+    parents = {node.parent for node in nodes.values()}
+    leaves = [name for name in nodes if name not in parents]
+    seen: set[str] = set()
+
+    def walk(name: str | None) -> list[str]:
+        branch: list[str] = []
+        while name is not None and name in nodes and name not in seen:
+            seen.add(name)
+            branch.append(name)
+            name = nodes[name].parent
+        return branch[::-1]
+
+    shown = walk(current)
+    others = [walk(leaf) for leaf in reversed(leaves)]
+    return [shown, *filter(None, others)]
+
+
+def _messages(
+    nodes: Mapping[str, Node], branch: Sequence[str], created: str, message_ids: dict[str, str]
+) -> list[Message]:
+    """Convert a branch to messages, and add the ID of the message of each node to ``message_ids``.
+
+    Successive nodes of an answer become one message.
+    """
+    groups: list[list[Node]] = []
+    ids: list[str] = []
+    for name in branch:
+        node = nodes[name]
+        if node.is_shown:
+            if not groups or not groups[-1][0].role == node.role == "assistant":
+                groups.append([])
+                ids.append(new_id())
+            groups[-1].append(node)
+        last = ids[-1] if ids else message_ids.get(node.parent or "")
+        if last is not None:
+            message_ids[name] = last
+    return [
+        _message(group, message_id, created) for group, message_id in zip(groups, ids, strict=True)
+    ]
+
+
+def _message(group: Sequence[Node], message_id: str, created: str) -> Message:
+    last = group[-1]
+    message: Message = {
+        "role": last.role or "user",
+        "content": joined([node.text for node in group]),
+        "message_id": message_id,
+        "timestamp": last.time or created,
+    }
+    if thinking := joined([node.thinking for node in group]):
+        message["thinking"] = thinking
+    if last.model:
+        message["model"] = last.model
+    if images := [image.reference for node in group for image in node.images]:
+        message["images"] = images
+    return message

@@ -1,0 +1,136 @@
+"""Importer for LibreChat's JSON export of a conversation, as a tree or as a list."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mochi_server.services.importers.archive import Files
+from mochi_server.services.importers.conversation import (
+    FILES,
+    IMAGES,
+    OTHERS,
+    TOOLS,
+    Conversation,
+    IsoTime,
+    Node,
+    OpenModel,
+    conversation_of,
+    joined,
+    tree_of,
+)
+from mochi_server.util.validation import Items
+
+
+class LibreChatPart(OpenModel):
+    """Part of an answer. Its fields depend on ``type``."""
+
+    type: str
+    text: str | dict[str, Any] | None = None
+    think: str | dict[str, Any] | None = None
+
+
+class LibreChatMessage(OpenModel):
+    """Message. ``text`` is for messages without ``content``."""
+
+    messageId: str
+    isCreatedByUser: bool
+    parentMessageId: str | None = None
+    text: str | None = None
+    content: Items[LibreChatPart] | None = None
+    model: str | None = None
+    createdAt: IsoTime = None
+    files: Items[dict[str, Any]] | None = None
+
+
+class LibreChatOptions(OpenModel):
+    model: str | None = None
+    promptPrefix: str | None = None
+
+
+class LibreChatChat(OpenModel):
+    """Conversation of a LibreChat export.
+
+    The messages can also be a tree: ``messages`` with ``children``, or ``messagesTree``.
+    """
+
+    conversationId: str
+    messages: Items[LibreChatMessage]
+    title: str | None = None
+    options: LibreChatOptions | None = None
+
+
+def flattened(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a conversation with a list of messages instead of a tree.
+
+    The tree is as deep as the conversation is long.
+    """
+    fields = dict(item)
+    tree = fields.pop("messagesTree", None) or fields.get("messages")
+    if isinstance(tree, list):
+        fields["messages"] = _in_order(tree)
+    return fields
+
+
+def parse(chat: LibreChatChat, _: Files) -> Conversation:
+    """Convert a conversation. Raises ValueError."""
+    tree = tree_of((message.messageId, _convert(message)) for message in chat.messages)
+    options = chat.options or LibreChatOptions()
+    return conversation_of(
+        tree,
+        next(reversed(tree), None),
+        title=None if chat.title == "New Chat" else chat.title,
+        model=options.model,
+        system=options.promptPrefix,
+    )
+
+
+def _in_order(tree: list[Any]) -> list[Any]:
+    """Return the messages of a tree, each before its children."""
+    messages: list[Any] = []
+    left = tree[::-1]
+    while left:
+        message = left.pop()
+        if not isinstance(message, dict) or not isinstance(message.get("children"), list):
+            messages.append(message)
+            continue
+        messages.append({name: field for name, field in message.items() if name != "children"})
+        parent = message.get("messageId")
+        for child in reversed(message["children"]):
+            left.append({**child, "parentMessageId": parent} if isinstance(child, dict) else child)
+    return messages
+
+
+def _convert(message: LibreChatMessage) -> Node:
+    texts: list[str] = []
+    thoughts: list[str] = []
+    left_out: list[str] = []
+    for part in message.content or ():
+        match part.type:
+            case "text" | "error":
+                texts.append(_value(part.text))
+            case "think":
+                thoughts.append(_value(part.think))
+            case "tool_call":
+                left_out.append(TOOLS)
+            case "image_url" | "image_file":
+                left_out.append(IMAGES)
+            case _:
+                left_out.append(OTHERS)
+    if not message.content:
+        texts.append(message.text or "")
+    for file in message.files or ():
+        left_out.append(IMAGES if str(file.get("type")).startswith("image/") else FILES)
+    return Node(
+        parent=message.parentMessageId,
+        role="user" if message.isCreatedByUser else "assistant",
+        text=joined(texts),
+        thinking=joined(thoughts),
+        model=None if message.isCreatedByUser else message.model,
+        time=message.createdAt,
+        left_out=left_out,
+    )
+
+
+def _value(text: str | Mapping[str, Any] | None) -> str:
+    """Return the text of a part, which assistants of OpenAI wrap in an object."""
+    value = text.get("value") if isinstance(text, Mapping) else text
+    return value if isinstance(value, str) else ""
