@@ -245,10 +245,13 @@ class ModelGateway:
         If the host fails before the first token, try the next one.
         """
         failures: dict[Host, MochiError] = {}
+        revived: Sequence[Host] = ()
         is_turn = request.report is not None
         is_cloud = request.allocation.model.is_cloud
         await self.fleet.wait_for_loaded()
         for _ in range(_MAX_PASSES):
+            for host in revived:
+                del failures[host]
             while (best := self._choose(request, failures)) is not None:
                 if failures and request.report is not None:
                     request.report("failover", None, best.name)
@@ -270,8 +273,6 @@ class ModelGateway:
             revived = await self.fleet.revived(failures)
             if not revived:
                 break
-            for host in revived:
-                del failures[host]
         raise no_host_left(failures)
 
     async def _until_accepted(
