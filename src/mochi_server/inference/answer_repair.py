@@ -78,6 +78,17 @@ class AnswerRepair:
         self._recipient: str | None = None
         self._body = ""
 
+    def passes(self, text: str) -> bool:
+        """Return whether the next text of the model is text of the answer. Most text is.
+
+        Otherwise, ``feed`` must read it.
+        """
+        is_plain = not self._held and text != "" and "<" not in text
+        if is_plain and self._read == self._read_text:
+            self._last_character = text[-1]
+            return True
+        return False
+
     def feed(self, text: str) -> list[Piece]:
         """Read the next text of the model, and return what it certainly is."""
         self._held += text

@@ -128,6 +128,8 @@ class ModelGateway:
             _MAX_TURNS
         )  # window and last trimmed message, by session ID
         self._tickets: WeakSet[Ticket] = WeakSet()
+        self._thinking_refusals: set[tuple[str, str | None]] = set()
+        """Names and digests of models that Ollama lists with thinking, and that refuse it."""
         self._only: Host | None = None
 
     @property
@@ -194,6 +196,13 @@ class ModelGateway:
         Raises ``ModelNotFound`` and the errors of ``send``.
         """
         return await (self._only.client if self._only else self.fleet).find_model(name)
+
+    def refuses_thinking(self, model: str) -> bool:
+        """Return whether ``model`` has refused to think since it was installed."""
+        return (qualified_name(model), self.host.client.digest(model)) in self._thinking_refusals
+
+    def record_thinking_refusal(self, model: str) -> None:
+        self._thinking_refusals.add((qualified_name(model), self.host.client.digest(model)))
 
     def allocate(
         self,

@@ -67,6 +67,12 @@ class Allocation:
         return manual_window(self.model, self.config or {})
 
     @property
+    def can_grow(self) -> bool:
+        """Whether the next request has a larger window, if that does not depend on its prompt."""
+        later = self.windows.size(self.model.name)
+        return self._can_change and later is not None and later > (self.size or 0)
+
+    @property
     def _can_change(self) -> bool:
         return not self.is_fixed and not self.model.is_cloud and self.manual is None
 
@@ -132,7 +138,7 @@ class Allocation:
         manual = self.manual
         reason = "load_failed_step_down"
         if self._has_stepped_down and self._can_change:
-            self.windows.undo_step_down(self.model)
+            self.windows.lower_ceiling(self.model, self.size)
         if self._has_stepped_down or self.is_fixed or self.model.is_cloud:
             return False
         if manual is not None and manual >= 2 * MIN_WINDOW:

@@ -185,12 +185,14 @@ class WindowRegistry:
             entry.ceiling = entry.window = entry.window // 2
         return True
 
-    def undo_step_down(self, model: ModelInfo) -> None:
-        """Return to the initial window.
-
-        The halved window stays the upper limit of later requests.
-        """
-        self._entry(model.name).window = None
+    def lower_ceiling(self, model: ModelInfo, failed: int | None) -> None:
+        """Let later requests begin below the window ``failed``, unless it is the smallest."""
+        entry = self._entry(model.name)
+        entry.window = None
+        if failed is not None and failed >= 2 * MIN_WINDOW:
+            entry.ceiling = min(entry.ceiling or failed, failed // 2)
+        else:
+            entry.ceiling = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         return WindowDecision(

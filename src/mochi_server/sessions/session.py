@@ -147,6 +147,7 @@ _STRING_FIELDS = (
     "tool_name",
     "tool_call_id",
     "key_digest",
+    "raw",
 )
 _MESSAGE_TYPES: dict[str, type] = {
     **dict.fromkeys(_STRING_FIELDS, str),
