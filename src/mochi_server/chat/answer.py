@@ -15,7 +15,7 @@ from mochi_server.ollama.transport import Line
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall, ToolCallFunction
 from mochi_server.tools.schema import TOO_DEEP
-from mochi_server.tools.toolbox import ToolInvocation
+from mochi_server.tools.toolbox import NOT_AN_OBJECT, ToolInvocation
 from mochi_server.util.clock import new_id, now
 
 _COUNTERS = tuple(
@@ -179,9 +179,16 @@ class AnswerBuilder:
         """Return the tool calls of the answer, numbered within the turn from ``first_index``."""
         calls: list[ToolInvocation] = []
         for i, call in enumerate(self.tool_calls):
-            name, arguments = call["function"]["name"], call["function"]["arguments"]
-            defect = self._defects.get(i)
-            calls.append(ToolInvocation(first_index + i, call["id"], name, arguments, defect))
+            function = call["function"]
+            invocation = ToolInvocation(
+                first_index + i,
+                call["id"],
+                function["name"],
+                function["arguments"],
+                defect=self._defects.get(i),
+                raw_arguments=function.get("raw_arguments"),
+            )
+            calls.append(invocation)
         return calls
 
     def _add_message(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
@@ -241,7 +248,7 @@ class AnswerBuilder:
         written = function.get("arguments")
         arguments, defect = _arguments(written), None
         if arguments is None:
-            defect = "The arguments must be a JSON object with parameter names as keys."
+            defect = NOT_AN_OBJECT
         elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             arguments, defect = None, TOO_DEEP
         index = len(self.tool_calls)

@@ -56,6 +56,9 @@ class ToolSelection:
     parallel: bool = True
     """Whether an answer may call several tools; else the server drops all but the first."""
 
+    takes_text: bool = True
+    """Whether the client gets arguments as text, so that also malformed ones reach it."""
+
     @property
     def offered_client_tools(self) -> frozenset[str]:
         names = (tool["function"]["name"] for tool in self.client_tools)

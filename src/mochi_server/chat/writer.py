@@ -56,6 +56,7 @@ class TurnWriter:
         self._store = conversation.store
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
+        self._takes_text = turn_input.tools.takes_text
         self.answer: AnswerBuilder | None = None  # answer that the model writes now, or None
         # Calls without a stored result.
         self._open_calls: list[tuple[ToolInvocation, ToolOutcome | None]] = []
@@ -144,7 +145,11 @@ class TurnWriter:
 
     def mark_client_calls(self, message: Message, calls: Sequence[ToolInvocation]) -> None:
         """Note in an answer which of its calls the client must run."""
-        self.client_tool_calls = [call for call in calls if call.name in self._client_tools]
+        self.client_tool_calls = [
+            call
+            for call in calls
+            if call.name in self._client_tools and (self._takes_text or call.defect is None)
+        ]
         if self.client_tool_calls:
             message["client_tool_calls"] = [call.id for call in self.client_tool_calls]
 

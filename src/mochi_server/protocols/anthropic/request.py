@@ -147,6 +147,7 @@ async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput
         [tool.to_ollama() for tool in request.tools or () if tool.type in CUSTOM],
         wanted.choice(),
         parallel=not wanted.disable_parallel_tool_use,
+        takes_text=False,
     )
     sent = await to_messages(request.system, request.messages)
     for index, message in enumerate(sent.messages):
