@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.api import Api, Event, error_of, text_of, types_of
-from tests.support.images import PNG, base64_image
+from tests.support.images import GIF, PNG, base64_image
 from tests.support.server import RunningServer
 from tests.support.tools import LOOK, write_tools
 from tests.wild.fake_ollama import MODEL, FakeOllama, Refusal, Reply, call, lines
@@ -295,6 +295,39 @@ def test_image_that_ollama_cannot_decode_does_not_come_back(api: Api, ollama: Fa
     sent = ollama.requests[0]["messages"]
     assert not any(message.get("images") for message in sent)
     assert "could not decode" in sent[0]["content"]
+
+
+def test_edit_replaces_an_image_that_cannot_be_read(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(Refusal(500, "Failed to load image or audio file"))
+    session_id = api.create_session(MODEL)["session_id"]
+    api.http.post(f"/chat/{session_id}", json={"message": "See?", "images": [base64_image(PNG)]})
+    edit = {"content": "See?", "images": [base64_image(GIF)]}
+    api.ok(api.http.put(f"/sessions/{session_id}/messages/0", json=edit))
+
+    ollama.script(lines("A dot."))
+    api.send_message(session_id)
+    assert ollama.requests[0]["messages"][0]["images"] == [base64_image(GIF)]
+
+
+def test_reasoning_that_fills_the_window_gets_a_larger_one(
+    ollama: FakeOllama, tmp_path: Path
+) -> None:
+    thought = lines(thinking="Hm." * 3000, reason="length", prompt_eval_count=20, eval_count=9000)
+    ollama.script(thought, lines("Hello.", thinking="Hm."))
+    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+        api = running.client
+        session_id = api.create_session(MODEL, think=True)["session_id"]
+        answer = api.send_message(session_id, "Hello!")
+    assert answer["message"]["content"] == "Hello."
+    assert [request["options"]["num_ctx"] for request in ollama.requests] == [8192, 16384]
+
+
+def test_first_window_of_v1_has_room_for_an_answer(ollama: FakeOllama, tmp_path: Path) -> None:
+    ollama.script(lines("Hello."))
+    text = "word " * 4000
+    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+        post(running, completion(messages=[{"role": "user", "content": text}]))
+    assert ollama.requests[0]["options"]["num_ctx"] == 16_384
 
 
 def completion(**fields: Any) -> dict[str, Any]:

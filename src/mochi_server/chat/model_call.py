@@ -76,7 +76,11 @@ class ModelCall:
         )
         self._began = time.monotonic()
         self.allocation = allocate_window(
-            self.gateway, self.model, self.session, self.writer.history
+            self.gateway,
+            self.model,
+            self.session,
+            self.writer.history,
+            generation.answer_tokens,
         )
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
         # Numbers of dropped messages and trimmed tool results in the latest event.

@@ -34,6 +34,8 @@ class GenerationOptions:
     keep_alive: str | float | None = None
     thinks_by_default: bool = False
     """Whether the model may think if neither the request nor the session sets `think`."""
+    answer_tokens: int = 0
+    """Room for the answer in the first context window of a model, in tokens."""
     logprobs: int | None = None
     """Number of alternative tokens with log probabilities for each token."""
 

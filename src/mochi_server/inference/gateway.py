@@ -209,8 +209,9 @@ class ModelGateway:
         model: ModelInfo,
         config: Mapping[str, Any] | None = None,
         previous_model: str | None = None,
+        answer_tokens: int = 0,
     ) -> Allocation:
-        return Allocation(self.windows, model, config, previous_model)
+        return Allocation(self.windows, model, config, previous_model, answer_tokens=answer_tokens)
 
     def admit(self) -> Ticket:
         """Admit a turn.

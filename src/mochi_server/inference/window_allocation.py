@@ -32,14 +32,14 @@ class Allocation:
     model: ModelInfo
     config: Mapping[str, Any] | None = None  # the session's `context_window_config`, if any
     previous_model: str | None = None
-    usage: int = (
-        0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
-    )
+    # Ollama's latest token count of the conversation, or 0 if that count no longer applies.
+    usage: int = 0
     counted: int = 0  # the part of `usage` that the next prompt contains
+    answer_tokens: int = 0
+    """Room for the answer in the window of a model that is not loaded, in tokens."""
     is_fixed: bool = False  # whether the requests always use the window of `decision`
-    decision: WindowDecision | None = (
-        None  # for the latest request, with the reason of the latest change
-    )
+    # For the latest request, with the reason of the latest change.
+    decision: WindowDecision | None = None
     _has_stepped_down: bool = field(default=False, init=False)
     _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
 
@@ -105,6 +105,7 @@ class Allocation:
                 self.config,
                 previous_model=self.previous_model,
                 required_tokens=required,
+                answer_tokens=self.answer_tokens,
             )
         if self.decision is not None and self.decision.window == decision.window:
             decision = replace(decision, reason=self.decision.reason)
@@ -174,6 +175,7 @@ class Allocation:
         is_cut = is_full and last.get("done_reason") == "length"
         if is_cut and self._can_change and self.size is not None:
             self.windows.grow(self.model, used + 1, self.size)
+            self.usage = max(self.usage, used)
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:

@@ -16,9 +16,8 @@ from mochi_server.sessions.types import Image, Message, Role
 from mochi_server.util.clock import as_text, new_id, now
 
 _DATA_URL = re.compile(r"data:image/[\w.+-]{1,40};base64,")
-_MIN_MILLISECONDS = (
-    1e11  # larger timestamps are in milliseconds, others in seconds; exports contain both
-)
+# Larger timestamps are in milliseconds, others in seconds; exports contain both.
+_MIN_MILLISECONDS = 1e11
 
 IMAGES = "images"
 FILES = "files"
