@@ -508,7 +508,9 @@ class SessionFork(StrictBody):
 _ImportItem = SessionFile | OpenWebUIChat | ChatGPTChat | ClaudeChat | LibreChatChat
 
 
-class SessionImport(RootModel[_ImportItem | Annotated[list[_ImportItem], Field(min_length=1)]]):
+class SessionImport(
+    RootModel[_ImportItem | Annotated[list[_ImportItem], Field(min_length=1)]], defer_build=True
+):
     """One or more sessions of this server, or conversations of another program.
 
     The other programs are ChatGPT, Claude, LibreChat and Open WebUI.

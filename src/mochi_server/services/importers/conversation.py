@@ -32,7 +32,8 @@ class OpenModel(BaseModel):
     Known fields are validated. Others are allowed.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    # Imports are rare, so the validators are built at the first one.
+    model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
 
 
 def _from_unix(value: object) -> str | None:
