@@ -120,7 +120,13 @@ class Services:
         )
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
         tools_dir = settings.code_directory("tools_dir")
-        self.mcp = McpServers(tools_dir, [AGENT_TOOL], components.mcp, components.schema_checks())
+        self.mcp = McpServers(
+            tools_dir,
+            [AGENT_TOOL],
+            limits=components.mcp,
+            checks=components.schema_checks(),
+            secrets=self.stores.secrets,
+        )
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,
@@ -297,7 +303,9 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     """
     if not settings.store_url:
         return FileStores(
-            settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir)
+            settings.resolved_sessions_dir,
+            settings.resolved(settings.agent_chats_dir),
+            settings.resolved("mcp_authorizations"),
         )
     with _database_driver():
         from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional

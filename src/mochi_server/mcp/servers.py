@@ -17,9 +17,12 @@ from urllib.parse import quote, unquote
 import anyio
 
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
+from mochi_server.mcp.credentials import Credentials
 from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.session import DISCONNECTED, McpSession
 from mochi_server.mcp.tool_mapping import McpTool
+from mochi_server.sessions.store import SecretStore
+from mochi_server.storage.memory import MemorySecretStore
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.tools.loader import Problem
@@ -38,6 +41,9 @@ _MIN_SECRET_LENGTH = 4
 """Minimum length of a secret that is masked. Masking shorter values would make messages unreadable.
 """
 
+_WITHOUT_STREAMABLE_HTTP = (400, 404, 405)
+"""HTTP statuses with which servers of the transport SSE refuse a message, as MCP specifies."""
+
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME_LENGTH = 64
 
@@ -52,8 +58,10 @@ class McpServer:
         name: str,
         config: ServerConfig,
         directory: Path,
+        *,
         checks: SchemaChecks,
         limits: McpLimits,
+        credentials: Credentials,
     ) -> None:
         self.name = name
         self.location = config.location
@@ -61,7 +69,8 @@ class McpServer:
         self.has_inherited = False
         self.closed = False
         self._tool_problems: list[str] = []
-        self._config = config
+        self.config = config
+        self.credentials = credentials
         self._checks = checks
         self._limits = limits
         self._cwd: str | None = None
@@ -84,7 +93,7 @@ class McpServer:
         """Offer the tools from before a reload until this server has listed its own, if its
         configuration is equal.
         """
-        if old is not None and old._config == self._config:
+        if old is not None and old.config == self.config:
             self.has_inherited = True
             self.tools = old.tools
             self._tool_problems = old._tool_problems
@@ -109,9 +118,11 @@ class McpServer:
             send = await asyncio.shield(session.opened)
             if send is None:
                 raise ToolRaised(f"the MCP server {self.name} cannot be reached: {session.problem}")
-            return await send(tool, arguments)
+            content = await send(tool, arguments)
+            return replace(content, text=self.credentials.tokens.mask(content.text))
         except ToolRaised as error:
-            raise ToolRaised(self._secrets.mask(str(error))) from None
+            text = self.credentials.tokens.mask(self._secrets.mask(str(error)))
+            raise ToolRaised(text) from None
         finally:
             self._calls -= 1
             if self._is_retired and not self._calls:
@@ -164,7 +175,7 @@ class McpServer:
                 )
         finally:
             session.end()
-        if isinstance(self._config, RemoteServer):
+        if isinstance(self.config, RemoteServer):
             pause = self._pause
             self._pause = min(2 * pause, self._limits.max_retry_seconds)
             await asyncio.sleep(pause)
@@ -173,10 +184,25 @@ class McpServer:
                 self._reconnect()
 
     async def _connect(self, session: McpSession) -> None:
+        try:
+            await self._connect_over(session, self.config)
+        except Exception:
+            if not (isinstance(self.config, RemoteServer) and self._may_use_sse(session)):
+                raise
+            await self._connect_over(session, self.config.over_sse())
+
+    def _may_use_sse(self, session: McpSession) -> bool:
+        """Return whether a failed connection shows that the server has only the transport SSE."""
+        is_free = isinstance(self.config, RemoteServer) and self.config.type is None
+        return is_free and session.is_opening and session.error_status in _WITHOUT_STREAMABLE_HTTP
+
+    async def _connect_over(self, session: McpSession, config: ServerConfig) -> None:
         # Imported here, because the import takes a second and needs an extra.
         connection_module = await asyncio.to_thread(import_module, "mochi_server.mcp.connection")
         with session.limit_wait() as timeout:
-            async with connection_module.connect(self._config, self._cwd, session) as connection:
+            async with connection_module.connect(
+                config, self._cwd, session, self.credentials
+            ) as connection:
                 await self._list_tools(connection)
                 timeout.deadline = math.inf
                 session.open(connection.call)
@@ -207,12 +233,14 @@ class McpServers:
         reserved: Iterable[str] = (),
         limits: McpLimits | None = None,
         checks: SchemaChecks | None = None,
+        secrets: SecretStore | None = None,
     ) -> None:
         """``checks`` are closed with the servers."""
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()  # content of mcp.json when it was last read
         self.checks = checks or SchemaChecks()
+        self._secrets = secrets or MemorySecretStore()
         self._limits = limits or McpLimits()
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
@@ -301,7 +329,14 @@ class McpServers:
         existing = {"", *config.servers}
         self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in existing}
         self._servers = {
-            name: McpServer(name, server, self._directory, self.checks, self._limits)
+            name: McpServer(
+                name,
+                server,
+                self._directory,
+                checks=self.checks,
+                limits=self._limits,
+                credentials=Credentials.of(name, server, self._secrets),
+            )
             for name, server in config.servers.items()
             if self._directory
         }
