@@ -25,6 +25,7 @@ from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, PING_SECONDS
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.mcp.authorizations import McpAuthorizations
 from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.servers import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -127,6 +128,7 @@ class Services:
             checks=components.schema_checks(),
             secrets=self.stores.secrets,
         )
+        self.mcp_authorizations = McpAuthorizations(self.mcp)
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,
@@ -268,6 +270,7 @@ class Services:
         self.is_closed = True
         await self.turns.aclose()
         await self.webhooks.aclose()
+        await self.mcp_authorizations.aclose()
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.stores.aclose()

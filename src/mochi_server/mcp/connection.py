@@ -7,7 +7,6 @@ Importing this module takes a second and needs the extra ``mcp``.
 """
 
 import asyncio
-import logging
 import os
 import shutil
 import sysconfig
@@ -51,10 +50,6 @@ _FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
 
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
-
-# Logs of the SDK contain URLs and messages, which may be secret.
-for _name in ("mcp", "client", "httpx2", "httpcore2"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Importing this module takes a second and needs the extra ``mcp``.
 """
 
+import logging
 import re
 import time
 from collections.abc import AsyncGenerator
@@ -10,7 +11,12 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth import (
+    OAuthClientProvider,
+    OAuthFlowError,
+    OAuthRegistrationError,
+    OAuthTokenError,
+)
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.auth.utils import extract_field_from_www_auth
 from mcp.shared.auth import (
@@ -33,6 +39,10 @@ _MARK = "mochi_server_oauth"
 _LONG_AGO = 1.0  # a Unix time
 _EXPIRED = (400, 401)
 """HTTP statuses with which an authorization server refuses a refresh token."""
+
+# Logs of the SDK contain URLs, messages and tokens.
+for _name in ("mcp", "client", "httpx2", "httpcore2"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
 def is_oauth(request: httpx2.Request) -> bool:
@@ -64,7 +74,9 @@ class _Record(BaseModel):
 class Browser(Protocol):
     """Browser of a user, as a provider uses it."""
 
-    callback_url: str
+    @property
+    def callback_url(self) -> str:
+        """URL to which the authorization server redirects the browser."""
 
     async def show(self, url: str) -> None:
         """Receive the URL of the authorization server that the user opens."""
@@ -178,15 +190,8 @@ class _StoredTokensProvider(OAuthClientProvider):
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
-        except OAuthRegistrationError as error:
-            raise OAuthFailed(
-                f"its authorization server does not register this client{_status_in(error)}. "
-                "Register it there, and set `oauth` in mcp.json"
-            ) from None
-        except OAuthTokenError as error:  # its text can contain tokens
-            raise OAuthFailed(
-                f"its authorization server does not issue a token{_status_in(error)}"
-            ) from None
+        except OAuthFlowError as error:
+            raise _failure(error) from None
         finally:
             await flow.aclose()
 
@@ -281,6 +286,21 @@ def _secrets_of(tokens: OAuthToken | None) -> list[str]:
     if tokens is None:
         return []
     return [tokens.access_token, tokens.refresh_token or ""]
+
+
+def _failure(error: OAuthFlowError) -> OAuthFailed:
+    """Return an error whose text has no secrets, which that of the SDK can contain."""
+    match error:
+        case OAuthRegistrationError():
+            return OAuthFailed(
+                f"its authorization server does not register this client{_status_in(error)}. "
+                "Register it there, and set `oauth` in mcp.json"
+            )
+        case OAuthTokenError():
+            return OAuthFailed(
+                f"its authorization server does not issue a token{_status_in(error)}"
+            )
+    return OAuthFailed(f"its authorization server cannot be used: {error}")
 
 
 def _status_in(error: Exception) -> str:

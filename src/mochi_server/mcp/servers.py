@@ -11,11 +11,12 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
 
 import anyio
 
+from mochi_server.errors import McpServerNotFound
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
 from mochi_server.mcp.credentials import Credentials
 from mochi_server.mcp.limits import McpLimits
@@ -78,7 +79,7 @@ class McpServer:
             self._cwd = str(directory / config.cwd)
         secrets = [value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH]
         self._secrets = SecretMasker(secrets)
-        self.session = McpSession(name, self._secrets, limits)
+        self.session = self.new_session()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._calls = 0
         self._pause = limits.retry_seconds
@@ -127,6 +128,24 @@ class McpServer:
             self._calls -= 1
             if self._is_retired and not self._calls:
                 self._spawn(self.aclose())
+
+    def new_session(self) -> McpSession:
+        """Return the state of a new connection."""
+        return McpSession(self.name, self._secrets, self._limits)
+
+    def reconnect(self) -> None:
+        """End the connection, and connect anew at once."""
+        self.session.end()
+        self._pause = self._limits.retry_seconds
+        self.session = self.new_session()
+        self.start()
+
+    @property
+    def transport(self) -> Literal["stdio", "http", "sse"]:
+        """Transport of the connection."""
+        if not isinstance(self.config, RemoteServer):
+            return "stdio"
+        return "sse" if self.config.type == "sse" or self.session.over_sse else "http"
 
     async def retire(self) -> None:
         """Close the connection as soon as all running calls have ended."""
@@ -189,6 +208,7 @@ class McpServer:
         except Exception:
             if not (isinstance(self.config, RemoteServer) and self._may_use_sse(session)):
                 raise
+            session.over_sse = True
             await self._connect_over(session, self.config.over_sse())
 
     def _may_use_sse(self, session: McpSession) -> bool:
@@ -241,7 +261,7 @@ class McpServers:
         self.config = McpConfig()  # content of mcp.json when it was last read
         self.checks = checks or SchemaChecks()
         self._secrets = secrets or MemorySecretStore()
-        self._limits = limits or McpLimits()
+        self.limits = limits or McpLimits()
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
@@ -271,6 +291,24 @@ class McpServers:
         async with self._lock:
             await self._start()
         await self._wait_for(self._servers.values())
+
+    async def settle(self) -> None:
+        """Open the servers, and wait until they have connected, at most for the limit of the
+        start.
+        """
+        await self.open()
+        await self._wait_for(self._servers.values())
+
+    def all(self) -> list[McpServer]:
+        """Return the servers in the order of ``mcp.json``."""
+        return list(self._servers.values())
+
+    async def get(self, name: str) -> McpServer:
+        """Return a server. Raises ``McpServerNotFound``."""
+        await self.open()
+        if name not in self._servers:
+            raise McpServerNotFound(name)
+        return self._servers[name]
 
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
         """Return a copy of ``catalogue`` with the tools, groups and problems of the MCP servers
@@ -308,7 +346,7 @@ class McpServers:
         name = unquote(source.removeprefix("mcp:").partition("/")[0])
         if name in self._servers:
             await asyncio.wait(
-                [self._servers[name].session.opened], timeout=self._limits.connect_seconds
+                [self._servers[name].session.opened], timeout=self.limits.connect_seconds
             )
 
     async def aclose(self) -> None:
@@ -334,7 +372,7 @@ class McpServers:
                 server,
                 self._directory,
                 checks=self.checks,
-                limits=self._limits,
+                limits=self.limits,
                 credentials=Credentials.of(name, server, self._secrets),
             )
             for name, server in config.servers.items()
@@ -347,7 +385,7 @@ class McpServers:
                 self._directory,
                 problem.message,
             )
-        self._wait_until = asyncio.get_running_loop().time() + self._limits.start_seconds
+        self._wait_until = asyncio.get_running_loop().time() + self.limits.start_seconds
         # Stop the old servers first, because they may have exclusive use of a file or port.
         await asyncio.gather(*(server.retire() for server in old.values()))
         self._retired = [server for server in (*self._retired, *old.values()) if not server.closed]

@@ -76,6 +76,8 @@ class McpSession:
     problem: str | None = _CONNECTING
     error_status: int | None = None
     """HTTP status of the latest response to a message, if it is an error."""
+    over_sse: bool = False
+    """Whether the server has refused streamable HTTP."""
     needs_authorization: bool = False
     """Whether the server has refused a request without a valid token."""
     received_too_much: bool = False
@@ -107,6 +109,11 @@ class McpSession:
         if line:
             text = shorten(self.secrets.mask(line), _MAX_TEXT)
             logger.debug("MCP server output server=%s: %s", self.name, text)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first attempt to connect, and has not ended."""
+        return self.problem == _CONNECTING
 
     @property
     def is_opening(self) -> bool:
