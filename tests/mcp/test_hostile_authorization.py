@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ import pytest
 from mochi_server.mcp.addresses import check_named_url
 from mochi_server.mcp.session import UnsafeAddress
 from mochi_stub import StubServer
-from tests.mcp.patient_server import PATIENT, PatientServer
+from tests.mcp.patient_server import PatientServer
 from tests.support.cases import cases
 from tests.support.mcp import write_mcp
 
 SECRET = "a-secret-that-only-the-client-knows"
 PRM = "/.well-known/oauth-protected-resource/mcp"
 ASM = "/.well-known/oauth-authorization-server"
-IMPATIENT = replace(PATIENT, connect_seconds=1)
 Answer = dict[str, Any] | bytes | str | None
 """A JSON body, a body, the target of a redirect, or None for an endless body."""
 
@@ -124,7 +122,7 @@ def other() -> Iterator[Hostile]:
 def refusal(stub: StubServer, tmp_path: Path, entry: dict[str, Any]) -> str:
     """Begin an authorization at the server, and return the error."""
     write_mcp(tmp_path, hand=entry)
-    with PatientServer(tmp_path, stub.url, limits=IMPATIENT) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         response = server.api().http.post("/mcp/servers/hand/authorize")
         assert response.status_code == 502, response.text
         error = response.json()["error"]
@@ -164,7 +162,7 @@ def test_redirect_to_another_host_is_not_followed(
         path: f"{other.url}/stolen",
     }
     write_mcp(tmp_path, hand={"url": f"{hostile.url}/mcp"})
-    with PatientServer(tmp_path, stub.url, limits=IMPATIENT) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         server.api().http.post("/mcp/servers/hand/authorize")
     assert path in hostile.requested
     assert other.requested == []
@@ -217,7 +215,7 @@ def test_client_secret_is_sent_only_to_its_issuer(
         "issuer": "https://login.example",
     }
     write_mcp(tmp_path, hand={"url": f"{hostile.url}/mcp", "oauth": oauth})
-    with PatientServer(tmp_path, stub.url, limits=IMPATIENT) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         listed = api.ok(api.http.get("/mcp/servers"))["servers"][0]
         api.http.post("/mcp/servers/hand/authorize")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
@@ -54,7 +55,11 @@ class McpAuthorizations:
         config = _authorizable(server)
         session = server.new_session()
         url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        task = start_in(self._tasks, self._run(server, config, session, callback_url, url))
+        # Imported here, because the import takes a second and needs an extra.
+        browser = await asyncio.to_thread(import_module, "mochi_server.mcp.browser")
+        pending = PendingAuthorization(server.credentials)
+        authorizing = browser.authorize(config, session, pending, callback_url, url)
+        task = start_in(self._tasks, self._run(server, session, authorizing))
         await asyncio.wait(
             {task, url},
             timeout=self._servers.limits.connect_seconds,
@@ -102,16 +107,12 @@ class McpAuthorizations:
     async def _run(
         self,
         server: McpServer,
-        config: RemoteServer,
         session: McpSession,
-        callback_url: str,
-        url: "asyncio.Future[str]",
+        authorizing: Coroutine[Any, Any, None],
     ) -> str:
         """Authorize at a server, and return why that failed, or ""."""
-        module = await asyncio.to_thread(import_module, "mochi_server.mcp.browser")
-        pending = PendingAuthorization(server.credentials)
         try:
-            await module.authorize(config, session, pending, callback_url, url)
+            await authorizing
         except Exception as error:
             reason = session.explain(error)
             logger.warning("MCP authorization failed server=%s: %s", server.name, reason)

@@ -22,7 +22,7 @@ from mochi_server.mcp.credentials import Credentials
 from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.messages import append, decode, read_lines
 from mochi_server.mcp.oauth import is_oauth, provider_of
-from mochi_server.mcp.session import McpSession, MessageTooLarge
+from mochi_server.mcp.session import McpSession, MessageTooLarge, OAuthFailed
 from mochi_server.util.net import is_loopback
 
 _CONNECT_SECONDS = 10
@@ -79,6 +79,7 @@ async def _check_request(
     server: RemoteServer, session: McpSession, request: httpx2.Request
 ) -> None:
     if is_oauth(request):  # also a redirect, which can lead only to the same host
+        session.error_status = None  # of the MCP server, which required the authorization
         await check_named_url(server.url, str(request.url))
         request.extensions["timeout"] = dict.fromkeys(_TIMEOUTS, session.limits.connect_seconds)
     elif request.method == "DELETE":  # it ends the session
@@ -152,6 +153,7 @@ class _OAuthBody(_LimitedBody):
     """The response body of an authorization server, which is small and arrives soon."""
 
     max_bytes = 256 * 1024
+    error = OAuthFailed
 
     async def _whole(self) -> bytearray:
         with anyio.fail_after(self._limits.connect_seconds):

@@ -143,7 +143,7 @@ class McpSession:
             return str(error)
         if self.ended:
             return _EXITED
-        if self.error_status is not None and not isinstance(error, OAuthFailed):
+        if self.error_status is not None:
             return f"it responded with HTTP status {self.error_status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
