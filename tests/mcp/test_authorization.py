@@ -11,10 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
+from mochi_server.client import MochiClient
+from mochi_server.mcp.config import read_config
 from mochi_stub import StubServer
 from tests.mcp.patient_server import PatientServer
 from tests.mcp.test_servers import called, problems
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.mcp import write_mcp
 from tests.support.mcp_oauth import CLIENT_SECRET, OAuthMcp
 from tests.support.waiting import until
@@ -292,3 +295,54 @@ def test_servers_without_oauth_cannot_be_authorized(stub: StubServer, tmp_path: 
         assert refusal("token")[0] == 409
         assert refusal("gone")[0] == 502
         assert api.http.delete("/mcp/servers/nothing/authorize").status_code == 404
+
+
+def test_callback_of_the_browser_needs_no_api_key(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url, api_keys=("key",)) as server:
+        assert server.api().http.get("/mcp/servers").status_code == 401
+        with MochiClient(server.url, api_key="key") as client:
+            until(lambda: client.list_mcp_servers()[0]["state"] == "needs_authorization")
+            url = client.authorize_mcp_server("hand")["authorization_url"]
+            assert browse(url).status_code == 200
+            until(lambda: client.list_mcp_servers()[0]["state"] == "connected")
+            client.forget_mcp_authorization("hand")
+            until(lambda: client.list_mcp_servers()[0]["state"] == "needs_authorization")
+
+
+@cases(
+    ("oauth", "problem"),
+    [
+        ({}, "oauth.client_id: Field required"),
+        ({"clientId": "x", "clientSecret": "hush"}, "oauth: a client_secret needs the issuer"),
+        (
+            {"client_id": "x", "grant": "client_credentials"},
+            "client_credentials need a client_secret",
+        ),
+        ({"client_id": "x", "issuer": "login.example"}, "not an http:// or https:// URL"),
+        ({"client_id": "x", "grant": "password"}, "oauth.grant: Input should be"),
+    ],
+)
+def test_invalid_oauth_client_is_a_problem(
+    tmp_path: Path, oauth: dict[str, str], problem: str
+) -> None:
+    write_mcp(tmp_path, hand={"url": "https://docs.example/mcp", "oauth": oauth})
+    (found,) = read_config(tmp_path / "tools").problems
+    assert problem in found.message
+    assert "hush" not in found.message
+
+
+def test_pre_registered_client_authorizes_without_registration(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        callback = f"{server.url}/api/v1/mcp/callback"
+        remote.register("known", callback)
+        write_mcp(tmp_path, hand={**remote.entry, "oauth": {"clientId": "known"}})
+        api.ok(api.http.post("/tools/reload"))
+        authorize(api)
+        assert called(api, "shout", text="loud")["result"] == "LOUD"
+    assert list(remote.registered) == ["known"]

@@ -77,6 +77,18 @@ class OAuthMcp:
         }
         return {**self.entry, "oauth": oauth}
 
+    def register(self, client_id: str, redirect_uri: str) -> None:
+        """Register a client without a secret."""
+        from mcp.shared.auth import OAuthClientInformationFull
+        from pydantic import AnyUrl
+
+        self.registered[client_id] = OAuthClientInformationFull(
+            client_id=client_id,
+            token_endpoint_auth_method="none",
+            redirect_uris=[AnyUrl(redirect_uri)],
+            scope="user",
+        )
+
     def new_token(self, scopes: list[str], client_id: str) -> str:
         from mcp.server.auth.provider import AccessToken
 
