@@ -25,6 +25,7 @@ from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, PING_SECONDS
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.mcp.authorizations import McpAuthorizations
 from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.servers import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -120,7 +121,14 @@ class Services:
         )
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
         tools_dir = settings.code_directory("tools_dir")
-        self.mcp = McpServers(tools_dir, [AGENT_TOOL], components.mcp, components.schema_checks())
+        self.mcp = McpServers(
+            tools_dir,
+            [AGENT_TOOL],
+            limits=components.mcp,
+            checks=components.schema_checks(),
+            secrets=self.stores.secrets,
+        )
+        self.mcp_authorizations = McpAuthorizations(self.mcp)
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,
@@ -263,6 +271,7 @@ class Services:
         self.is_closed = True
         await self.turns.aclose()
         await self.webhooks.aclose()
+        await self.mcp_authorizations.aclose()
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.stores.aclose()
@@ -298,7 +307,9 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     """
     if not settings.store_url:
         return FileStores(
-            settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir)
+            settings.resolved_sessions_dir,
+            settings.resolved(settings.agent_chats_dir),
+            settings.resolved("mcp_authorizations"),
         )
     with _database_driver():
         from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional

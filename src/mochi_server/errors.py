@@ -325,6 +325,30 @@ class ToolNotFound(MochiError):
     template = "There is no tool named {tool_name!r}. GET /api/v1/tools lists the tools."
 
 
+class McpServerNotFound(MochiError):
+    code = "MCP_SERVER_NOT_FOUND"
+    status = 404
+    cause = "The MCP server does not exist."
+    template = (
+        "There is no MCP server named {name!r} in mcp.json. GET /api/v1/mcp/servers lists the MCP "
+        "servers."
+    )
+
+
+class McpAuthorizationUnavailable(MochiError):
+    code = "MCP_AUTHORIZATION_UNAVAILABLE"
+    status = 409
+    cause = "The MCP server is configured without authorization by a user."
+    template = "No user can authorize the MCP server {name!r}: {reason}."
+
+
+class McpAuthorizationFailed(MochiError):
+    code = "MCP_AUTHORIZATION_FAILED"
+    status = 502
+    cause = "The MCP server or its authorization server refused, or sent invalid data."
+    template = "The authorization at the MCP server {name!r} failed: {reason}."
+
+
 class ToolNotCalled(MochiError):
     code = "TOOL_NOT_CALLED"
     status = 502

@@ -158,6 +158,24 @@ class AsyncMochiClient:
         """
         return await self._send("GET", "/tools")
 
+    async def list_mcp_servers(self) -> list[Json]:
+        """List the MCP servers of the server with their states."""
+        return await self._list("servers", "GET", "/mcp/servers")
+
+    async def authorize_mcp_server(self, name: str, callback_url: str | None = None) -> Json:
+        """Begin to authorize the server at an MCP server.
+
+        A user opens the ``authorization_url`` of the result in a browser, which then returns to
+        ``callback_url``. The default is the URL of the server. The error is
+        ``MCP_AUTHORIZATION_FAILED`` if the MCP server refuses.
+        """
+        body = _without_none(callback_url=callback_url)
+        return await self._send("POST", f"{_path('mcp/servers', name)}/authorize", json=body)
+
+    async def forget_mcp_authorization(self, name: str) -> None:
+        """Remove the OAuth tokens of an MCP server, and end its connection."""
+        await self._request("DELETE", f"{_path('mcp/servers', name)}/authorize")
+
     async def create_session(self, model: str, **options: Unpack[SessionOptions]) -> Json:
         """Create a session. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
         return await self._send("POST", "/sessions", json={"model": model, **options})
@@ -458,6 +476,9 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     list_models = blocking(AsyncMochiClient.list_models)
     get_model = blocking(AsyncMochiClient.get_model)
     list_tools = blocking(AsyncMochiClient.list_tools)
+    list_mcp_servers = blocking(AsyncMochiClient.list_mcp_servers)
+    authorize_mcp_server = blocking(AsyncMochiClient.authorize_mcp_server)
+    forget_mcp_authorization = blocking(AsyncMochiClient.forget_mcp_authorization)
     create_session = blocking(AsyncMochiClient.create_session)
     list_sessions = blocking(AsyncMochiClient.list_sessions)
     get_session = blocking(AsyncMochiClient.get_session)

@@ -44,9 +44,12 @@ WITHOUT_KEY = frozenset(
         "/health/ready",
         f"{API_PREFIX}/health/live",
         f"{API_PREFIX}/health/ready",
+        f"{API_PREFIX}/mcp/callback",
     )
 )
-"""Paths that require no API key, because orchestrators such as Kubernetes have none."""
+"""Paths that require no API key, because orchestrators such as Kubernetes have none, and a browser
+has none after a redirect.
+"""
 
 _METRICS: Responses = {
     200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}

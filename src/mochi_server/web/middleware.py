@@ -36,6 +36,7 @@ _USER_NEEDS_KEY = "X-Mochi-User is for backends. It requires an API key of the s
 _USER = re.compile("[!-~]{1,128}")
 _SHARED = re.compile(
     rf"(GET|HEAD) (|{API_PREFIX})/metrics/?|POST {API_PREFIX}/\w+/reload/?|"
+    rf"(POST|DELETE) {API_PREFIX}/mcp/.*|"
     rf"(?!GET|HEAD).* {API_PREFIX}/system-prompts.*"
 )
 """Methods and paths of the routes that show or change what all users share."""
