@@ -22,7 +22,7 @@ from mochi_server.chat.preparation import ModelTurns
 from mochi_server.chat.service import TurnService
 from mochi_server.chat.steps import TurnRules
 from mochi_server.config import MochiServerSettings, hosts_file
-from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, PING_SECONDS
+from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, OLLAMA_SETTING, PING_SECONDS
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.mcp.limits import McpLimits
@@ -95,6 +95,7 @@ class Services:
             connect_timeout=settings.ollama_connect_timeout_seconds,
             stall_timeout=settings.ollama_stall_timeout_seconds,
             can_install=settings.env != "test",
+            setting="MOCHI_OLLAMA_HOSTS" if settings.ollama_hosts else OLLAMA_SETTING,
         )
         self.gateway = gateway = ModelGateway(
             InjectedOllamaClient(ollama_client, settings.ollama_host) if ollama_client else connect,
