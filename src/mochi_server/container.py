@@ -5,11 +5,14 @@ This module does not import the web framework.
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+
+from anyio import to_thread
 
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
 from mochi_server.agents.execution import AgentExecutionService, AgentTurns
@@ -23,7 +26,7 @@ from mochi_server.chat.service import TurnService
 from mochi_server.chat.steps import TurnRules
 from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, OLLAMA_SETTING, PING_SECONDS
-from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
+from mochi_server.errors import MochiError, NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.servers import McpServers
@@ -47,6 +50,9 @@ from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.text import install_command
+
+_OVERDUE_SECONDS = 60
+"""Time after which a turn that has not continued counts as overdue."""
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +96,8 @@ class Services:
     ) -> None:
         self.ping_seconds = components.ping_seconds
         self.metrics = metrics = Metrics()
+        metrics.queue_limit.set(settings.max_queue)
+        self._data_dir = settings.data_dir
         connect = partial(
             AsyncOllamaClient,
             connect_timeout=settings.ollama_connect_timeout_seconds,
@@ -226,6 +234,26 @@ class Services:
         await self.mcp.open()
         self.webhooks.open()
         self.turns.open(is_shared=self.stores.is_shared)
+
+    async def measure(self) -> None:
+        """Update the metrics of Ollama, the disk and the store.
+
+        Those of a store that cannot be reached keep their values.
+        """
+        metrics = self.metrics
+        metrics.ollama.set(await self.fleet.is_reachable())
+        with suppress(OSError):
+            disk = await to_thread.run_sync(shutil.disk_usage, self._data_dir)
+            metrics.disk_free.set(disk.free)
+            metrics.disk_size.set(disk.total)
+        if not self.stores.connected:
+            return
+        with suppress(MochiError):
+            webhooks, age = await self.webhooks.backlog()
+            metrics.webhooks.set(webhooks)
+            metrics.webhook_age.set(age)
+            overdue = await self.stores.chats.due_turns(time.time() - _OVERDUE_SECONDS)
+            metrics.overdue.set(len(overdue))
 
     async def check_ready(self) -> None:
         """Raise ``ShuttingDown`` or ``NotReady`` if the server cannot run or store new turns."""

@@ -239,6 +239,9 @@ class WebhookOutbox(Protocol):
     async def remove(self, webhook_id: str) -> None:
         """Remove a notice."""
 
+    async def backlog(self) -> "tuple[int, Notice | None]":
+        """Return the number of notices that are not delivered, and the oldest one."""
+
 
 class VisibleSessions:
     """View of a ``SessionStore``, in which sessions that the current caller may not see do not
