@@ -5,11 +5,14 @@ This module does not import the web framework.
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+
+from anyio import to_thread
 
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
 from mochi_server.agents.execution import AgentExecutionService, AgentTurns
@@ -22,8 +25,8 @@ from mochi_server.chat.preparation import ModelTurns
 from mochi_server.chat.service import TurnService
 from mochi_server.chat.steps import TurnRules
 from mochi_server.config import MochiServerSettings, hosts_file
-from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, PING_SECONDS
-from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
+from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, OLLAMA_SETTING, PING_SECONDS
+from mochi_server.errors import MochiError, NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.mcp.authorizations import McpAuthorizations
 from mochi_server.mcp.limits import McpLimits
@@ -48,6 +51,9 @@ from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.text import install_command
+
+_OVERDUE_SECONDS = 60
+"""Time after which a turn that has not continued counts as overdue."""
 
 logger = logging.getLogger(__name__)
 
@@ -91,11 +97,14 @@ class Services:
     ) -> None:
         self.ping_seconds = components.ping_seconds
         self.metrics = metrics = Metrics()
+        metrics.queue_limit.set(settings.max_queue)
+        self._data_dir = settings.data_dir
         connect = partial(
             AsyncOllamaClient,
             connect_timeout=settings.ollama_connect_timeout_seconds,
             stall_timeout=settings.ollama_stall_timeout_seconds,
             can_install=settings.env != "test",
+            setting="MOCHI_OLLAMA_HOSTS" if settings.ollama_hosts else OLLAMA_SETTING,
         )
         self.gateway = gateway = ModelGateway(
             InjectedOllamaClient(ollama_client, settings.ollama_host) if ollama_client else connect,
@@ -234,6 +243,26 @@ class Services:
         await self.mcp.open()
         self.webhooks.open()
         self.turns.open(is_shared=self.stores.is_shared)
+
+    async def measure(self) -> None:
+        """Update the metrics of Ollama, the disk and the store.
+
+        Those of a store that cannot be reached keep their values.
+        """
+        metrics = self.metrics
+        metrics.ollama.set(await self.fleet.is_reachable())
+        with suppress(OSError):
+            disk = await to_thread.run_sync(shutil.disk_usage, self._data_dir)
+            metrics.disk_free.set(disk.free)
+            metrics.disk_size.set(disk.total)
+        if not self.stores.connected:
+            return
+        with suppress(MochiError):
+            webhooks, age = await self.webhooks.backlog()
+            metrics.webhooks.set(webhooks)
+            metrics.webhook_age.set(age)
+            overdue = await self.stores.chats.due_turns(time.time() - _OVERDUE_SECONDS)
+            metrics.overdue.set(len(overdue))
 
     async def check_ready(self) -> None:
         """Raise ``ShuttingDown`` or ``NotReady`` if the server cannot run or store new turns."""

@@ -86,7 +86,7 @@ async def get_ready(services: ServicesDep) -> Ready:
 @router.get("/metrics", response_class=Response, responses=_METRICS)
 async def get_metrics(services: ServicesDep) -> Response:
     """Get the metrics in the text format of Prometheus. `/metrics` returns the same metrics."""
-    services.metrics.ollama.set(await services.fleet.is_reachable())
+    await services.measure()
     return Response(
         services.metrics.render(),
         headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},

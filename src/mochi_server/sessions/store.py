@@ -239,6 +239,9 @@ class WebhookOutbox(Protocol):
     async def remove(self, webhook_id: str) -> None:
         """Remove a notice."""
 
+    async def backlog(self) -> "tuple[int, Notice | None]":
+        """Return the number of notices that are not delivered, and the oldest one."""
+
 
 class SecretStore(Protocol):
     """Protocol of a store for small secrets, such as the tokens of MCP servers.
