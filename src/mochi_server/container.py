@@ -31,6 +31,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
+from mochi_server.services.keys import KeyRing
 from mochi_server.services.recent_responses import RecentResponses
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
@@ -89,6 +90,8 @@ class Services:
         components: Components = DEFAULT_COMPONENTS,
     ) -> None:
         self.ping_seconds = components.ping_seconds
+        given_keys = [key.get_secret_value() for key in settings.api_keys]
+        self.keys = KeyRing(given_keys, settings.keys_path)
         self.metrics = metrics = Metrics()
         connect = partial(
             AsyncOllamaClient,
@@ -150,6 +153,7 @@ class Services:
             SummaryModelSelector(settings.summary_unsupported_models),
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
+            keys=self.keys,
         )
         rules = TurnRules(
             rounds=settings.max_tool_iterations,
@@ -190,6 +194,7 @@ class Services:
             summaries=self.summaries,
             approvals=self.approvals,
             conversations=self.conversations,
+            keys=self.keys,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics, trace_content=settings.trace_content),

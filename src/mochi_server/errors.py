@@ -249,6 +249,10 @@ class ModelNotFound(MochiError):
             "can_install": can_install,
         }
 
+    def with_models(self, models: Sequence[str]) -> "ModelNotFound":
+        """Return this error with other available models."""
+        return type(self)(self.details["model"], models=models, **self._options)
+
     @classmethod
     def on_hosts(cls, errors: "Mapping[str, ModelNotFound]") -> "ModelNotFound":
         """Return one error for the errors of several hosts, by name.

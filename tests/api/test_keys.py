@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from mochi_server.app import create_app
-from mochi_server.web.keys import KeysFileInvalid
+from mochi_server.services.keys import KeysFileInvalid
 from mochi_stub import StubServer
 from tests.support.agents import delegate, write_agent
 from tests.support.api import Api, error_of

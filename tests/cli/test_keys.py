@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.cli.main import main
-from mochi_server.web.keys import KeyRing
+from mochi_server.services.keys import KeyRing
 
 
 @pytest.fixture

@@ -40,8 +40,9 @@ from mochi_server.events import (
     ToolConfirmationRequired,
     TurnError,
 )
+from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
-from mochi_server.sessions.caller import CALLER, UNRESTRICTED
+from mochi_server.sessions.caller import CALLER, UNRESTRICTED, acting_as
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import first_answer_index, last_user_index
 from mochi_server.sessions.session import ChatSession, goes_on, last_answer, refuse_if_turn_goes_on
@@ -85,6 +86,7 @@ class TurnService:
         summaries: SummarizationService,
         approvals: ApprovalService,
         conversations: Conversations,
+        keys: KeyRing,
         disconnect_grace: float,
         shutdown_grace: float,
         on_ended: Callable[[Run], None],
@@ -102,6 +104,7 @@ class TurnService:
         self._agent_turns = agent_turns
         self._summaries = summaries
         self._approvals = approvals
+        self._keys = keys
         self._disconnect_grace = disconnect_grace
         self._shutdown_grace = shutdown_grace
         self._on_ended = on_ended
@@ -277,7 +280,8 @@ class TurnService:
                 self.refuse_at_shutdown()
                 return self._launch(run, repeat_answer(repetition.answer, run), locks.pop_all())
             turns = self._turns if new_input.agent is None else self._agent_turns
-            turn = await turns.prepare(run, session, new_input)
+            with acting_as(run.caller):
+                turn = await turns.prepare(run, session, new_input)
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_images)
             return self._launch(run, play_turn(turn, run), locks.pop_all(), first_write)
@@ -320,7 +324,7 @@ class TurnService:
             model=turn_input.model or session.metadata.model,
             position=position,
             holds_text=isinstance(answer_format, dict),
-            caller=CALLER.get().inside(session.metadata.owner),
+            caller=self._keys.caller_inside(session.metadata.owner),
             disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
             log=EventLog(self._limits.log_bytes),
         )
@@ -418,7 +422,8 @@ class TurnService:
             await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
             session, turn, approval = await self._load_waiting(session_id, confirmation_id)
             call = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments)
-            tool = await self._turns.find_tool(session, turn, approval)
+            with acting_as(self._keys.caller_inside(session.metadata.owner)):
+                tool = await self._turns.find_tool(session, turn, approval)
             if decision.approved and tool is not None:
                 if fingerprint(tool) != approval.fingerprint:
                     await self._announce_again(session, turn, approval, tool)
@@ -537,7 +542,8 @@ class TurnService:
         earlier = [snapshot(turn_messages(session, turn)), *calls]
         turn_input = restored_input(turn.input or {})
         run = self._new_run(conversation, session, turn_input, turn.run_ids, turn.first)
-        prepared = await self._turns.prepare_continued(run, session, turn)
+        with acting_as(run.caller):
+            prepared = await self._turns.prepare_continued(run, session, turn)
         await prepared.writer.begin()
         if self.shutdown.is_set():
             return None

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from copy import copy
 from functools import partial
 from math import inf
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
@@ -33,6 +34,7 @@ from mochi_server.errors import (
     OllamaUnreachable,
 )
 from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
+from mochi_server.inference.permitted_models import request_permitted
 from mochi_server.inference.placement import choose
 from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
 from mochi_server.inference.token_estimate import PromptSize
@@ -193,7 +195,10 @@ class ModelGateway:
 
         Raises ``ModelNotFound`` and the errors of ``send``.
         """
-        return await (self._only.client if self._only else self.fleet).find_model(name)
+        if self._only is None:
+            return await self.fleet.find_model(name)
+        find = methodcaller("find_model", name)
+        return await request_permitted(self._only.client, name, find)
 
     def allocate(
         self,
@@ -355,7 +360,8 @@ class ModelGateway:
         async with self._slot(host, request):
             tracked.sent = time.monotonic()
             host.slots(request.model).begin(request.session_id, window)
-            return await host.client.embed({**request.payload, **options})
+            embed = methodcaller("embed", {**request.payload, **options})
+            return await request_permitted(host.client, request.model, embed, "embedding")
 
     def _slot(self, host: Host, request: ModelRequest) -> AbstractAsyncContextManager[None]:
         """Return a context with a slot of the host.

@@ -26,6 +26,7 @@ from mochi_server.inference.window_allocation import Allocation
 from mochi_server.inference.window_registry import manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ChatMessage, ModelInfo
+from mochi_server.services.keys import KeyRing
 from mochi_server.services.summary_model import SummaryModelSelector
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
@@ -98,6 +99,7 @@ class SummarizationService:
     interval: float
     idle_seconds: float = 60
     """Time without a turn after which a summary may load a model that the user has chosen."""
+    keys: KeyRing = field(default_factory=KeyRing)
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _requesting: set[str] = field(default_factory=set, init=False)
     """Sessions whose summary the model is writing."""
@@ -195,6 +197,7 @@ class SummarizationService:
                 state.postponements += 1
                 await asyncio.sleep(self.interval)
             session = await self.store.load(session_id)
+            CALLER.set(self.keys.caller_inside(session.metadata.owner))
             model = self.selector.choose(session.metadata)
             if model is not None and model not in state.failed and _is_due(session, state):
                 await self._summarize_in_background(session, model, state)
