@@ -40,12 +40,12 @@ from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
 from mochi_server.storage.retry import StorageRetry
-from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.telemetry.webhooks import DEFAULT_TIMES, WebhookService, WebhookTimes
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
+from mochi_server.util.log_events import log_event
 from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.text import install_command
 

@@ -587,14 +587,21 @@ class NotReady(MochiError):
 class Unauthorized(MochiError):
     code = "UNAUTHORIZED"
     status = 401
-    cause = "The API key is missing or wrong."
+    cause = "The API key is missing, wrong or expired."
 
-    def __init__(self, *, keys_exist: bool = True, key_sent: bool = False) -> None:
+    def __init__(
+        self, *, keys_exist: bool = True, key_sent: bool = False, expired_key: str | None = None
+    ) -> None:
         text = "An API key is required: send `Authorization: Bearer <key>`."
         if key_sent:
             text = (
                 "The API key is wrong. Send one of the keys in MOCHI_API_KEYS, or the key that "
                 "the server printed."
+            )
+        if expired_key is not None:
+            text = (
+                f"The API key {expired_key!r} has expired. The operator of the server can create "
+                "another with `mochi-server keys add`."
             )
         hint = (
             " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, "

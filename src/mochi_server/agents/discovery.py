@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from mochi_server.agents.config import SKILL_FILE, AgentDefinition, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
+from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER
 from mochi_server.tools.discovery import Tool, ToolCatalogue, find_mistakes, find_tools, permitted
 from mochi_server.tools.execution import (
@@ -196,6 +197,7 @@ class AgentRegistry:
     async def reload(self) -> dict[str, AgentDefinition]:
         async with self._importing:
             agents = await self._discover()
+        audit("Agents reloaded")
         return await self._with_mcp_tools(_permitted(agents))
 
     async def get(self, name: str) -> AgentDefinition:

@@ -42,6 +42,7 @@ from mochi_server.events import (
 )
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
+from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED, acting_as
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import first_answer_index, last_user_index
@@ -150,6 +151,13 @@ class TurnService:
 
         Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``.
         """
+        run, call = await self._decide(session_id, confirmation_id, decision)
+        _audit_decision(session_id, confirmation_id, call.name, decision)
+        return run, call
+
+    async def _decide(
+        self, session_id: str, confirmation_id: str, decision: Decision
+    ) -> tuple[Run, ToolInvocation]:
         await self.conversations.stored(session_id).load()  # the caller may not see the session
         for _ in range(_RETRIES):
             run = self.table.find(session_id)
@@ -489,7 +497,11 @@ class TurnService:
             change = Change(results, turn=turn.ended("stopped", answer_id))
             await self.conversations.stored(session_id).write(change)
         if approval is not None:
-            self._approvals.end(session_id, approval.confirmation_id, errors.ConfirmationResolved)
+            confirmation_id = approval.confirmation_id
+            self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
+            _audit_decision(
+                session_id, confirmation_id, approval.tool_name, Decision(approved=False)
+            )
         self._due.pop(session_id, None)
         self.table.take_suspended(session_id)
         shown: list[ChatEvent] = []
@@ -852,6 +864,19 @@ def _input_of(turn: StoredTurn) -> TurnInput:
         return restored_input(turn.input or {})
     except ValueError:  # the turn ends as interrupted when it is due
         return TurnInput()
+
+
+def _audit_decision(
+    session_id: str, confirmation_id: str, tool_name: str, decision: Decision
+) -> None:
+    audit(
+        "Tool call decided",
+        session_id=session_id,
+        confirmation_id=confirmation_id,
+        tool=tool_name,
+        approved=decision.approved,
+        remember=decision.remember,
+    )
 
 
 def _announcement(approval: Approval) -> ToolConfirmationRequired:

@@ -2,7 +2,9 @@
 
 import json
 import re
+import time
 from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from secrets import token_urlsafe
 
@@ -12,9 +14,12 @@ from mochi_server.services.keys import (
     Key,
     KeysFile,
     KeysFileInvalid,
+    expires_at,
+    find_problem,
     hash_of,
     read_keys,
 )
+from mochi_server.sessions.caller import Caller
 from mochi_server.storage.files import atomic_files
 
 NEW_DEFAULT: Key = {
@@ -34,17 +39,17 @@ NEW_DEFAULT: Key = {
 """Permissions of the keys of the scope `own` in a new file: the read-only tools of the samples."""
 
 
-def run(path: Path, action: str, name: str, scope: str) -> str:
-    """Add, list or revoke a key, and return the text for the user. Raises ``KeysFileInvalid``."""
+def run(path: Path, action: str, name: str, scope: str, expires: str | None = None) -> str:
+    """Add, list or revoke a key, and return the text for the user.
+
+    ``expires`` is a date or a time of the keys file, or a number of days such as ``90d``. Raises
+    ``KeysFileInvalid``.
+    """
     content = read_keys(path) if path.exists() else KeysFile()
     keys = list(content.keys)
     others = [key for key in keys if key["name"] != name]
     if action == "list":
-        lines = []
-        for caller in map(content.caller, keys):
-            sessions = "all" if caller.sees_all else "own"
-            lines.append(f"{caller.key:<24} {sessions}  ID {caller.owner}")
-        return "\n".join(lines)
+        return "\n".join(_line(key, content.caller(key)) for key in keys)
     if action == "revoke":
         if others == keys:
             raise KeysFileInvalid(
@@ -61,8 +66,34 @@ def run(path: Path, action: str, name: str, scope: str) -> str:
         default = NEW_DEFAULT
     secret = f"mochi_{token_urlsafe(32)}"
     new = {"name": name, "hash": hash_of(secret.encode()), "scope": scope}
+    if expires is not None:
+        new["expires"] = _expiry(expires)
     _write(path, [*keys, new], default)
     return secret
+
+
+def _line(key: Key, caller: Caller) -> str:
+    """Return the line of a key in the list."""
+    columns = [f"{caller.key:<24} {'all' if caller.sees_all else 'own'}"]
+    if caller.has_expired:
+        columns.append(f"expired {key['expires']}")
+    elif caller.expires_at is not None:
+        columns.append(f"expires {key['expires']}")
+    return "  ".join([*columns, f"ID {caller.owner}"])
+
+
+def _expiry(text: str) -> str:
+    """Return the value of ``expires`` in the keys file."""
+    days = re.fullmatch("([1-9][0-9]{0,4})d", text)
+    if days is not None:
+        last = datetime.now(timezone.utc) + timedelta(days=int(days[1]))
+        return f"{last:%Y-%m-%d}"
+    problem = find_problem("expires", text)
+    if problem is None and expires_at(text) <= time.time():
+        problem = f"{text} is in the past"
+    if problem is not None:
+        raise KeysFileInvalid(f"--expires: {problem}. Use a date, a time or days such as 90d")
+    return text
 
 
 def _write(path: Path, keys: Sequence[Key], default: Key | None) -> None:

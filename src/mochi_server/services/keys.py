@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ _FIELDS = {
     "scope": ("own|all", "neither `own` nor `all`"),
     "turns_at_a_time": ("[1-9][0-9]{0,8}", "not a positive number"),
     "turns_per_minute": ("[1-9][0-9]{0,8}", "not a positive number"),
+    "expires": (
+        r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d))?",
+        "neither a date such as 2027-01-31 nor a time such as 2027-01-31T18:00Z",
+    ),
     "policy": ("|".join(_POLICIES), f"none of {', '.join(_POLICIES)}"),
 }
 """Fields of a key in the keys file: the pattern of the values, and the problem with other values.
@@ -83,6 +88,7 @@ class KeysFile:
             key.get("scope") == "all",
             turns_at_a_time=_number(key.get("turns_at_a_time")),
             turns_per_minute=_number(key.get("turns_per_minute")),
+            expires_at=expires_at(key["expires"]) if "expires" in key else None,
             permissions=self._permissions(key),
         )
 
@@ -94,6 +100,21 @@ class KeysFile:
         if key.get("scope") == "all":
             return _permissions(key)
         return _permissions({**(self.default or {}), **key})
+
+
+def expires_at(text: str) -> float:
+    """Return the Unix time in seconds at which a key expires: at the end of a day in UTC, or at a
+    time.
+
+    Raises ValueError for a date that does not exist.
+    """
+    try:
+        if "T" in text:
+            return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        day = datetime.fromisoformat(f"{text}T00:00+00:00")
+        return (day + timedelta(days=1)).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"`expires` is not a date: {text}") from None
 
 
 def _number(text: str | None) -> int | None:
@@ -177,12 +198,25 @@ def _checked(name: Any, value: yaml.Node, others: Sequence[Key]) -> str | list[s
         similar = nearest(str(name), (*_FIELDS, *_LISTS))
         hint = f"; did you mean {similar!r}?" if similar else ""
         raise ValueError(f"unknown field {name!r}{hint}")
-    pattern, problem = _FIELDS[name]
-    if not isinstance(value, yaml.ScalarNode) or not re.fullmatch(pattern, value.value):
-        raise ValueError(f"`{name}` is {problem}")
+    problem = find_problem(name, value.value if isinstance(value, yaml.ScalarNode) else "")
+    if problem is not None:
+        raise ValueError(problem)
     if name in ("name", "hash") and value.value in [other[name] for other in others]:
         raise ValueError(f"an earlier key has the same {name}")
     return str(value.value)
+
+
+def find_problem(field: str, text: str) -> str | None:
+    """Return why a field of a key cannot have this value, or None."""
+    pattern, problem = _FIELDS[field]
+    if not re.fullmatch(pattern, text):
+        return f"`{field}` is {problem}"
+    if field == "expires":  # the pattern also matches dates that do not exist
+        try:
+            expires_at(text)
+        except ValueError as error:
+            return str(error)
+    return None
 
 
 def _names(field: str, value: yaml.Node) -> list[str]:

@@ -17,6 +17,7 @@ from mochi_server.inference.window_registry import WindowDecision, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.session import (
     ChatSession,
@@ -116,10 +117,15 @@ class SessionService:
 
         None clears a field. ``context_window`` is ``{"current_window": tokens}``.
         """
-        fields = dict(changes)
         session = await self.store.load(session_id)
-        if not fields:
+        if not changes:
             return session
+        changed = await self._patched(session, dict(changes))
+        audit("Session settings changed", session_id=session_id, fields=",".join(sorted(changes)))
+        return changed
+
+    async def _patched(self, session: ChatSession, fields: dict[str, Any]) -> ChatSession:
+        session_id = session.session_id
         if "model" in fields and fields["model"] is None:
             raise errors.ValidationFailed(
                 "model cannot be null. Send a model name, or omit the field.", field="model"
@@ -231,6 +237,7 @@ class SessionService:
             await self.store.write(
                 session_id, with_system_prompt(session, text, source_file or None)
             )
+            audit("Session settings changed", session_id=session_id, fields="system_prompt")
             return await self.store.load(session_id)
 
     async def remove_system_prompt(self, session_id: str) -> None:
@@ -242,6 +249,7 @@ class SessionService:
             if session.system_prompt is None:
                 raise errors.PromptNotFound(None)
             await self.store.write(session_id, without_system_prompt(session))
+            audit("Session settings changed", session_id=session_id, fields="system_prompt")
 
     @asynccontextmanager
     async def _changing(self, session_id: str) -> AsyncIterator[ChatSession]:

@@ -1,5 +1,6 @@
 """Caller of the current request, which owns what the request creates."""
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,12 +22,17 @@ class Caller:
     sees_all: bool = True
     turns_at_a_time: int | None = None
     turns_per_minute: int | None = None
+    expires_at: float | None = None  # Unix time in seconds after which the key is refused
     permissions: Permissions = EVERYTHING
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Caller":
         """Return the caller in the result of ``dataclasses.asdict``, sent as JSON."""
         return cls(**{**fields, "permissions": Permissions.from_json(fields["permissions"])})
+
+    @property
+    def has_expired(self) -> bool:
+        return self.expires_at is not None and time.time() >= self.expires_at
 
     def sees(self, owner: str | None) -> bool:
         """Return whether the caller may see what belongs to ``owner``."""

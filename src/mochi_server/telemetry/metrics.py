@@ -32,8 +32,8 @@ from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.inference.slots import load_seconds, number
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
-from mochi_server.telemetry.logging import log_event
 from mochi_server.util.clock import timestamp
+from mochi_server.util.log_events import log_event
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mochi_server.sessions.audit import audit
 from mochi_server.tools.discovery import ToolCatalogue, ToolDiscoveryService, permitted
 from mochi_server.tools.execution import IMPORT_SECONDS, ToolRaised, import_in_thread
 from mochi_server.tools.loader import Problem
@@ -46,6 +47,7 @@ class ToolRegistry:
         catalogue, _ = await asyncio.gather(
             self._import(self.discovery.reload_tools), self.extra_source.reload()
         )
+        audit("Tools reloaded")
         return permitted(await self.extra_source.add_tools(catalogue))
 
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:

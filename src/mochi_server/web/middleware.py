@@ -272,20 +272,28 @@ def key_check(
         if route_path(scope) in exempt and scope["method"] in ("GET", "HEAD"):
             return None
         keys = key_ring()
-        if keys.is_empty:
-            address = _local_address(scope)
-            if not (insecure or address is None or address.is_loopback):
-                return errors.Unauthorized(keys_exist=False)
-            return _set_caller(scope, UNRESTRICTED, may_name_user=False)
-        sent = _sent_keys(scope)
-        if not sent and _names_user(scope):
-            return errors.Forbidden(_USER_NEEDS_KEY)
-        caller = keys.find(sent)
-        if caller is None:
-            return errors.Unauthorized(key_sent=bool(sent))
-        return _set_caller(scope, caller, may_name_user=caller.sees_all)
+        if not keys.is_empty:
+            return _check_key(scope, keys)
+        address = _local_address(scope)
+        if not (insecure or address is None or address.is_loopback):
+            return errors.Unauthorized(keys_exist=False)
+        return _set_caller(scope, UNRESTRICTED, may_name_user=False)
 
     return check
+
+
+def _check_key(scope: Scope, keys: KeyRing) -> MochiError | None:
+    """Set the caller to the owner of the API key, and return an error if it is not valid."""
+    sent = _sent_keys(scope)
+    if not sent and _names_user(scope):
+        return errors.Forbidden(_USER_NEEDS_KEY)
+    caller = keys.find(sent)
+    if caller is None:
+        return errors.Unauthorized(key_sent=bool(sent))
+    CALLER.set(caller)  # the log names the key, also if the request is refused
+    if caller.has_expired:
+        return errors.Unauthorized(expired_key=caller.key)
+    return _set_caller(scope, caller, may_name_user=caller.sees_all)
 
 
 def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiError | None:
