@@ -37,6 +37,7 @@ from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelSelector
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.services.usage import TurnLimiter, UsageService
 from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
 from mochi_server.storage.retry import StorageRetry
@@ -90,9 +91,12 @@ class Services:
         components: Components = DEFAULT_COMPONENTS,
     ) -> None:
         self.ping_seconds = components.ping_seconds
+        self.stores = components.stores(settings)
+        self.usage = UsageService(self.stores.usage)
+        self.limiter = TurnLimiter(self.usage)
+        self.metrics = metrics = Metrics(self.usage.add)
         given_keys = [key.get_secret_value() for key in settings.api_keys]
         self.keys = KeyRing(given_keys, settings.keys_path)
-        self.metrics = metrics = Metrics()
         connect = partial(
             AsyncOllamaClient,
             connect_timeout=settings.ollama_connect_timeout_seconds,
@@ -113,7 +117,6 @@ class Services:
             observer=metrics,
         )
         self.fleet = gateway.fleet
-        self.stores = components.stores(settings)
         self.store: SessionStore = VisibleSessions(self.stores.chats)
         self.agent_chats: SessionStore = VisibleSessions(self.stores.agents)
         retry = StorageRetry(settings.store_retry_seconds)
@@ -151,6 +154,7 @@ class Services:
             self.store,
             gateway,
             SummaryModelSelector(settings.summary_unsupported_models),
+            self.limiter,
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
             keys=self.keys,
@@ -195,6 +199,7 @@ class Services:
             approvals=self.approvals,
             conversations=self.conversations,
             keys=self.keys,
+            limiter=self.limiter,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics, trace_content=settings.trace_content),
@@ -209,7 +214,9 @@ class Services:
             shutdown=self.turns.shutdown,
         )
         self.responses = RecentResponses()
-        self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
+        self.compare = CompareService(
+            gateway, self.limiter, shutdown_grace=settings.shutdown_grace_seconds
+        )
         running = self.turns.table.running
         metrics.waiting.set_function(
             lambda: sum(host.tracker.waiting_turns() for host in gateway.fleet.hosts)
@@ -229,6 +236,7 @@ class Services:
         await self.stores.open()
         await self.mcp.open()
         self.webhooks.open()
+        self.usage.open()
         self.turns.open(is_shared=self.stores.is_shared)
 
     async def check_ready(self) -> None:
@@ -269,6 +277,7 @@ class Services:
         await self.webhooks.aclose()
         await self.mcp.aclose()
         await self.summaries.aclose()
+        await self.usage.aclose()
         await self.stores.aclose()
         await self.fleet.aclose()
 
@@ -302,7 +311,9 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     """
     if not settings.store_url:
         return FileStores(
-            settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir)
+            settings.resolved_sessions_dir,
+            settings.resolved(settings.agent_chats_dir),
+            settings.resolved("usage"),
         )
     with _database_driver():
         from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional

@@ -23,7 +23,7 @@ from mochi_server.chat.approvals import (
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.idempotency import find_repetition
-from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits, TurnLimiter
+from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.player import as_mochi_error, play_turn, repeat_answer
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
@@ -42,6 +42,7 @@ from mochi_server.events import (
 )
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
+from mochi_server.services.usage import TurnLimiter
 from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED, acting_as
 from mochi_server.sessions.change import Change
@@ -88,6 +89,7 @@ class TurnService:
         approvals: ApprovalService,
         conversations: Conversations,
         keys: KeyRing,
+        limiter: TurnLimiter,
         disconnect_grace: float,
         shutdown_grace: float,
         on_ended: Callable[[Run], None],
@@ -110,7 +112,7 @@ class TurnService:
         self._shutdown_grace = shutdown_grace
         self._on_ended = on_ended
         self._limits = limits
-        self._limiter = TurnLimiter()
+        self._limiter = limiter
         self._starting = set[anyio.CancelScope]()  # of starts that wait for another turn
         self._due: dict[str, float] = {}  # Unix times at which turns continue alone, by session ID
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -272,7 +274,7 @@ class TurnService:
     async def _start_locked(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         run_id, session_id = new_id(), conversation.session_id
         async with AsyncExitStack() as locks:
-            locks.enter_context(self._limiter.turn(CALLER.get()))
+            count_start = await locks.enter_async_context(self._limiter.turn())
             await self._lock(conversation, turn_input, run_id, locks)
             session = await conversation.store.load(session_id)
             refuse_if_turn_goes_on(session)
@@ -292,6 +294,7 @@ class TurnService:
                 turn = await turns.prepare(run, session, new_input)
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_images)
+            count_start()
             return self._launch(run, play_turn(turn, run), locks.pop_all(), first_write)
 
     async def _lock(
@@ -559,6 +562,7 @@ class TurnService:
         await prepared.writer.begin()
         if self.shutdown.is_set():
             return None
+        locks.enter_context(self._limiter.running(run.caller))
         continued = Status("continued", 0, continues=turn.run_ids[-2])
         run.continue_after(earlier, continued)
         self._launch(run, play_turn(prepared, run), locks.pop_all())

@@ -53,6 +53,7 @@ from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, ref
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.sessions.usage import Usage
 
 _MAX_PASSES = 3  # through all hosts for one request, because hosts can be restarted meanwhile
 _MAX_ATTEMPTS = 8  # for one answer; after a refused prompt, the prompt or the window changes
@@ -82,6 +83,9 @@ class GatewayObserver:
 
     def response_ended(self, last: Mapping[str, Any], host: str = "") -> None:
         """Observe the last line of an answer of the host with the name ``host``."""
+
+    def tokens_used(self, model: str, usage: Usage) -> None:
+        """Observe the tokens that an answer, or embeddings, have used for the current caller."""
 
     def context_adjusted(self, reason: str) -> None:
         """Observe that the context window of a session has changed."""
@@ -337,6 +341,7 @@ class ModelGateway:
                     nonlocal last
                     last = lines[-1]
                     self.observer.response_ended(last, host.name)
+                    self.observer.tokens_used(request.model, Usage.of_answer(last))
 
             async with self._slot(host, request):
                 tracked.sent = time.monotonic()
@@ -361,7 +366,11 @@ class ModelGateway:
             tracked.sent = time.monotonic()
             host.slots(request.model).begin(request.session_id, window)
             embed = methodcaller("embed", {**request.payload, **options})
-            return await request_permitted(host.client, request.model, embed, "embedding")
+            body: Mapping[str, Any] = await request_permitted(
+                host.client, request.model, embed, "embedding"
+            )
+            self.observer.tokens_used(request.model, Usage.of_answer(body))
+            return body
 
     def _slot(self, host: Host, request: ModelRequest) -> AbstractAsyncContextManager[None]:
         """Return a context with a slot of the host.

@@ -29,6 +29,7 @@ _FIELDS = {
     "scope": ("own|all", "neither `own` nor `all`"),
     "turns_at_a_time": ("[1-9][0-9]{0,8}", "not a positive number"),
     "turns_per_minute": ("[1-9][0-9]{0,8}", "not a positive number"),
+    "tokens_per_day": ("[1-9][0-9]{0,14}", "not a positive number"),
     "expires": (
         r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d))?",
         "neither a date such as 2027-01-31 nor a time such as 2027-01-31T18:00Z",
@@ -47,9 +48,10 @@ DEFAULT = "default"
 the scope `own` that do not have these fields.
 """
 Key = dict[str, Any]
-"""Fields of a key. Only `name` and `hash` are required. The limits apply to each server process.
+"""Fields of a key. Only `name` and `hash` are required.
 
-The values are texts, and lists of texts.
+The limits of turns apply to each server process, and those of tokens to all servers. The values are
+texts, and lists of texts.
 """
 
 logger = logging.getLogger(__name__)
@@ -88,6 +90,7 @@ class KeysFile:
             key.get("scope") == "all",
             turns_at_a_time=_number(key.get("turns_at_a_time")),
             turns_per_minute=_number(key.get("turns_per_minute")),
+            tokens_per_day=_number(key.get("tokens_per_day")),
             expires_at=expires_at(key["expires"]) if "expires" in key else None,
             permissions=self._permissions(key),
         )

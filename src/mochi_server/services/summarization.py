@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -28,6 +28,7 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summary_model import SummaryModelSelector
+from mochi_server.services.usage import TurnLimiter
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
@@ -95,6 +96,7 @@ class SummarizationService:
     store: SessionStore
     gateway: ModelGateway
     selector: SummaryModelSelector
+    limiter: TurnLimiter
     enabled: bool
     interval: float
     idle_seconds: float = 60
@@ -171,12 +173,19 @@ class SummarizationService:
 
         ``model`` becomes its ``summary_model``. Raises ``MochiError``.
         """
+        async with self.limiter.turn() as count_start:
+            return await self._summarize(session_id, model, count_start)
+
+    async def _summarize(
+        self, session_id: str, model: str | None, count_start: Callable[[], None]
+    ) -> ChatSession:
         session = await self.store.load(session_id)
         if not any(_is_dialogue(message) for message in session.history):
             raise NothingToSummarize(session_id)
         if model is not None:
             await self.gateway.find_model(model)
             session = await self.store.patch(session_id, {"summary_model": model})
+        count_start()
         self._postpone_for(session_id)
         chosen = model or self.selector.choose(session.metadata) or session.model
         state = self._states.setdefault(session_id, _SummaryState())

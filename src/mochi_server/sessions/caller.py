@@ -22,6 +22,7 @@ class Caller:
     sees_all: bool = True
     turns_at_a_time: int | None = None
     turns_per_minute: int | None = None
+    tokens_per_day: int | None = None
     expires_at: float | None = None  # Unix time in seconds after which the key is refused
     permissions: Permissions = EVERYTHING
 
