@@ -244,6 +244,12 @@ class AsyncMochiClient:
         """Get the state of the server and of Ollama."""
         return await self._send("GET", "/health")
 
+    async def usage(self, *, days: int = 30) -> Json:
+        """Get the tokens that the API key has used in the last ``days``, by day and model, and its
+        limits.
+        """
+        return await self._send("GET", "/usage", params={"days": days})
+
     async def create_session(self, model: str, **options: Unpack[SessionOptions]) -> Json:
         """Create a session. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
         return await self._send("POST", "/sessions", json={"model": model, **options})
@@ -578,6 +584,7 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
         super().__init__(AsyncMochiClient(url, api_key=api_key, delays=delays))
 
     list_models = blocking(AsyncMochiClient.list_models)
+    usage = blocking(AsyncMochiClient.usage)
     get_model = blocking(AsyncMochiClient.get_model)
     list_tools = blocking(AsyncMochiClient.list_tools)
     list_mcp_servers = blocking(AsyncMochiClient.list_mcp_servers)

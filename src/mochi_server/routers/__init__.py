@@ -10,6 +10,7 @@ from mochi_server.routers import (
     sessions,
     system_prompts,
     tools,
+    usage,
 )
 
 API = (
@@ -23,6 +24,7 @@ API = (
     agents.router,
     system_prompts.router,
     hosts.router,
+    usage.router,
     health.router,
 )
 """Routers below ``API_PREFIX``, in the order of matching: the most frequent requests first."""

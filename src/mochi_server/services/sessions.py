@@ -17,6 +17,8 @@ from mochi_server.inference.window_registry import WindowDecision, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.sessions.audit import audit
+from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.session import (
     ChatSession,
     edited,
@@ -30,6 +32,7 @@ from mochi_server.sessions.types import (
     AgentSettings,
     Image,
     SessionCreationOptions,
+    ToolExecutionPolicy,
     ToolSettings,
     images_in,
     media_type_of,
@@ -96,6 +99,7 @@ class SessionService:
 
         Raise ``PromptNotFound``, ``ValidationFailed`` or the errors of ``find_model``.
         """
+        check_policy(options.tool_settings.execution_policy)
         model = await self.gateway.find_model(options.model)
         content = await self._system_prompt(
             options.system_prompt, options.system_prompt_source_file
@@ -113,14 +117,22 @@ class SessionService:
 
         None clears a field. ``context_window`` is ``{"current_window": tokens}``.
         """
-        fields = dict(changes)
         session = await self.store.load(session_id)
-        if not fields:
+        if not changes:
             return session
+        changed = await self._patched(session, dict(changes))
+        audit("Session settings changed", session_id=session_id, fields=",".join(sorted(changes)))
+        return changed
+
+    async def _patched(self, session: ChatSession, fields: dict[str, Any]) -> ChatSession:
+        session_id = session.session_id
         if "model" in fields and fields["model"] is None:
             raise errors.ValidationFailed(
                 "model cannot be null. Send a model name, or omit the field.", field="model"
             )
+        tool_settings = fields.get("tool_settings")
+        if tool_settings is not None:
+            check_policy(tool_settings.execution_policy)
         host = fields.get("ollama_host")
         if host is not None:
             await self._check_host(host)
@@ -233,6 +245,7 @@ class SessionService:
             await self.store.write(
                 session_id, with_system_prompt(session, text, source_file or None)
             )
+            audit("Session settings changed", session_id=session_id, fields="system_prompt")
             return await self.store.load(session_id)
 
     async def remove_system_prompt(self, session_id: str) -> None:
@@ -244,6 +257,7 @@ class SessionService:
             if session.system_prompt is None:
                 raise errors.PromptNotFound(None)
             await self.store.write(session_id, without_system_prompt(session))
+            audit("Session settings changed", session_id=session_id, fields="system_prompt")
 
     @asynccontextmanager
     async def _changing(self, session_id: str) -> AsyncIterator[ChatSession]:
@@ -331,6 +345,19 @@ class SessionService:
             decision = replace(decision, reason="initial_setup")
             by_user = True
         return windows.adjusted(before, decision, now(), by_user=by_user)
+
+
+def check_policy(
+    policy: ToolExecutionPolicy, field: str = "tool_settings.execution_policy"
+) -> None:
+    """Raise ``ValidationFailed`` if the caller may only use a stricter policy."""
+    permissions = CALLER.get().permissions
+    if not permissions.allow_policy(policy):
+        problem = (
+            f"{policy.value!r} is not available to this API key; "
+            f"use {permissions.policy.value!r} or a stricter policy"
+        )
+        raise errors.ValidationFailed.at(field, problem)
 
 
 def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Selection) -> None:

@@ -17,6 +17,7 @@ from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
 from mochi_server.sessions.types import APPROVED, Image, Message, SessionQuery, ToolSettings
+from mochi_server.sessions.usage import UsageStore
 from mochi_server.util.clock import now
 
 FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]
@@ -344,6 +345,7 @@ class Stores(Protocol):
     agents: SessionStore
     webhooks: WebhookOutbox
     secrets: SecretStore
+    usage: UsageStore
     is_shared: bool = False  # whether other servers may use the same sessions
 
     @property

@@ -18,6 +18,7 @@ from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import storage_errors
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
 from mochi_server.storage.files.secrets import FileSecretStore
+from mochi_server.storage.files.usage import FileUsageStore
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
 from mochi_server.util.platform import scan_directory
 from mochi_server.util.tasks import run_shielded
@@ -177,16 +178,23 @@ def _without_notice(webhook_id: str, stored: SessionMetadata) -> dict[str, Any]:
 
 
 class FileStores(Stores):
-    """``Stores`` in three directories: for the sessions of users, the sessions of agents, and
-    secrets.
+    """``Stores`` in directories: for the sessions of users, the sessions of agents, secrets and
+    usage.
     """
 
     def __init__(
-        self, sessions_dir: str | Path, agent_chats_dir: str | Path, secrets_dir: str | Path
+        self,
+        sessions_dir: str | Path,
+        agent_chats_dir: str | Path,
+        secrets_dir: str | Path,
+        usage_dir: str | Path | None = None,
     ) -> None:
+        """``usage_dir`` is by default the folder ``usage`` beside the agents' sessions."""
         self.chats: FileSessionStore = FileSessionStore(sessions_dir)
         self.agents: FileSessionStore = FileSessionStore(agent_chats_dir)
         self.secrets: FileSecretStore = FileSecretStore(secrets_dir)
+        usage_dir = usage_dir or Path(agent_chats_dir).parent / "usage"
+        self.usage: FileUsageStore = FileUsageStore(Path(usage_dir))
 
     @property
     def webhooks(self) -> FileWebhookOutbox:  # type: ignore[override]  # a protocol attribute
