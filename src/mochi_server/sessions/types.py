@@ -312,6 +312,8 @@ def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
     adapter: TypeAdapter[Any] = TypeAdapter(kind, config=config)
 
     def read(stored: object) -> object:
+        if stored is None:  # as most settings are; a validation would take longer
+            return None
         try:
             adapter.validate_python(stored)
         except ValidationError:

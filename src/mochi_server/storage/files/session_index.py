@@ -41,7 +41,7 @@ CREATE TABLE sessions
     due REAL, entry BLOB, notices BLOB);
 CREATE TABLE tags (session_id TEXT, tag TEXT);
 CREATE INDEX signatures ON sessions (session_id, inode, modified_ns, size);
-CREATE INDEX newest ON sessions (temporary, updated DESC, session_id);
+CREATE INDEX newest ON sessions (temporary, updated DESC, session_id, archived);
 CREATE INDEX pinned_first ON sessions (temporary, pinned DESC, updated DESC, session_id);
 CREATE INDEX parked ON sessions (due) WHERE due IS NOT NULL;
 CREATE INDEX expiring ON sessions (expires) WHERE expires IS NOT NULL;
