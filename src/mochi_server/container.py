@@ -20,12 +20,19 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import AgentTools
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations
+from mochi_server.chat.expiry import SessionExpiry
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.preparation import ModelTurns
 from mochi_server.chat.service import TurnService
 from mochi_server.chat.steps import TurnRules
 from mochi_server.config import MochiServerSettings, hosts_file
-from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, OLLAMA_SETTING, PING_SECONDS
+from mochi_server.constants import (
+    AGENT_TOOL,
+    DEFAULT_WINDOW,
+    OLLAMA_SETTING,
+    PING_SECONDS,
+    SECONDS_PER_HOUR,
+)
 from mochi_server.errors import MochiError, NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.mcp.authorizations import McpAuthorizations
@@ -223,6 +230,9 @@ class Services:
             on_ended=partial(record_turn, metrics, trace_content=settings.trace_content),
             limits=components.runs,
         )
+        self.expiry = SessionExpiry(
+            self.turns, idle_seconds=settings.temporary_session_hours * SECONDS_PER_HOUR
+        )
         self.stores.on_sessions_lost(self.turns.abort_all)
         self.transfers = ImportExportService(
             self.store,
@@ -256,6 +266,7 @@ class Services:
         self.webhooks.open()
         self.usage.open()
         self.turns.open(is_shared=self.stores.is_shared)
+        self.expiry.open()
 
     async def measure(self) -> None:
         """Update the metrics of Ollama, the disk and the store.
@@ -311,6 +322,7 @@ class Services:
     async def aclose(self) -> None:
         """End running turns, store their partial answers, and close files and connections."""
         self.is_closed = True
+        await self.expiry.aclose()
         await self.turns.aclose()
         await self.webhooks.aclose()
         await self.mcp_authorizations.aclose()

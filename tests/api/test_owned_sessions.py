@@ -75,7 +75,9 @@ class Victim:
         self.asked = self._ask(self.asking, on_disconnect="continue")
         self.also_asked = self._ask(self.parked)
         self.shown = self._session(
-            "echo", tool_settings={**settings, "execution_policy": "never_confirm"}
+            "echo",
+            tool_settings={**settings, "execution_policy": "never_confirm"},
+            tags=[CANARY],
         )
         api.send_message(self.shown, CANARY, images=[base64_image(PNG)])
         called = self._session(

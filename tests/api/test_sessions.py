@@ -14,6 +14,11 @@ from tests.support.server import RunningServer
 pytestmark = pytest.mark.two_servers
 
 FIELDS = {
+    "tags",
+    "pinned",
+    "archived",
+    "temporary",
+    "expires_at",
     "session_id",
     "model",
     "created_at",

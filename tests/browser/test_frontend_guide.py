@@ -224,6 +224,20 @@ def test_list_opens_and_searches_sessions(page: Page) -> None:
     expect(page.locator(".answer > .text").last).to_contain_text("Model gemma3:12b")
 
 
+def test_pinned_session_is_first(page: Page) -> None:
+    send(page, "Why is the sky blue?", "llama3.2:3b")
+    answered(page, WHY["llama3.2:3b"])
+    page.get_by_role("button", name="New chat").click()
+    send(page, "A program, please")
+    entries = page.locator("#sessions button")
+    expect(entries).to_have_text(["A program, please", "Why is the sky blue?"])
+    page.get_by_title("Pin").nth(1).click()
+    expect(entries).to_have_text(["Why is the sky blue?", "A program, please"])
+    expect(page.get_by_title("Pin").first).to_be_checked()
+    page.get_by_title("Pin").first.click()
+    expect(page.get_by_title("Pin").first).not_to_be_checked()
+
+
 def test_back_returns_to_the_new_chat(page: Page) -> None:
     send(page, "Why is the sky blue?", "llama3.2:3b")
     answered(page, WHY["llama3.2:3b"])

@@ -59,6 +59,25 @@ def test_sessions_are_created_listed_read_and_deleted(private_client: MochiClien
     assert client.list_sessions() == []
 
 
+def test_sessions_are_tagged_pinned_archived_and_temporary(private_client: MochiClient) -> None:
+    client = private_client
+    first = client.create_session("mochi", tags=["work"], pinned=True)["session_id"]
+    second = client.create_session("mochi")["session_id"]
+    hidden = client.create_session("mochi", temporary=True)["session_id"]
+    client.update_session(second, tags=["work", "home"], archived=True)
+
+    def listed(**filters: Any) -> list[str]:
+        return [each["session_id"] for each in client.list_sessions(**filters)]
+
+    assert listed() == [second, first]
+    assert listed(pinned_first=True) == [first, second]
+    assert listed(tag="home") == listed(archived=True) == [second]
+    assert listed(archived=False) == [first]
+    assert listed(temporary=True) == [hidden]
+    assert client.list_tags() == [{"tag": "work", "count": 2}, {"tag": "home", "count": 1}]
+    assert client.list_tags(archived=False) == [{"tag": "work", "count": 1}]
+
+
 def test_sessions_are_found_titled_forked_exported_and_imported(
     private_client: MochiClient,
 ) -> None:

@@ -57,6 +57,11 @@ class SessionDefaults(GenerationOptions, total=False):
     title: str | None
     tool_settings: Json | None
     agent_settings: Json | None
+    tags: list[str] | None
+    pinned: bool | None
+    archived: bool | None
+    temporary: bool | None
+    expires_at: str | None
 
 
 class SessionOptions(SessionDefaults, total=False):
@@ -255,15 +260,40 @@ class AsyncMochiClient:
         return await self._send("POST", "/sessions", json={"model": model, **options})
 
     async def list_sessions(
-        self, q: str | None = None, *, limit: int | None = None, offset: int = 0
+        self,
+        q: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        tag: str | None = None,
+        archived: bool | None = None,
+        temporary: bool = False,
+        pinned_first: bool = False,
     ) -> list[Json]:
         """List sessions, most recently changed first.
 
         If ``q`` is not None, list only sessions that contain every word of ``q`` in the title or
-        the messages.
+        the messages. If ``archived`` is not None, list only archived sessions or only others.
+        If ``temporary`` is true, list only temporary sessions, which are omitted otherwise.
         """
-        params = _without_none(q=q, limit=limit, offset=offset or None)
+        params = _without_none(
+            q=q,
+            limit=limit,
+            offset=offset or None,
+            tag=tag,
+            archived=archived,
+            temporary=temporary or None,
+            pinned="first" if pinned_first else None,
+        )
         return await self._list("sessions", "GET", "/sessions", params=params)
+
+    async def list_tags(self, *, archived: bool | None = None) -> list[Json]:
+        """List the tags of sessions that are not temporary, the most frequent first.
+
+        An item has the keys ``tag`` and ``count``. ``archived`` is as in ``list_sessions``.
+        """
+        params = _without_none(archived=archived)
+        return await self._list("tags", "GET", "/sessions/tags", params=params)
 
     async def get_session(self, session_id: str) -> Json:
         """Get a session with its messages."""
@@ -607,6 +637,7 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     get_health = blocking(AsyncMochiClient.get_health)
     create_session = blocking(AsyncMochiClient.create_session)
     list_sessions = blocking(AsyncMochiClient.list_sessions)
+    list_tags = blocking(AsyncMochiClient.list_tags)
     get_session = blocking(AsyncMochiClient.get_session)
     get_status = blocking(AsyncMochiClient.get_status)
     list_messages = blocking(AsyncMochiClient.list_messages)

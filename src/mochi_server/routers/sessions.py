@@ -1,7 +1,7 @@
 """Routes under `/sessions`."""
 
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query, Request, Response
 
@@ -44,6 +44,16 @@ FormatQuery = Annotated[
 ]
 _OWNER = "Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`."
 OwnerQuery = Annotated[str | None, Query(max_length=200, description=_OWNER)]
+TagQuery = Annotated[schemas.Tag | None, Query(description="Only sessions with this tag.")]
+ArchivedQuery = Annotated[
+    bool | None, Query(description="Only archived sessions, or only others. Default: both.")
+]
+TemporaryQuery = Annotated[
+    bool, Query(description="Only temporary sessions. By default they are left out.")
+]
+PinnedQuery = Annotated[
+    Literal["first"] | None, Query(description="`first`: the list begins with pinned sessions.")
+]
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of sessions to skip.")]
 
 _READ_ERRORS = (SessionNotFound, errors.SessionTooNew, StorageBusy)
@@ -88,13 +98,28 @@ _IMAGE = {
 @router.get("", response_model=schemas.SessionList, responses=_PAGE)
 async def list_sessions(
     services: ServicesDep,
+    *,
     q: SearchQuery = None,
     limit: LimitQuery = None,
     offset: OffsetQuery = 0,
     owner: OwnerQuery = None,
+    tag: TagQuery = None,
+    archived: ArchivedQuery = None,
+    temporary: TemporaryQuery = False,
+    pinned: PinnedQuery = None,
 ) -> Response:
     """List or search sessions, the most recently changed first."""
-    page = await services.store.list(SessionQuery(limit, offset, q, owner))
+    query = SessionQuery(
+        limit=limit,
+        offset=offset,
+        text=q,
+        owner=owner,
+        tag=tag,
+        archived=archived,
+        temporary=temporary,
+        pinned_first=pinned == "first",
+    )
+    page = await services.store.list(query)
     return Response(
         page.encoded, headers={TOTAL_HEADER: str(page.total)}, media_type="application/json"
     )
@@ -133,6 +158,18 @@ async def import_sessions(request: Request, services: ServicesDep) -> Response:
     """
     imported = await services.transfers.import_sessions(await read_body(request))
     return Response(imported, 201, media_type="application/json")
+
+
+@router.get("/tags", responses=responses(ValidationFailed))
+async def list_tags(
+    services: ServicesDep,
+    owner: OwnerQuery = None,
+    archived: ArchivedQuery = None,
+    temporary: TemporaryQuery = False,
+) -> schemas.TagList:
+    """List the tags of sessions, and how many sessions have each tag."""
+    query = SessionQuery(owner=owner, archived=archived, temporary=temporary)
+    return schemas.TagList.of(await services.store.count_tags(query))
 
 
 @router.get("/{session_id}", responses=responses(*_READ_ERRORS))

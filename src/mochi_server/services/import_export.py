@@ -157,6 +157,8 @@ class ImportExportService:
         for session, _ in sessions:
             session.metadata.owner = current_owner()
             session.metadata.notices = None
+            session.metadata.temporary = False  # else the server might delete it at once
+            session.metadata.expires_at = None
             turn = session.metadata.turn
             if turn is not None and not turn.has_ended:  # a forged turn could run calls
                 session.metadata.turn = None

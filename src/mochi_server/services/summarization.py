@@ -308,7 +308,9 @@ class SummarizationService:
             "summarized_by": name,
         }
         revision = session.revision if in_background else None
-        changed = await self.store.patch(session.session_id, changes, revision=revision)
+        changed = await self.store.patch(
+            session.session_id, changes, revision=revision, touch=not in_background
+        )
         state.covered = session.history[-1]["message_id"] if session.history else None
         return changed
 

@@ -181,11 +181,17 @@ class SessionStore(Protocol):
         """Return the bytes of an image. Raises ``BlobNotFound`` if no message references it."""
 
     async def patch(
-        self, session_id: str, fields: FieldChanges, *, revision: str | None = None
+        self,
+        session_id: str,
+        fields: FieldChanges,
+        *,
+        revision: str | None = None,
+        touch: bool = True,
     ) -> ChatSession:
         """Set metadata fields atomically.
 
-        A function computes the new fields from the stored metadata.
+        A function computes the new fields from the stored metadata. ``updated_at`` changes only if
+        ``touch`` is true.
         """
 
     async def delete(self, session_id: str) -> None:
@@ -193,6 +199,17 @@ class SessionStore(Protocol):
 
     async def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first."""
+
+    async def count_tags(self, query: SessionQuery) -> Mapping[str, int]:
+        """Return how many of the sessions that match the filters of ``query`` have each tag.
+
+        The text and the page of ``query`` are ignored.
+        """
+
+    async def expired(self, idle_seconds: float, moment: float) -> Sequence[str]:
+        """Return the IDs of the sessions that have expired at ``moment``, in Unix seconds, as
+        ``SessionMetadata.has_expired`` defines.
+        """
 
     async def due_turns(self, until: float) -> Mapping[str, float]:
         """Return the IDs of the sessions whose turn goes on without a live server or client, and
@@ -302,22 +319,36 @@ class VisibleSessions:
         return await self._store.load_image(sha256)  # services find the hash in a session first
 
     async def patch(
-        self, session_id: str, fields: FieldChanges, *, revision: str | None = None
+        self,
+        session_id: str,
+        fields: FieldChanges,
+        *,
+        revision: str | None = None,
+        touch: bool = True,
     ) -> ChatSession:
         await self._check(session_id)
-        return await self._store.patch(session_id, fields, revision=revision)
+        return await self._store.patch(session_id, fields, revision=revision, touch=touch)
 
     async def delete(self, session_id: str) -> None:
         await self._check(session_id)
         await self._store.delete(session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        caller = CALLER.get()
-        if not caller.sees(query.owner or caller.owner):
+        visible = _visible(query)
+        if visible is None:
             return SessionPage.of([], 0)
-        if not caller.sees_all:
-            query = replace(query, owner=caller.owner)
-        return await self._store.list(query)
+        return await self._store.list(visible)
+
+    async def count_tags(self, query: SessionQuery) -> Mapping[str, int]:
+        visible = _visible(query)
+        if visible is None:
+            return {}
+        return await self._store.count_tags(visible)
+
+    async def expired(self, idle_seconds: float, moment: float) -> Sequence[str]:
+        if not CALLER.get().sees_all:
+            return []  # only the server itself deletes expired sessions
+        return await self._store.expired(idle_seconds, moment)
 
     async def due_turns(self, until: float) -> Mapping[str, float]:
         if not CALLER.get().sees_all:
@@ -336,6 +367,16 @@ class VisibleSessions:
         """Raise ``SessionNotFound`` if the caller may not see a session."""
         if not CALLER.get().sees_all:
             await self.load(session_id)
+
+
+def _visible(query: SessionQuery) -> SessionQuery | None:
+    """Return the query for those of its sessions that the caller may see, or None for none."""
+    caller = CALLER.get()
+    if not caller.sees(query.owner or caller.owner):
+        return None
+    if caller.sees_all:
+        return query
+    return replace(query, owner=caller.owner)
 
 
 class Stores(Protocol):

@@ -197,14 +197,17 @@ class SessionDirectory:
             self.sweep()
 
     def patch(
-        self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None
+        self,
+        session_id: str,
+        fields: rules.FieldChanges,
+        *,
+        revision: str | None = None,
+        touch: bool = True,
     ) -> ChatSession:
         with self._writing(session_id) as stored:
             visible = self._require_revision(session_id, stored, revision)
             values = rules.normalized_fields(fields, stored.record.metadata)
-            # The delivery of a webhook is no change for clients.
-            is_delivery = values.keys() == {"notices"}
-            moment = stored.record.metadata.updated_at if is_delivery else now()
+            moment = now() if touch else stored.record.metadata.updated_at
             turn = self.turns.get(session_id)
             if turn and (stored.log or turn.has_changes):
                 after = stored.record.with_fields(values, moment)
@@ -243,6 +246,15 @@ class SessionDirectory:
         """
         with storage_errors("list the sessions"):
             return self._index.list(query, use_file=self._lock.is_held)
+
+    def count_tags(self, query: SessionQuery) -> dict[str, int]:
+        with storage_errors("count the tags of the sessions"):
+            return self._index.count_tags(query, use_file=self._lock.is_held)
+
+    def expired(self, idle_seconds: float, moment: float) -> Sequence[str]:
+        """Return the IDs of the sessions that have expired at ``moment``."""
+        with storage_errors("find expired sessions"):
+            return self._index.expired(idle_seconds, moment, use_file=self._lock.is_held)
 
     def due_turns(self, until: float) -> dict[str, float]:
         """Return the IDs of the sessions whose turn goes on without a client, and when, if not

@@ -112,6 +112,8 @@ class FileSessionStore(SessionStore):
     _write = _in_thread(SessionDirectory.write)
     patch = _in_thread(SessionDirectory.patch)
     delete = _in_thread(SessionDirectory.delete)
+    count_tags = _in_thread(SessionDirectory.count_tags)
+    expired = _in_thread(SessionDirectory.expired)
     due_turns = _in_thread(SessionDirectory.due_turns)
     undelivered = _in_thread(SessionDirectory.undelivered)
     _list = _in_thread(SessionDirectory.list)
@@ -163,7 +165,9 @@ class FileSessionStore(SessionStore):
 
     async def _remove_notice(self, notice: Notice) -> None:
         with suppress(SessionNotFound):
-            await self.patch(notice.session_id, partial(_without_notice, notice.webhook_id))
+            # The delivery of a webhook is no change for clients.
+            without = partial(_without_notice, notice.webhook_id)
+            await self.patch(notice.session_id, without, touch=False)
 
     async def aclose(self) -> None:
         """Wait for pending work. The last store of a directory unlocks it."""

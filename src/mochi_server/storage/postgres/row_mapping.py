@@ -21,7 +21,7 @@ from mochi_server.sessions.store import normalized_text
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Image, Message, images_of
 from mochi_server.storage.postgres.database import Connection, fetch_all
-from mochi_server.util.clock import as_text
+from mochi_server.util.clock import as_datetime, as_text, timestamp
 
 _MESSAGE_BYTES = 700
 _OPENING_CHARS = 2000
@@ -126,6 +126,18 @@ def metadata_text(metadata: SessionMetadata) -> str:
     return text_of(
         {name: value for name, value in metadata.to_dict().items() if name != "updated_at"}
     )
+
+
+def order_columns(metadata: SessionMetadata) -> dict[str, Any]:
+    """Return the columns of the table ``sessions`` that lists filter and sort by."""
+    expires_at = metadata.expires_at
+    return {
+        "tags": [tag.replace("\0", "") for tag in metadata.tags],
+        "pinned": metadata.pinned,
+        "archived": metadata.archived,
+        "temporary": metadata.temporary,
+        "expires_at": None if expires_at is None else as_datetime(timestamp(expires_at)),
+    }
 
 
 def searched_title(metadata: SessionMetadata, opening: str) -> str:

@@ -82,13 +82,17 @@ WHERE {_BY_ID} FOR UPDATE OF s"""
 _CREATE = f"""
 INSERT INTO sessions AS s
     (collection, session_id, owner, metadata, extra, updated_at, message_count, opening,
-    searched, change)
+    searched, change, tags, pinned, archived, temporary, expires_at)
 VALUES (%(collection)s, %(session_id)s, %(owner)s, %(metadata)s, %(extra)s, %(updated_at)s, 0, '[]',
-    %(searched)s, 0)
+    %(searched)s, 0, %(tags)s, %(pinned)s, %(archived)s, %(temporary)s, %(expires_at)s)
 ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"""
 _PATCH = """
-UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s,
-    updated_at = greatest(updated_at + interval '1 microsecond', clock_timestamp())
+UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s, tags = %(tags)s,
+    pinned = %(pinned)s, archived = %(archived)s, temporary = %(temporary)s,
+    expires_at = %(expires_at)s,
+    updated_at = CASE WHEN %(touch)s
+        THEN greatest(updated_at + interval '1 microsecond', clock_timestamp())
+        ELSE updated_at END
 WHERE key = %(key)s"""
 _FLUSH = f"""
 INSERT INTO partials (session, body, position)
@@ -98,7 +102,22 @@ WHERE {_BY_ID} AND s.key = coalesce(%(key)s::bigint, s.key)
 ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
 _LIST = f"""
 SELECT {_COLUMNS} FROM sessions s WHERE {{}}
-ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"""
+ORDER BY {{}} LIMIT %(limit)s OFFSET %(offset)s"""
+_NEWEST = "s.updated_at DESC, s.session_id"
+_FILTERS = {
+    "owner": " AND s.owner = %(owner)s",
+    "tag": " AND s.tags @> ARRAY[%(tag)s]",
+    "archived": " AND s.archived = %(archived)s",
+    "temporary": " AND s.temporary = %(temporary)s",
+}
+"""Conditions for the fields of a ``SessionQuery`` that are not None."""
+_COUNT_TAGS = """
+SELECT tag, count(*) FROM sessions s CROSS JOIN LATERAL unnest(s.tags) AS tag
+WHERE {} GROUP BY tag"""
+_EXPIRED = """
+SELECT session_id FROM sessions WHERE collection = %(collection)s AND expires_at <= %(moment)s
+UNION SELECT session_id FROM sessions
+WHERE collection = %(collection)s AND temporary AND updated_at <= %(idle_since)s"""
 _DUE_TEXT = r"""substring(metadata FROM '"(?:turn|pending_approval)":\{"due":([0-9.]+)')"""
 _DUE = f"({_DUE_TEXT}::float8)"
 _DUE_TURNS = f"""
@@ -213,7 +232,12 @@ class PostgresSessionStore(rules.SessionStore):
 
     @_shielded
     async def patch(
-        self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None
+        self,
+        session_id: str,
+        fields: rules.FieldChanges,
+        *,
+        revision: str | None = None,
+        touch: bool = True,
     ) -> ChatSession:
         async with self._row_for_update(session_id) as (connection, head):
             await _require_revision(connection, head, revision)
@@ -226,6 +250,8 @@ class PostgresSessionStore(rules.SessionStore):
                 "key": head.key,
                 "metadata": row_mapping.metadata_text(metadata),
                 "searched": searched,
+                "touch": touch,
+                **row_mapping.order_columns(metadata),
             }
             await connection.execute(_PATCH, values)
         return await self.load(session_id)
@@ -243,20 +269,13 @@ class PostgresSessionStore(rules.SessionStore):
 
     async def list(self, query: SessionQuery) -> rules.SessionPage:
         search_words = rules.words(query.text)
-        condition = "s.collection = %(collection)s" + (
-            " AND s.owner = %(owner)s" if query.owner is not None else ""
-        )
+        condition, values = self._filters(query)
         condition += "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
-        values = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
-        page = {
-            **values,
-            "collection": self._collection,
-            "limit": query.limit,
-            "offset": query.offset,
-        }
-        page["owner"] = query.owner
+        words = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
+        page = {**values, **words, "limit": query.limit, "offset": query.offset}
+        order = f"s.pinned DESC, {_NEWEST}" if query.pinned_first else _NEWEST
         async with self._database.connection("list the sessions") as connection:
-            rows = await fetch_all(connection, _LIST.format(condition), page)
+            rows = await fetch_all(connection, _LIST.format(condition, order), page)
             count = await fetch_one(
                 connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page
             )
@@ -269,6 +288,32 @@ class PostgresSessionStore(rules.SessionStore):
             except errors.SessionTooNew as error:
                 logger.warning("session omitted from the list: %s", error.message)
         return rules.SessionPage.of(entries, count[0] if count else 0)
+
+    async def count_tags(self, query: SessionQuery) -> Mapping[str, int]:
+        condition, values = self._filters(query)
+        async with self._database.connection("count the tags of the sessions") as connection:
+            return dict(await fetch_all(connection, _COUNT_TAGS.format(condition), values))
+
+    def _filters(self, query: SessionQuery) -> tuple[str, dict[str, Any]]:
+        """Return the condition for the filters of a query, and its values."""
+        condition = "s.collection = %(collection)s"
+        values: dict[str, Any] = {"collection": self._collection}
+        for name, filter_condition in _FILTERS.items():
+            value = getattr(query, name)
+            if value is not None:
+                condition += filter_condition
+                values[name] = value
+        return condition, values
+
+    async def expired(self, idle_seconds: float, moment: float) -> Sequence[str]:
+        values = {
+            "collection": self._collection,
+            "moment": as_datetime(moment),
+            "idle_since": as_datetime(moment - idle_seconds),
+        }
+        async with self._database.connection("find expired sessions") as connection:
+            rows = await fetch_all(connection, _EXPIRED, values)
+        return [session_id for (session_id,) in rows]
 
     async def due_turns(self, until: float) -> Mapping[str, float]:
         async with self._database.connection("find interrupted turns") as connection:
@@ -370,6 +415,7 @@ class PostgresSessionStore(rules.SessionStore):
             extra=text_of(session.extra),
             updated_at=updated_at,
             searched=row_mapping.searched_title(session.metadata, "[]"),
+            **row_mapping.order_columns(session.metadata),
         )
         if row := await fetch_one(connection, _CREATE, values):
             head = SessionRow(*row)
