@@ -432,6 +432,19 @@ class AgentInvalid(MochiError):
     template = "Agent {agent_name!r} cannot be used: {reason}"
 
 
+class VersionNotFound(MochiError):
+    code = "VERSION_NOT_FOUND"
+    status = 404
+    cause = "The history of the session has no place with this version."
+    template = (
+        "There is no version {version_id!r} at a message of the history. "
+        "GET /api/v1/sessions/{{session_id}}/versions?message_id= lists the versions."
+    )
+
+    def __init__(self, version_id: str) -> None:
+        super().__init__(version_id=version_id)
+
+
 class PromptNotFound(MochiError):
     code = "PROMPT_NOT_FOUND"
     status = 404

@@ -25,6 +25,7 @@ from mochi_server.inference.session_window import save_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.session import ChatSession, user_message
 from mochi_server.sessions.types import Message
+from mochi_server.sessions.versions import versions_removed
 from mochi_server.tools.call_format import call_format
 from mochi_server.tools.stored_calls import interrupted_outcome, open_calls
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
@@ -150,6 +151,8 @@ class TurnLoop:
         writer.mark_client_calls(message, calls)
         is_last = isinstance(turn.next_step(message), Finish)
         await writer.add_answer(message, calls, is_last=is_last)
+        if is_last and writer.removed_versions:
+            publish([versions_removed(writer.removed_versions)])
 
     def _announces(self, step: AskModel) -> bool:
         """Return whether the model has only announced calls, so that its next answer is a paragraph

@@ -9,11 +9,13 @@ from mochi_server.routers import (
     sessions,
     system_prompts,
     tools,
+    versions,
 )
 
 API = (
     chat.router,
     sessions.router,
+    versions.router,
     models.comparison_router,
     models.router,
     tools.router,

@@ -23,6 +23,7 @@ from mochi_server.schemas.sessions import (
     SessionFork,
     SessionsImported,
 )
+from mochi_server.schemas.versions import HistoryChanged
 from mochi_server.sessions.types import MEDIA_TYPES, SessionQuery
 from mochi_server.web.requests import read_body, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, PrefixRouter, Responses, responses
@@ -220,9 +221,9 @@ async def get_blob(session_id: str, sha256: str, services: ServicesDep) -> Respo
 )
 async def edit_message(
     session_id: str, message_index: int, body: schemas.MessageEdit, services: ServicesDep
-) -> SessionDetail:
-    """Edit a user message. All later messages are removed."""
-    return SessionDetail.of(
+) -> HistoryChanged:
+    """Edit a user message. All later messages are removed. What is replaced becomes a version."""
+    return HistoryChanged.of_change(
         await services.sessions.edit_message(session_id, message_index, body.content)
     )
 

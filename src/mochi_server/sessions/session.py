@@ -11,7 +11,7 @@ from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.errors import InvalidMessageIndex, SessionBusy, SessionTooNew
 from mochi_server.sessions import types
 from mochi_server.sessions.caller import current_owner
-from mochi_server.sessions.change import Change
+from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.history import History
 from mochi_server.sessions.migration import is_turn_field, read_turn
 from mochi_server.sessions.turn import StoredTurn
@@ -81,6 +81,8 @@ class SessionMetadata(SessionSettings):
     notices: list[dict[str, Any]] | None = field(default=None, metadata=optional(list))
     """Webhooks about the session that are not delivered, if its store has no other place for them.
     """
+    versions: list[dict[str, str]] | None = field(default=None, metadata=optional(list))
+    """Place and time of each version in the history. The store computes it from the versions."""
     owner: str | None = field(default=None, metadata=optional(str))
     """Owner of the session, as in ``Caller.owner``.
 
@@ -133,7 +135,7 @@ _FIELD_NAMES = frozenset(f.name for f in _FIELDS)
 _ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-_INTERNAL = ("summarized_by", "compaction", "turn", "notices", "owner")
+_INTERNAL = ("summarized_by", "compaction", "turn", "notices", "versions", "owner")
 LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL)
 """Names of the metadata fields that the server sends to clients, in the session list and in other
 responses.
@@ -475,8 +477,8 @@ def refuse_if_turn_goes_on(session: ChatSession) -> None:
 def edited(session: ChatSession, index: int, content: str) -> Change:
     """Return the change that edits a user message and removes later messages.
 
-    Raises InvalidMessageIndex for other roles. Like the changes below, it is for the present
-    revision only.
+    What it replaces becomes a version. Raises InvalidMessageIndex for other roles. Like the changes
+    below, it is for the present revision only.
     """
     if not 0 <= index < len(session.history):
         raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
@@ -485,7 +487,7 @@ def edited(session: ChatSession, index: int, content: str) -> Change:
         raise InvalidMessageIndex(index, f"its role is {message.get('role')}, not user")
     changed = message.copy()
     changed["content"], changed["timestamp"] = content, now()
-    return Change([changed], start=index, revision=session.revision)
+    return Change([changed], start=index, versions=VersionChange(), revision=session.revision)
 
 
 def with_system_prompt(
