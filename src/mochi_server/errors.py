@@ -438,11 +438,8 @@ class VersionNotFound(MochiError):
     cause = "The history of the session has no place with this version."
     template = (
         "There is no version {version_id!r} at a message of the history. "
-        "GET /api/v1/sessions/{{session_id}}/versions?message_id= lists the versions."
+        "List the versions with GET …/versions?message_id=."
     )
-
-    def __init__(self, version_id: str) -> None:
-        super().__init__(version_id=version_id)
 
 
 class PromptNotFound(MochiError):

@@ -107,6 +107,7 @@ class TurnWriter:
             start=opening.start,
             images=images,
             turn=self.turn,
+            versions=opening.versions,
             revision=opening.revision,
         )
         self._initial_write = asyncio.ensure_future(self._write(change))

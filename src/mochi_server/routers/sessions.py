@@ -47,6 +47,8 @@ _OWNER = "Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`."
 OwnerQuery = Annotated[str | None, Query(max_length=200, description=_OWNER)]
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of sessions to skip.")]
 
+VersionsQuery = Annotated[bool, Query(description="Whether to include the versions of messages.")]
+
 _READ_ERRORS = (SessionNotFound, errors.SessionTooNew, StorageBusy)
 _UNLOCKED = (SessionNotFound, ValidationFailed, *STORAGE_ERRORS)
 _CHANGES = (*_UNLOCKED, errors.SessionBusy)
@@ -174,27 +176,35 @@ async def delete_session(session_id: str, services: ServicesDep) -> None:
     responses=responses(*_UNLOCKED, InvalidMessageIndex, errors.ShuttingDown),
 )
 async def fork_session(
-    session_id: str, services: ServicesDep, body: SessionFork | None = None
+    session_id: str,
+    services: ServicesDep,
+    body: SessionFork | None = None,
+    versions: VersionsQuery = False,
 ) -> SessionDetail:
     """Fork a session: create a new session with the messages up to a given message.
 
     The original does not change.
     """
     position = body or SessionFork.model_validate({})
-    return SessionDetail.of(
-        await services.transfers.fork(session_id, position.message_index, position.message_id)
+    forked = await services.transfers.fork(
+        session_id, position.message_index, position.message_id, has_versions=versions
     )
+    return SessionDetail.of(forked)
 
 
 @router.get("/{session_id}/export", response_class=Response, responses=_EXPORTED)
 async def export_session(
-    session_id: str, services: ServicesDep, format: FormatQuery = "json"
+    session_id: str,
+    services: ServicesDep,
+    format: FormatQuery = "json",
+    versions: VersionsQuery = False,
 ) -> Response:
     """Export a session as a file: JSON with all images for an import, or Markdown for reading."""
     media_type, suffix = _FILE_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}
-    return Response(await services.transfers.export(session_id, format), headers=headers)
+    file = await services.transfers.export(session_id, format, has_versions=versions)
+    return Response(file, headers=headers)
 
 
 @router.get("/{session_id}/messages", responses=responses(*_READ_ERRORS))

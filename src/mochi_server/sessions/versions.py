@@ -12,7 +12,7 @@ from typing import Any
 from mochi_server.events import TurnWarning
 from mochi_server.sessions.change import VersionChange
 from mochi_server.sessions.serialization import encode
-from mochi_server.sessions.session import complete_message
+from mochi_server.sessions.session import ChatSession, complete_message
 from mochi_server.sessions.types import Message, images_in
 from mochi_server.util.clock import timestamp
 
@@ -122,6 +122,20 @@ def split_versions(extra: dict[str, Any]) -> tuple[Versions, dict[str, Any]]:
         return (), extra
     others = {name: value for name, value in extra.items() if name != KEY}
     return limited(read_versions(extra[KEY])), others
+
+
+def with_versions(session: ChatSession, versions: Versions) -> ChatSession:
+    """Return the session as in a session file, with these versions only."""
+    extra = {name: value for name, value in session.extra.items() if name != KEY}
+    if versions:
+        extra[KEY] = [version.to_dict() for version in versions]
+    return ChatSession(replace(session.metadata, versions=None), session.history, extra)
+
+
+def excess_versions(extra: Mapping[str, Any]) -> int:
+    """Return how many versions of a session file exceed a limit."""
+    versions = read_versions(extra.get(KEY))
+    return len(versions) - len(limited(versions))
 
 
 def places_of(versions: Versions) -> list[dict[str, str]] | None:
