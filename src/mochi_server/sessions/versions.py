@@ -4,6 +4,7 @@ A version begins at the place of a message. It is an alternative to this message
 after it. The place can also be in another version.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -242,12 +243,18 @@ def images_in_versions(versions: Versions) -> set[str]:
 
 def _without(versions: Versions, removed: Collection[str]) -> Versions:
     """Return the versions without the ``removed`` ones and those inside them."""
-    gone = set(removed)
-    left = tuple(version for version in versions if version.version_id not in gone)
-    while inside := {version.version_id for version in left if version.inside in gone}:
-        gone |= inside
-        left = tuple(version for version in left if version.version_id not in gone)
-    return left
+    inside = defaultdict(list)
+    for version in versions:
+        inside[version.inside].append(version.version_id)
+    gone = set()
+    pending = list(removed)
+    while pending:
+        version_id = pending.pop()
+        if version_id in gone:
+            continue
+        gone.add(version_id)
+        pending += inside[version_id]
+    return tuple(version for version in versions if version.version_id not in gone)
 
 
 @dataclass(frozen=True)

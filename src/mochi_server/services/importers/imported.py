@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 
 from mochi_server.events import TurnWarning
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.importers.conversation import Branch, Conversation
+from mochi_server.services.importers.conversation import Conversation
 from mochi_server.sessions.caller import current_owner
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.store import NewSession
@@ -44,10 +43,10 @@ def placed_versions(conversation: Conversation) -> Versions:
 
     The ones that began first are the first.
     """
-    containers: list[tuple[str | None, Sequence[Message]]] = [(None, conversation.messages)]
+    places = _places_in(conversation.messages, None)
     versions: list[Version] = []
     for branch in conversation.versions:
-        place = _place_of(branch, containers)
+        place = places.get(branch.after)
         if place is None:
             continue
         inside, message_id = place
@@ -59,25 +58,29 @@ def placed_versions(conversation: Conversation) -> Versions:
             inside=inside,
         )
         versions.append(version)
-        containers.append((version.version_id, version.messages))
+        in_version = _places_in(branch.messages, version.version_id)
+        in_version.pop(None, None)
+        places.update(in_version)
     return tuple(sorted(versions, key=lambda version: timestamp(version.started_at)))
 
 
-def _place_of(
-    branch: Branch, containers: Sequence[tuple[str | None, Sequence[Message]]]
-) -> tuple[str | None, str] | None:
-    """Return the version that a branch leaves, and the ID of the message at its place.
+def _places_in(
+    messages: Sequence[Message], version_id: str | None
+) -> dict[str | None, tuple[str | None, str]]:
+    """Return the place after each message: the version that has the place, and the message at it.
 
-    The version is None for the shown branch.
+    None is the key of the first place, which is after the system message.
     """
-    for inside, messages in containers:
-        first = 1 if messages and messages[0]["role"] == "system" else 0
-        if branch.after is None:
-            return (inside, messages[first]["message_id"]) if len(messages) > first else None
-        for before, message in pairwise(messages):
-            if before["message_id"] == branch.after:
-                return inside, message["message_id"]
-    return None
+    places: dict[str | None, tuple[str | None, str]] = {}
+    before = None
+    for message in messages:
+        place = (version_id, message["message_id"])
+        if before is not None:
+            places[before] = place
+        if message["role"] != "system":
+            places.setdefault(None, place)
+        before = message["message_id"]
+    return places
 
 
 def left_out_warnings(
