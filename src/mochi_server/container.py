@@ -49,6 +49,7 @@ from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelSelector
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.services.usage import TurnLimiter, UsageService
+from mochi_server.services.versions import VersionService
 from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
 from mochi_server.storage.retry import StorageRetry
@@ -174,6 +175,7 @@ class Services:
         self.sessions = SessionService(
             self.store, gateway, self.prompts, self.tools, self.agents.directory_agents
         )
+        self.versions = VersionService(self.sessions)
         self.summaries = SummarizationService(
             self.store,
             gateway,

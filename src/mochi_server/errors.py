@@ -485,6 +485,16 @@ class AgentInvalid(MochiError):
     template = "Agent {agent_name!r} cannot be used: {reason}"
 
 
+class VersionNotFound(MochiError):
+    code = "VERSION_NOT_FOUND"
+    status = 404
+    cause = "The history of the session has no place with this version."
+    template = (
+        "There is no version {version_id!r} at a message of the history. "
+        "List the versions with GET …/versions?message_id=."
+    )
+
+
 class PromptNotFound(MochiError):
     code = "PROMPT_NOT_FOUND"
     status = 404

@@ -80,6 +80,7 @@ class Victim:
             tags=[CANARY],
         )
         api.send_message(self.shown, CANARY, images=[base64_image(PNG)])
+        self.message = api.messages(self.shown)[-1]["message_id"]
         called = self._session(
             "mochi", tool_settings={**settings, "execution_policy": "never_confirm"}
         )
@@ -167,12 +168,14 @@ def attacks(route: Route, victim: Victim, session_id: str) -> Iterator[dict[str,
     sent = {"X-Mochi-Session": session_id}
     asked = victim.asked_in(session_id)
     queries = {"q": CANARY, "owner": victim.owner, "after": asked.id}
+    required = {"message_id": victim.message} if "message_id" in route.queries else {}
+    params = {name: value for name, value in queries.items() if name in route.queries}
     everything = {
-        "params": {name: value for name, value in queries.items() if name in route.queries},
+        "params": {**params, **required},
         "headers": {**sent, "Idempotency-Key": KEY, "Last-Event-ID": asked.id},
     }
     for body in bodies(route, victim, asked.data["confirmation_id"]):
-        yield {"url": path, "json": body}
+        yield {"url": path, "json": body, "params": required}
         yield {"url": path, "json": body, **everything}
 
 

@@ -166,6 +166,7 @@ def test_edit_regenerate_and_branch(page: Page) -> None:
     expect(page.locator(".user > .text")).to_have_text("Why is the sky blue?")
     page.get_by_role("button", name="Regenerate").click()
     answered(page, WHY["llama3.2:3b"])
+    expect(page.get_by_text("2 / 2")).to_have_count(2)
     send(page, "describe")
     expect(page.get_by_role("button", name="Branch")).to_have_count(2)
     before = page.url
@@ -178,6 +179,22 @@ def test_edit_regenerate_and_branch(page: Page) -> None:
     send(page, "program")
     expect(page.get_by_role("button", name="Branch")).to_have_count(2)
     expect(page.locator(".user > .text").last).to_have_text("program")
+
+
+def test_versions_are_switched(page: Page) -> None:
+    send(page, "describe", "llama3.2:3b")
+    expect(page.get_by_role("button", name="Branch")).to_have_count(1)
+    first = page.locator(".answer > .text").inner_text()
+    page.once("dialog", lambda dialog: dialog.accept("Why is the sky blue?"))
+    page.get_by_role("button", name="Edit").click()
+    answered(page, WHY["llama3.2:3b"])
+    page.get_by_role("button", name="\u2039").click()
+    expect(page.get_by_text("1 / 2")).to_be_visible()
+    expect(page.locator(".user > .text")).to_have_text("describe")
+    answered(page, first)
+    page.get_by_role("button", name="\u203a").click()
+    expect(page.get_by_text("2 / 2")).to_be_visible()
+    answered(page, WHY["llama3.2:3b"])
 
 
 def test_images_are_sent_and_shown(page: Page, scene: Scene, tmp_path: Path) -> None:

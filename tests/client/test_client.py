@@ -78,6 +78,27 @@ def test_sessions_are_tagged_pinned_archived_and_temporary(private_client: Mochi
     assert client.list_tags(archived=False) == [{"tag": "work", "count": 1}]
 
 
+def test_versions_are_listed_selected_copied_and_deleted(private_client: MochiClient) -> None:
+    client = private_client
+    session_id = client.create_session("mochi")["session_id"]
+    client.chat(session_id, "Apples?")
+    client.edit_message(session_id, 0, "Pears?")
+    (message,) = client.get_session(session_id)["messages"]
+    first, shown = client.list_versions(session_id, message["message_id"])
+    assert (first["preview"], shown["preview"]) == ("Apples?", "Pears?")
+    selected = client.select_version(session_id, first["version_id"])
+    assert selected["messages"][0]["content"] == "Apples?"
+    place = selected["messages"][0]["message_id"]
+    assert client.fork_session(session_id, versions=True)["versions"] == selected["versions"]
+    (imported,) = client.import_sessions(client.export_session(session_id, versions=True))
+    assert client.get_session(imported["session_id"])["versions"] == selected["versions"]
+    client.delete_versions(session_id, place)
+    assert client.get_session(session_id)["versions"] == {}
+    with pytest.raises(ApiError) as refused:
+        client.select_version(session_id, "none")
+    assert refused.value.code == "VERSION_NOT_FOUND"
+
+
 def test_sessions_are_found_titled_forked_exported_and_imported(
     private_client: MochiClient,
 ) -> None:

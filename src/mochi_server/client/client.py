@@ -345,9 +345,9 @@ class AsyncMochiClient:
     async def edit_message(self, session_id: str, index: int, content: str) -> Json:
         """Replace the text of a user message and remove all later messages.
 
-        To let the model answer the changed message, call ``chat`` without a message. The error is
-        ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the
-        user.
+        What is replaced becomes a version. To let the model answer the changed message, call
+        ``chat`` without a message. The error is ``INVALID_MESSAGE_INDEX`` if the message at
+        ``index`` does not exist or is not from the user.
         """
         session = _path("sessions", session_id)
         path = f"{session}/messages/{index}"
@@ -358,22 +358,59 @@ class AsyncMochiClient:
         return await self.update_session(session_id, title=title)
 
     async def fork_session(
-        self, session_id: str, message_index: int | None = None, *, message_id: str | None = None
+        self,
+        session_id: str,
+        message_index: int | None = None,
+        *,
+        message_id: str | None = None,
+        versions: bool = False,
     ) -> Json:
         """Copy a session up to and including a message, by default its last message.
+
+        With ``versions``, the copy has the versions of the messages.
 
         The error is ``INVALID_MESSAGE_INDEX`` if the message does not exist or is inside a round of
         tool calls.
         """
         body = _without_none(message_index=message_index, message_id=message_id)
-        return await self._send("POST", f"{_path('sessions', session_id)}/fork", json=body)
+        path = f"{_path('sessions', session_id)}/fork"
+        params = {"versions": "true"} if versions else {}
+        return await self._send("POST", path, json=body, params=params)
+
+    async def list_versions(self, session_id: str, message_id: str) -> list[Json]:
+        """List the versions of a message with the shown one, the oldest first.
+
+        The error is ``INVALID_MESSAGE_INDEX`` if the session does not have the message.
+        """
+        path = f"{_path('sessions', session_id)}/versions"
+        return await self._list("versions", "GET", path, params={"message_id": message_id})
+
+    async def select_version(self, session_id: str, version_id: str) -> Json:
+        """Show a version, and return the session.
+
+        The error is ``VERSION_NOT_FOUND`` if no message of the history has the version.
+        """
+        path = f"{_path('sessions', session_id)}/versions/{quote(version_id, safe='')}/select"
+        return await self._send("POST", path)
+
+    async def delete_versions(self, session_id: str, message_id: str) -> None:
+        """Delete the versions of a message. The history stays as it is."""
+        path = f"{_path('sessions', session_id)}/versions"
+        await self._request("DELETE", path, params={"message_id": message_id})
 
     async def export_session(
-        self, session_id: str, format: Literal["json", "markdown"] = "json"
+        self,
+        session_id: str,
+        format: Literal["json", "markdown"] = "json",
+        *,
+        versions: bool = False,
     ) -> bytes:
-        """Export a session as a file. Only JSON can be imported again."""
+        """Export a session as a file. Only JSON can be imported again, and can have versions."""
         path = f"{_path('sessions', session_id)}/export"
-        response = await self._request("GET", path, params={"format": format})
+        params: dict[str, str] = {"format": format}
+        if versions:
+            params["versions"] = "true"
+        response = await self._request("GET", path, params=params)
         return response.content
 
     async def import_sessions(self, data: bytes) -> list[Json]:
@@ -650,6 +687,9 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     edit_message = blocking(AsyncMochiClient.edit_message)
     set_title = blocking(AsyncMochiClient.set_title)
     fork_session = blocking(AsyncMochiClient.fork_session)
+    list_versions = blocking(AsyncMochiClient.list_versions)
+    select_version = blocking(AsyncMochiClient.select_version)
+    delete_versions = blocking(AsyncMochiClient.delete_versions)
     export_session = blocking(AsyncMochiClient.export_session)
     import_sessions = blocking(AsyncMochiClient.import_sessions)
     delete_session = blocking(AsyncMochiClient.delete_session)

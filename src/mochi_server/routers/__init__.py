@@ -11,11 +11,13 @@ from mochi_server.routers import (
     system_prompts,
     tools,
     usage,
+    versions,
 )
 
 API = (
     chat.router,
     sessions.router,
+    versions.router,
     models.comparison_router,
     models.router,
     tools.router,

@@ -23,6 +23,7 @@ from mochi_server.schemas.sessions import (
     SessionFork,
     SessionsImported,
 )
+from mochi_server.schemas.versions import HistoryChanged
 from mochi_server.sessions.types import MEDIA_TYPES, SessionQuery
 from mochi_server.web.requests import read_body, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, PrefixRouter, Responses, responses
@@ -55,6 +56,8 @@ PinnedQuery = Annotated[
     Literal["first"] | None, Query(description="`first`: the list begins with pinned sessions.")
 ]
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of sessions to skip.")]
+
+VersionsQuery = Annotated[bool, Query(description="Whether to include the versions of messages.")]
 
 _READ_ERRORS = (SessionNotFound, errors.SessionTooNew, StorageBusy)
 _UNLOCKED = (SessionNotFound, ValidationFailed, *STORAGE_ERRORS)
@@ -210,27 +213,35 @@ async def delete_session(session_id: str, services: ServicesDep) -> None:
     responses=responses(*_UNLOCKED, InvalidMessageIndex, errors.ShuttingDown),
 )
 async def fork_session(
-    session_id: str, services: ServicesDep, body: SessionFork | None = None
+    session_id: str,
+    services: ServicesDep,
+    body: SessionFork | None = None,
+    versions: VersionsQuery = False,
 ) -> SessionDetail:
     """Fork a session: create a new session with the messages up to a given message.
 
     The original does not change.
     """
     position = body or SessionFork.model_validate({})
-    return SessionDetail.of(
-        await services.transfers.fork(session_id, position.message_index, position.message_id)
+    forked = await services.transfers.fork(
+        session_id, position.message_index, position.message_id, has_versions=versions
     )
+    return SessionDetail.of(forked)
 
 
 @router.get("/{session_id}/export", response_class=Response, responses=_EXPORTED)
 async def export_session(
-    session_id: str, services: ServicesDep, format: FormatQuery = "json"
+    session_id: str,
+    services: ServicesDep,
+    format: FormatQuery = "json",
+    versions: VersionsQuery = False,
 ) -> Response:
     """Export a session as a file: JSON with all images for an import, or Markdown for reading."""
     media_type, suffix = _FILE_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}
-    return Response(await services.transfers.export(session_id, format), headers=headers)
+    file = await services.transfers.export(session_id, format, has_versions=versions)
+    return Response(file, headers=headers)
 
 
 @router.get("/{session_id}/messages", responses=responses(*_READ_ERRORS))
@@ -257,9 +268,9 @@ async def get_blob(session_id: str, sha256: str, services: ServicesDep) -> Respo
 )
 async def edit_message(
     session_id: str, message_index: int, body: schemas.MessageEdit, services: ServicesDep
-) -> SessionDetail:
-    """Edit a user message. All later messages are removed."""
-    return SessionDetail.of(
+) -> HistoryChanged:
+    """Edit a user message. All later messages are removed. What is replaced becomes a version."""
+    return HistoryChanged.of_change(
         await services.sessions.edit_message(
             session_id, message_index, body.content, await body.new_images()
         )

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -51,6 +52,7 @@ from mochi_server.sessions.types import (
     Think,
     ToolSettings,
 )
+from mochi_server.sessions.versions import count_versions
 from mochi_server.util.clock import as_datetime, as_text
 
 _NAME = StringConstraints(strip_whitespace=True, min_length=1, max_length=500)
@@ -318,6 +320,16 @@ class SessionChanged(SessionWithoutOwner):
         return cls.model_validate(session.summary_object() | {"warnings": warnings})
 
 
+class VersionCount(BaseModel):
+    """Number of versions at a message, including the shown one.
+
+    ``shown`` is the number of the shown one. The oldest version has the number 1.
+    """
+
+    count: int
+    shown: int
+
+
 class SessionDetail(SessionWithoutOwner):
     """A session with its messages.
 
@@ -325,10 +337,18 @@ class SessionDetail(SessionWithoutOwner):
     """
 
     messages: list[MessageOut]
+    versions: dict[str, VersionCount] = Field(
+        description="Number of versions by message ID, for the messages that have versions."
+    )
 
     @classmethod
     def of(cls, session: ChatSession) -> "SessionDetail":
-        return cls.model_validate(session.summary_object() | {"messages": list(session.history)})
+        counts = count_versions(session.metadata.versions, session.history)
+        added = {
+            "messages": list(session.history),
+            "versions": {message_id: asdict(count) for message_id, count in counts.items()},
+        }
+        return cls.model_validate(session.summary_object() | added)
 
 
 class Session(SessionWithoutOwner):

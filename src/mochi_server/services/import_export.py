@@ -50,6 +50,15 @@ from mochi_server.sessions.types import (
     Think,
     images_in,
 )
+from mochi_server.sessions.versions import (
+    KEY,
+    Versions,
+    excess_versions,
+    images_in_versions,
+    versions_removed,
+    with_versions,
+    within,
+)
 from mochi_server.util.clock import new_id
 from mochi_server.util.validation import (
     MAX_REPORTED,
@@ -79,6 +88,14 @@ class FileMessage(OpenModel):
     tool_calls: Items[FileCall] | None = None
 
 
+class FileVersion(OpenModel):
+    version_id: Annotated[str, Field(min_length=1, max_length=200)]
+    message_id: str
+    messages: Annotated[list[FileMessage], Field(min_length=1)]
+    replaced_at: str | None = None
+    inside: str | None = None
+
+
 class FileMetadata(OpenModel):
     model: Annotated[str, Field(min_length=1, max_length=500)]
     options: StoredOptions | None = None
@@ -88,11 +105,15 @@ class FileMetadata(OpenModel):
 
 
 class SessionFile(OpenModel):
-    """Exported session. `blobs` maps the SHA-256 of each image, in hex, to the image in base64."""
+    """Exported session. `blobs` maps the SHA-256 of each image, in hex, to the image in base64.
+
+    `message_id` of a version is the message that is shown at its place.
+    """
 
     metadata: FileMetadata
     messages: Items[FileMessage]
     blobs: Entries[str] | None = None
+    versions: Items[FileVersion] | None = None
 
 
 @dataclass
@@ -110,9 +131,15 @@ class ImportExportService:
     shutdown: anyio.Event
 
     async def fork(
-        self, session_id: str, index: int | None = None, message_id: str | None = None
+        self,
+        session_id: str,
+        index: int | None = None,
+        message_id: str | None = None,
+        *,
+        has_versions: bool = False,
     ) -> ChatSession:
-        """Copy a session up to and including a message.
+        """Copy a session up to and including a message, and with ``has_versions`` the versions of
+        the copied messages.
 
         A turn may be running in the original session.
         """
@@ -120,18 +147,37 @@ class ImportExportService:
         original = await self.store.load(session_id)
         if message_id is not None:
             index = index_of(original, message_id)
-        return await self.store.create(forked(original, index))
+        fork = forked(original, index)
+        if has_versions:
+            versions = await self.store.load_versions(session_id)
+            fork = with_versions(fork, within(versions, fork.history))
+        return await self.store.create(fork)
 
-    async def export(self, session_id: str, form: Literal["json", "markdown"]) -> bytes:
-        """Return a JSON or Markdown file with the session.
+    async def export(
+        self,
+        session_id: str,
+        form: Literal["json", "markdown"],
+        *,
+        has_versions: bool = False,
+    ) -> bytes:
+        """Return a JSON or Markdown file with the session, and with ``has_versions`` its versions.
 
-        JSON files include the images that are stored.
+        JSON files include the images that are stored. Markdown files have no versions.
+
+        Raises ``ValidationFailed``.
         """
+        if has_versions and form == "markdown":
+            problem = "Markdown files have no versions. Export JSON, or omit `versions`"
+            raise ValidationFailed.at("versions", problem)
         session = await self.store.load(session_id)
         if form == "markdown":
             text = await asyncio.to_thread(as_markdown, session)
             return text.encode()
-        names = sorted(images_in(session.history))
+        versions: Versions = ()
+        if has_versions:
+            versions = await self.store.load_versions(session_id)
+        session = with_versions(session, versions)
+        names = sorted(images_in(session.history) | images_in_versions(versions))
         images = {}
         for name in names:
             with suppress(BlobNotFound):
@@ -166,6 +212,9 @@ class ImportExportService:
             _remove_missing_images(sessions)
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
         warnings = left_out_warnings(conversations, models)
+        removed = sum(excess_versions(session.extra) for session, _ in sessions)
+        if removed:
+            warnings.append(versions_removed(removed))
         return await asyncio.to_thread(_as_json, stored, goes_on, warnings)
 
     async def _installed_models(self) -> list[ModelInfo]:
@@ -189,6 +238,10 @@ def _remove_missing_images(sessions: Sequence[tuple[ChatSession, Sequence[Image]
         for message in session.messages:
             if not sent.issuperset(images_in([message])):
                 del message["images"]
+        for version in session.extra.get(KEY) or ():
+            for message in version["messages"]:
+                if not sent.issuperset(images_in([message])):
+                    del message["images"]
 
 
 def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) -> bytes:
@@ -260,6 +313,8 @@ def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[
     try:
         session = ChatSession.from_dict(item)
         named = images_in(session.history)
+        for version in session.extra.get(KEY) or ():
+            named |= images_in(version["messages"])
         return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
     except SessionTooNew as error:
         problem = (

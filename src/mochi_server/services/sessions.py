@@ -16,13 +16,13 @@ from mochi_server.inference.gateway import HostOfTurn, ModelGateway
 from mochi_server.inference.window_registry import WindowDecision, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.services.history_changes import ChangedHistory, change_history
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.session import (
     ChatSession,
     edited,
-    has_stale_checkpoint,
     refuse_if_turn_goes_on,
     with_system_prompt,
     without_system_prompt,
@@ -204,12 +204,12 @@ class SessionService:
 
     async def edit_message(
         self, session_id: str, index: int, content: str, images: Sequence[Image] | None = None
-    ) -> ChatSession:
-        """Replace a user message and remove the later messages. ``images`` replace its images.
+    ) -> ChangedHistory:
+        """Replace a user message and remove the later messages, which become a version.
 
-        Raise ``InvalidMessageIndex`` or ``SessionBusy``.
+        ``images`` replace its images. Raise ``InvalidMessageIndex`` or ``SessionBusy``.
         """
-        async with self._changing(session_id) as session:
+        async with self.changing(session_id) as session:
             return await self.edit(session, index, content, images)
 
     async def edit(
@@ -218,16 +218,13 @@ class SessionService:
         index: int,
         content: str,
         images: Sequence[Image] | None = None,
-    ) -> ChatSession:
+    ) -> ChangedHistory:
         """Like ``edit_message``, for a caller that holds the session's lock.
 
         May also raise ``SessionConflict``.
         """
-        await self.store.write(session.session_id, edited(session, index, content, images))
-        changed = await self.store.load(session.session_id)
-        if has_stale_checkpoint(changed.metadata, changed.history):
-            changed = await self.store.patch(session.session_id, {"compaction": None})
-        return changed
+        change = edited(session, index, content, images)
+        return await change_history(self.store, session, change)
 
     async def set_system_prompt(
         self, session_id: str, content: str | None, source_file: str | None
@@ -236,7 +233,7 @@ class SessionService:
 
         Raise ``PromptNotFound``, ``SessionBusy`` or ``ValidationFailed``.
         """
-        async with self._changing(session_id) as session:
+        async with self.changing(session_id) as session:
             text = await self._system_prompt(content, source_file)
             if text is None:
                 raise errors.ValidationFailed(
@@ -253,14 +250,14 @@ class SessionService:
 
         Raise ``SessionBusy``, or ``PromptNotFound`` if there is no system message.
         """
-        async with self._changing(session_id) as session:
+        async with self.changing(session_id) as session:
             if session.system_prompt is None:
                 raise errors.PromptNotFound(None)
             await self.store.write(session_id, without_system_prompt(session))
             audit("Session settings changed", session_id=session_id, fields="system_prompt")
 
     @asynccontextmanager
-    async def _changing(self, session_id: str) -> AsyncIterator[ChatSession]:
+    async def changing(self, session_id: str) -> AsyncIterator[ChatSession]:
         """Lock a session, and return it.
 
         Raise ``SessionBusy`` if it has a turn, also one that waits for approval.

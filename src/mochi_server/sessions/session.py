@@ -11,7 +11,7 @@ from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.errors import InvalidMessageIndex, SessionBusy, SessionTooNew
 from mochi_server.sessions import types
 from mochi_server.sessions.caller import current_owner
-from mochi_server.sessions.change import Change
+from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.history import History
 from mochi_server.sessions.migration import is_turn_field, read_turn
 from mochi_server.sessions.turn import StoredTurn
@@ -81,6 +81,8 @@ class SessionMetadata(SessionSettings):
     notices: list[dict[str, Any]] | None = field(default=None, metadata=optional(list))
     """Webhooks about the session that are not delivered, if its store has no other place for them.
     """
+    versions: list[dict[str, str]] | None = field(default=None, metadata=optional(list))
+    """Place and time of each version in the history. The store computes it from the versions."""
     owner: str | None = field(default=None, metadata=optional(str))
     """Owner of the session, as in ``Caller.owner``.
 
@@ -144,7 +146,7 @@ _UNSET = {f.name: getattr(_DEFAULTS, f.name) for f in _FIELDS if f.metadata.get(
 """Fields that files contain only if they have another value than this."""
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-_INTERNAL = ("summarized_by", "compaction", "turn", "notices", "owner")
+_INTERNAL = ("summarized_by", "compaction", "turn", "notices", "versions", "owner")
 LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL)
 """Names of the metadata fields that the server sends to clients, in the session list and in other
 responses.
@@ -493,8 +495,8 @@ def edited(
 
     ``images`` replace its images, unless they are None.
 
-    Raises InvalidMessageIndex for other roles. Like the changes below, it is for the present
-    revision only.
+    What it replaces becomes a version. Raises InvalidMessageIndex for other roles. Like the changes
+    below, it is for the present revision only.
     """
     if not 0 <= index < len(session.history):
         raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
@@ -506,7 +508,13 @@ def edited(
     changed["timestamp"] = now()
     if images is not None:
         changed["images"] = [image.reference for image in images]
-    return Change([changed], start=index, images=images or (), revision=session.revision)
+    return Change(
+        [changed],
+        start=index,
+        images=images or (),
+        versions=VersionChange(),
+        revision=session.revision,
+    )
 
 
 def with_system_prompt(

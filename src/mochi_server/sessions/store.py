@@ -18,6 +18,7 @@ from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
 from mochi_server.sessions.types import APPROVED, Image, Message, SessionQuery, ToolSettings
 from mochi_server.sessions.usage import UsageStore
+from mochi_server.sessions.versions import Versions
 from mochi_server.util.clock import now
 
 FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]
@@ -31,6 +32,7 @@ _READ_ONLY = {
     "message_count",
     "format_version",
     "turn",
+    "versions",
     "owner",
     "extra",
 }
@@ -154,7 +156,7 @@ class SessionStore(Protocol):
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session and the images it references.
 
-        If its id is in use, assign a new id.
+        ``extra`` may have versions, as in a session file. If its id is in use, assign a new id.
         """
 
     async def create_all(
@@ -174,8 +176,14 @@ class SessionStore(Protocol):
         crashed turn.
         """
 
-    async def write(self, session_id: str, change: Change) -> None:
-        """Store a change."""
+    async def write(self, session_id: str, change: Change) -> int:
+        """Store a change.
+
+        Return how many of the oldest versions it has removed, because they exceeded a limit.
+        """
+
+    async def load_versions(self, session_id: str) -> Versions:
+        """Return the versions of a session. ``load`` does not read their messages."""
 
     async def load_image(self, sha256: str) -> bytes:
         """Return the bytes of an image. Raises ``BlobNotFound`` if no message references it."""
@@ -312,8 +320,13 @@ class VisibleSessions:
             raise SessionNotFound(session_id)
         return session
 
-    async def write(self, session_id: str, change: Change) -> None:
-        await self._store.write(session_id, change)  # ``hold`` has checked the session
+    async def write(self, session_id: str, change: Change) -> int:
+        # ``hold`` has checked the session
+        return await self._store.write(session_id, change)
+
+    async def load_versions(self, session_id: str) -> Versions:
+        await self._check(session_id)
+        return await self._store.load_versions(session_id)
 
     async def load_image(self, sha256: str) -> bytes:
         return await self._store.load_image(sha256)  # services find the hash in a session first

@@ -10,6 +10,7 @@ from mochi_server.sessions.change import Change
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Image, SessionQuery, images_in
+from mochi_server.sessions.versions import Versions, images_in_versions
 from mochi_server.storage.session_record import SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now, timestamp
 
@@ -34,18 +35,25 @@ class MemorySessionStore(rules.SessionStore):
     async def load(self, session_id: str) -> ChatSession:
         return self._find(session_id).session()
 
-    async def write(self, session_id: str, change: Change) -> None:
+    async def write(self, session_id: str, change: Change) -> int:
         record = self._find(session_id, change.revision)
         if change.only_partial is not None:
-            return  # there is no crash recovery
+            return 0  # there is no crash recovery
         start = record.position(change.start)
         messages = rules.normalized_messages(change.messages, start)
-        self._put(record.with_tail(start, messages, now(), change.turn), change.images)
+        changed = record.versions_after(start, messages, change.versions)
+        after = record.with_tail(start, messages, now(), change.turn, versions=changed.versions)
+        self._put(after, change.images)
+        return changed.removed
+
+    async def load_versions(self, session_id: str) -> Versions:
+        return self._find(session_id).versions
 
     async def load_image(self, sha256: str) -> bytes:
-        if not any(sha256 in images_in(record.messages) for record in self._records.values()):
-            raise BlobNotFound(sha256)
-        return self._images[sha256]
+        for record in self._records.values():
+            if sha256 in images_in(record.messages) | images_in_versions(record.versions):
+                return self._images[sha256]
+        raise BlobNotFound(sha256)
 
     async def patch(
         self,

@@ -23,6 +23,7 @@ from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
+from mochi_server.sessions.versions import Versions, images_in_versions
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.atomic_files import Signature, storage_errors
 from mochi_server.storage.files.directory_lock import DirectoryLock, import_all
@@ -162,16 +163,24 @@ class SessionDirectory:
         stored = self._current(session_id)
         return None if stored is None else self._visible(session_id, stored).session()
 
-    def write(self, session_id: str, change: Change) -> None:
+    def write(self, session_id: str, change: Change) -> int:
         if change.only_partial is not None:
             self._write_partial(session_id, change.only_partial)
-            return
+            return 0
         moment = now()
         with self._writing(session_id) as stored:
             before = self._require_revision(session_id, stored, change.revision)
             start = before.position(change.start)
             new = rules.normalized_messages(change.messages, start)
-            after = before.with_tail(start, new, moment, change.turn, change.notices)
+            changed = before.versions_after(start, new, change.versions)
+            after = before.with_tail(
+                start,
+                new,
+                moment,
+                change.turn,
+                change.notices,
+                versions=changed.versions,
+            )
             line = b""
             turn = self.turns.get(session_id)
             is_large = stored.file.size > _LARGE_BYTES
@@ -188,13 +197,24 @@ class SessionDirectory:
                         written = self._save(session_id, stored, after)
                 if written is None:
                     written = self._append_to_log(
-                        session_id, stored, after, before.tail_line(start, after) + line
+                        session_id,
+                        stored,
+                        after,
+                        before.tail_line(start, after, change.versions) + line,
                     )
             if turn:
                 turn.has_changes = True
             self._cache(session_id, written)
-        if images_in(before.messages[start:]) - images_in(new):
+        named = images_in(before.messages[start:]) | images_in_versions(before.versions)
+        if named - images_in(new) - images_in_versions(after.versions):
             self.sweep()
+        return changed.removed
+
+    def load_versions(self, session_id: str) -> Versions:
+        with storage_errors(f"read session {session_id}"):
+            stored, visible = self._read(session_id)
+        self._recent.put(session_id, stored)
+        return visible.versions
 
     def patch(
         self,
@@ -225,7 +245,7 @@ class SessionDirectory:
         with self._writing(session_id, "delete") as stored:
             atomic_files.remove_durably(self._file(session_id), self._log(session_id))
             self._recent.remove(session_id)
-        if images_in(stored.record.messages):
+        if images_in(stored.record.messages) | images_in_versions(stored.record.versions):
             self.sweep()
 
     def load_image(self, sha256: str) -> bytes:

@@ -110,6 +110,7 @@ class FileSessionStore(SessionStore):
     _load = _in_thread(SessionDirectory.load)
     load_image = _in_thread(SessionDirectory.load_image)
     _write = _in_thread(SessionDirectory.write)
+    load_versions = _in_thread(SessionDirectory.load_versions)
     patch = _in_thread(SessionDirectory.patch)
     delete = _in_thread(SessionDirectory.delete)
     count_tags = _in_thread(SessionDirectory.count_tags)
@@ -126,9 +127,10 @@ class FileSessionStore(SessionStore):
         )  # takes less time than the change to a thread
         return session if session is not None else await self._load(session_id)
 
-    async def write(self, session_id: str, change: Change) -> None:
-        await self._write(session_id, change)
+    async def write(self, session_id: str, change: Change) -> int:
+        removed = await self._write(session_id, change)
         self.outbox.add(change.notices)
+        return removed
 
     async def list(self, query: SessionQuery) -> SessionPage:
         async with self._list_lock:

@@ -34,6 +34,7 @@ from mochi_server.sessions.session import (
     revision_at,
 )
 from mochi_server.sessions.types import Image, Message, SessionQuery, is_sha256
+from mochi_server.sessions.versions import Versions, places_of, split_versions
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.database import (
     Connection,
@@ -53,6 +54,7 @@ from mochi_server.storage.postgres.processes import (
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
 from mochi_server.storage.postgres.secrets import PostgresSecretStore
 from mochi_server.storage.postgres.usage import PostgresUsageStore
+from mochi_server.storage.postgres.versions import change_versions, insert_versions, load_versions
 from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox, insert_notices
 from mochi_server.storage.session_record import SessionCache, SessionLocks
 from mochi_server.util.clock import as_datetime, as_text, new_id, now, timestamp
@@ -222,13 +224,22 @@ class PostgresSessionStore(rules.SessionStore):
         return head.session(history.messages)
 
     @_shielded
-    async def write(self, session_id: str, change: Change) -> None:
+    async def write(self, session_id: str, change: Change) -> int:
         if change.only_partial is not None:
             await self._write_only_partial(session_id, change.only_partial)
-            return
-        await self._write_messages(session_id, change)
+            return 0
+        removed = await self._write_messages(session_id, change)
         if change.notices:
             self._outbox.stored.set()
+        return removed
+
+    async def load_versions(self, session_id: str) -> Versions:
+        async with self._database.connection(f"read session {session_id}") as connection:
+            statement = f"SELECT s.key FROM sessions s WHERE {_BY_ID}"
+            row = await fetch_one(connection, statement, self._parameters(session_id))
+            if row is None:
+                raise errors.SessionNotFound(session_id)
+            return await load_versions(connection, row[0])
 
     @_shielded
     async def patch(
@@ -408,11 +419,13 @@ class PostgresSessionStore(rules.SessionStore):
         updated_at: datetime,
         images: Sequence[Image],
     ) -> bool:
+        versions, extra = split_versions(session.extra)
+        session.metadata.versions = places_of(versions)
         values = self._parameters(
             session.session_id,
             owner=session.metadata.owner,
             metadata=row_mapping.metadata_text(session.metadata),
-            extra=text_of(session.extra),
+            extra=text_of(extra),
             updated_at=updated_at,
             searched=row_mapping.searched_title(session.metadata, "[]"),
             **row_mapping.order_columns(session.metadata),
@@ -422,6 +435,7 @@ class PostgresSessionStore(rules.SessionStore):
             await row_mapping.replace_tail(
                 connection, head, 0, session.messages, images=images, touch=False
             )
+            await insert_versions(connection, head.key, versions)
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
@@ -435,7 +449,7 @@ class PostgresSessionStore(rules.SessionStore):
         await connection.execute("DELETE FROM sessions WHERE key = %s", [head.key])
         return images
 
-    async def _write_messages(self, session_id: str, change: Change) -> None:
+    async def _write_messages(self, session_id: str, change: Change) -> int:
         async with self._row_for_update(session_id) as (connection, head):
             lock = self.locked_sessions.get(session_id)
             # Messages after `end` are from a committed first attempt of this write, or from a
@@ -445,15 +459,25 @@ class PostgresSessionStore(rules.SessionStore):
             new = rules.normalized_messages(change.messages, start)
             written = revision_at(start + len(new), new[-1]) if new else None
             await _require_revision(connection, head, change.revision, written)
+            row = head
+            removed = 0
+            removed_images: list[str] = []
+            if change.versions is not None:
+                row, changed, removed_images = await change_versions(
+                    connection, head, start, new, change.versions
+                )
+                removed = changed.removed
             await row_mapping.replace_tail(
-                connection, head, start, new, images=change.images, turn=change.turn
+                connection, row, start, new, images=change.images, turn=change.turn
             )
+            await row_mapping.delete_unreferenced_images(connection, removed_images)
             await insert_notices(connection, change.notices)
             advanced = lock and lock._replace(end=start + len(new))
             if change.partial is not None:
                 await self._write_partial(connection, session_id, change.partial, advanced)
         if advanced is not None and self.locked_sessions.get(session_id) == lock:
             self.locked_sessions[session_id] = advanced
+        return removed
 
     async def _write_only_partial(self, session_id: str, partial: Message) -> None:
         async with self._database.connection(f"save session {session_id}") as connection:
