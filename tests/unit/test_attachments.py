@@ -89,6 +89,7 @@ def test_pdf_without_readable_text_is_refused_with_the_reason(data: bytes, probl
         text(data, "application/pdf", "file.pdf")
 
 
+@pytest.mark.slow
 def test_pdf_that_expands_beyond_the_limit_is_refused() -> None:
     bomb = pdf("A" * 50_000, repeated=400)
     assert len(bomb) < 1_000_000
