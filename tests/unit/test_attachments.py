@@ -1,44 +1,16 @@
 """Text of attached files, which the model reads."""
 
 import asyncio
-import io
 
 import pytest
-from pypdf import PdfWriter
-from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from mochi_server.constants import MAX_ATTACHMENT_TEXT_BYTES
 from mochi_server.services.attachments import UnreadableFile, text_of
+from tests.support.pdf import pdf
 
 
 def text(data: bytes, media_type: str = "text/plain", name: str = "notes.txt") -> str:
     return asyncio.run(text_of(data, media_type, name))
-
-
-def pdf(*pages: str, password: str = "", repeated: int = 1) -> bytes:
-    """Return a PDF with a page for each text."""
-    writer = PdfWriter()
-    for content in pages:
-        page = writer.add_blank_page(300, 300)
-        font = DictionaryObject(
-            {
-                NameObject("/Type"): NameObject("/Font"),
-                NameObject("/Subtype"): NameObject("/Type1"),
-                NameObject("/BaseFont"): NameObject("/Helvetica"),
-            }
-        )
-        page[NameObject("/Resources")] = DictionaryObject(
-            {NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})}
-        )
-        stream = DecodedStreamObject()
-        drawn = f"BT /F1 12 Tf 20 200 Td ({content}) Tj ET\n"
-        stream.set_data(drawn.encode() * repeated)
-        page[NameObject("/Contents")] = writer._add_object(stream.flate_encode())
-    if password:
-        writer.encrypt(password)
-    output = io.BytesIO()
-    writer.write(output)
-    return output.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +32,7 @@ def test_text_of_each_encoding_is_read(data: bytes, media_type: str, name: str) 
 
 def test_binary_files_are_refused_with_what_is_supported() -> None:
     for data in (b"PK\x03\x04\0\0", b"\x89PNG\r\n\x1a\n\0", bytes(range(256))):
-        with pytest.raises(UnreadableFile, match="Supported are text of any kind.*and PDF"):
+        with pytest.raises(UnreadableFile, match=r"Supported are text of any kind.*and PDF"):
             text(data, "application/octet-stream", "file.bin")
 
 
@@ -93,5 +65,5 @@ def test_pdf_without_readable_text_is_refused_with_the_reason(data: bytes, probl
 def test_pdf_that_expands_beyond_the_limit_is_refused() -> None:
     bomb = pdf("A" * 50_000, repeated=400)
     assert len(bomb) < 1_000_000
-    with pytest.raises(UnreadableFile, match="more than 16 MB of text|more than 10 s"):
+    with pytest.raises(UnreadableFile, match=r"more than 16 MB of text|more than 10 s"):
         text(bomb, "application/pdf", "bomb.pdf")

@@ -279,7 +279,7 @@ class TurnService:
             turns = self._turns if new_input.agent is None else self._agent_turns
             turn = await turns.prepare(run, session, new_input)
             self.refuse_at_shutdown()
-            first_write = turn.writer.begin(new_input.new_images)
+            first_write = turn.writer.begin(new_input.new_blobs)
             return self._launch(run, play_turn(turn, run), locks.pop_all(), first_write)
 
     async def _lock(

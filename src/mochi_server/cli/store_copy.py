@@ -19,7 +19,7 @@ from mochi_server.errors import BlobNotFound, SessionNotFound
 from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
-from mochi_server.sessions.types import Image, SessionQuery, images_in
+from mochi_server.sessions.types import Blob, SessionQuery, blobs_in
 from mochi_server.util.clock import timestamp
 
 logger = logging.getLogger(__name__)
@@ -134,19 +134,19 @@ def _updated(session: ChatSession) -> float:
     return timestamp(session.metadata.updated_at)
 
 
-async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
-    """Return the images of ``session`` from ``store``, without missing and invalid images."""
-    images = []
-    for name in sorted(images_in(session.history)):
+async def _images(store: SessionStore, session: ChatSession) -> list[Blob]:
+    """Return the images and files of ``session`` from ``store``, without missing ones."""
+    blobs = []
+    for name in sorted(blobs_in(session.history)):
         try:
-            images.append(Image.of(await store.load_image(name)))
-        except (BlobNotFound, ValueError):
+            blobs.append(Blob.hashed(await store.load_image(name), "application/octet-stream"))
+        except BlobNotFound:
             logger.warning(
-                "image is missing and is not copied: session_id=%s sha256=%s",
+                "blob is missing and is not copied: session_id=%s sha256=%s",
                 session.session_id,
                 name,
             )
-    return images
+    return blobs
 
 
 @asynccontextmanager

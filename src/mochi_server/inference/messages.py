@@ -11,8 +11,9 @@ import orjson
 from mochi_server.errors import BlobNotFound
 from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
+from mochi_server.sessions.attachments import omission_note, text_in_prompt, with_files
 from mochi_server.sessions.history import History
-from mochi_server.sessions.types import Message, images_in, images_of
+from mochi_server.sessions.types import AttachmentReference, Message, attachments_of, images_of
 
 _SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
 _NO_RESULT = "The call was interrupted and has no result."
@@ -46,6 +47,8 @@ def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
         sent["thinking"] = message["thinking"]
     if "images" in message and (images := images_of(message)):
         sent["images"] = images
+    if "attachments" in message and (attachments := attachments_of(message)):
+        sent["attachments"] = attachments
     return sent
 
 
@@ -59,11 +62,12 @@ def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
 class EncodedMessages(NamedTuple):
     """Messages encoded as JSON for Ollama, and their size.
 
-    Images are represented by their SHA-256 names.
+    ``is_complete`` is false if the JSON only names images or files.
     """
 
     encoded: Encoded
     size: PromptSize
+    is_complete: bool
 
 
 def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
@@ -72,14 +76,14 @@ def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
     The thinking of the model is omitted.
     """
     converted = to_ollama_messages(messages, len(messages))
-    return EncodedMessages(
-        Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted)
-    )
+    has_blobs = any("images" in message or "attachments" in message for message in converted)
+    encoded = Encoded(b",".join(map(orjson.dumps, converted)))
+    return EncodedMessages(encoded, PromptSize.of(converted), not has_blobs)
 
 
 def shows_images(history: History) -> bool:
-    return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(
-        images_in(history.tail)
+    return any(block.cached(encode_messages).size.images for block in history.blocks) or any(
+        images_of(message) for message in history.tail
     )
 
 
@@ -108,3 +112,45 @@ async def with_images(
         for message in messages
     ]
     return sent, sum(name not in encoded for name in names)
+
+
+async def with_attachments(
+    messages: Sequence[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
+) -> tuple[list[ChatMessage | Encoded], int]:
+    """Put the text of attached files before the content of their messages.
+
+    Return the messages and the number of missing files.
+    """
+    sent: list[ChatMessage | Encoded] = []
+    missing = 0
+    for message in messages:
+        if not isinstance(message, dict) or "attachments" not in message:
+            sent.append(message)
+            continue
+        files = []
+        for attachment in message["attachments"]:
+            text = await _load_text(attachment, load)
+            if text is None:
+                missing += 1
+                text = omission_note(attachment, "is no longer stored")
+            files.append(text)
+        with_text: ChatMessage = {**message, "content": with_files(message["content"], files)}
+        del with_text["attachments"]
+        sent.append(with_text)
+    return sent, missing
+
+
+async def _load_text(
+    attachment: AttachmentReference, load: Callable[[str], Awaitable[bytes]]
+) -> str | None:
+    """Return the text of a file between its marks, or None if it is no longer stored."""
+    try:
+        data = await load(attachment["text_sha256"])
+    except BlobNotFound:
+        return None
+    text = await anyio.to_thread.run_sync(_decoded, data)
+    return text_in_prompt(attachment, text)
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode(errors="replace")

@@ -51,7 +51,7 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.protocols.sent_messages import SentMessages, names_of_calls
 from mochi_server.sessions.history import History, follows_result, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest
-from mochi_server.sessions.types import Image, Message, images_in, images_of
+from mochi_server.sessions.types import Image, Message, blobs_in, blobs_of
 
 
 def to_turn(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
@@ -134,7 +134,7 @@ def _answering_again(session: ChatSession, sent: SentMessages, turn: TurnInput) 
             raise sent.error("the session does not have this user message at this position", index)
     edit_index = stored[len(asked) - 1]
     images = [image.sha256 for image in sent.images.get(last, ())]
-    if images and images != images_of(session.history[edit_index]):
+    if images and images != blobs_of(session.history[edit_index]):
         raise sent.error("the images of a stored message cannot be changed", last)
     return replace(turn, change="edit", edit_index=edit_index, text=text)
 
@@ -167,7 +167,7 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
     if index is None:
         return False
     stored = session.history[index]
-    if stored["content"] != message["content"] or images_of(stored) != images_of(message):
+    if stored["content"] != message["content"] or blobs_of(stored) != blobs_of(message):
         return False
     last = session.history[-1]
     return last["role"] in ("user", "tool") or bool(last.get("interrupted"))
@@ -175,7 +175,7 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
 
 def _with_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
     results = _results(session, sent, turn.key)
-    names = images_in(results)
+    names = blobs_in(results)
     stored: dict[str, Image] = {}
     for images in sent.images.values():
         stored |= {image.sha256: image for image in images if image.sha256 in names}

@@ -176,7 +176,7 @@ class SessionPatch(
 class MessageEdit(
     StrictBody, json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]}
 ):
-    """New text of a user message. Its images are kept."""
+    """New text of a user message. Its images and files are kept."""
 
     content: NonBlank = Field(description="New text of the message.")
 
@@ -248,7 +248,8 @@ class SessionChanged(SessionWithoutOwner):
 class SessionDetail(SessionWithoutOwner):
     """A session with its messages.
 
-    The bytes of an image in ``images`` are at ``blobs/{sha256}``.
+    The bytes of an image in ``images`` are at ``blobs/{sha256}``, and those of a file in
+    ``attachments`` at ``files/{sha256}``.
     """
 
     messages: list[MessageOut]

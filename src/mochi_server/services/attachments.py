@@ -1,4 +1,4 @@
-"""Text of attached files: what the model reads of a text file or a PDF."""
+"""Files that a request attaches, and the text that the model reads of a text file or a PDF."""
 
 import asyncio
 import codecs
@@ -6,10 +6,25 @@ import os
 import re
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import PurePath
 
-from mochi_server.constants import MAX_ATTACHMENT_TEXT_BYTES, PDF_SECONDS
+import anyio
+import anyio.to_thread
+
+from mochi_server.constants import (
+    MAX_ATTACHMENT_NAME_CHARS,
+    MAX_ATTACHMENT_TEXT_BYTES,
+    MAX_ATTACHMENTS,
+    PDF_SECONDS,
+)
+from mochi_server.errors import ValidationFailed
+from mochi_server.sessions.attachments import Attachment
+from mochi_server.sessions.images import Location
+from mochi_server.sessions.types import Blob
 
 SUPPORTED = "text of any kind, such as Markdown, CSV, JSON, HTML and code, and PDF"
 INSTALL = "Install the extra: pip install 'mochi-server[files]'"
@@ -24,6 +39,22 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:+-]+)", re.IGNORECASE)
+# Python has other encodings that are not for files, some of them very slow.
+_FILE_ENCODING = re.compile(
+    r"utf[-_]?(8|16|32)|iso[-_]?8859|latin|windows-|cp\d|(us-)?ascii|shift|euc|gb|big5|koi8",
+    re.IGNORECASE,
+)
+_DATA_URL = re.compile(r"data:(?P<type>[^,]{0,200}?)(?P<base64>;base64)?,", re.IGNORECASE)
+_LINE_ENDS = str.maketrans("", "", "\r\n")
+MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(\s*;[\x20-\x7e]{0,200})?", re.ASCII)
+_NAME = re.compile(rf"[^\0-\x1f\x7f]{{1,{MAX_ATTACHMENT_NAME_CHARS}}}")
+_INVALID_NAME = (
+    f"the name must have 1 to {MAX_ATTACHMENT_NAME_CHARS} characters and no control characters"
+)
+_UTF8 = "text/plain; charset=utf-8"
+_OTHER_TYPE = "application/octet-stream"
+_PDF_WORKERS = anyio.CapacityLimiter(2)
+"""Processes at work, each with much memory."""
 _TEXT_TYPES = re.compile(r"text/|application/(.+\+)?(json|xml|yaml|x-yaml|javascript|sql|toml)\b")
 _TEXT_SUFFIXES = {".csv", ".htm", ".html", ".md", ".txt", ".tsv"}
 _CONTROL_CHARACTERS = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f]")
@@ -46,6 +77,73 @@ class UnreadableFile(ValueError):
     """A file has no text for the model. The message says why, and what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """A file of a request: base64 text or a data URL.
+
+    A data URL also contains the media type, which the request need not repeat.
+    """
+
+    name: str
+    data: str
+    media_type: str | None = None
+
+
+async def read_attachments(files: Mapping[Location, EncodedFile]) -> tuple[Attachment, ...]:
+    """Read the files of a message by path in the request body.
+
+    Raises ``ValidationFailed`` with the path.
+    """
+    if len(files) > MAX_ATTACHMENTS:
+        problem = f"the message has {len(files)} files, and the limit is {MAX_ATTACHMENTS}"
+        raise ValidationFailed.at(next(iter(files)), problem)
+    attachments = []
+    for location, file in files.items():
+        try:
+            attachments.append(await _read(file))
+        except UnreadableFile as error:
+            raise ValidationFailed.at(location, f"{file.name!r}: {error}") from error
+    return tuple(attachments)
+
+
+async def _read(file: EncodedFile) -> Attachment:
+    if not _NAME.fullmatch(file.name):
+        raise UnreadableFile(_INVALID_NAME)
+    media_type, data = await anyio.to_thread.run_sync(_decode_data, file)
+    if not MEDIA_TYPE.fullmatch(media_type):
+        raise UnreadableFile(f"{media_type[:100]!r} is no media type. Send one such as text/csv")
+    text = await text_of(data, media_type, file.name)
+    return await anyio.to_thread.run_sync(_attachment, file.name, media_type, data, text)
+
+
+def _decode_data(file: EncodedFile) -> tuple[str, bytes]:
+    """Return the media type and the bytes of a file."""
+    prefix = _DATA_URL.match(file.data)
+    media_type = prefix["type"] if prefix else ""
+    if prefix and not prefix["base64"]:
+        raise UnreadableFile("the data URL is not in base64. Encode the file in base64")
+    encoded = file.data[prefix.end() if prefix else 0 :].translate(_LINE_ENDS)
+    try:
+        data = b64decode(encoded, validate=True)
+    except ValueError as error:
+        raise UnreadableFile(
+            "the data is not valid base64. Send the bytes of the file in base64, or a data URL"
+        ) from error
+    if not data:
+        raise UnreadableFile("the file is empty. Attach a file with text")
+    return file.media_type or media_type or _OTHER_TYPE, data
+
+
+def _attachment(name: str, media_type: str, data: bytes, text: str) -> Attachment:
+    return Attachment(
+        name=name,
+        original=Blob.hashed(data, media_type),
+        text=Blob.hashed(text.encode(), _UTF8),
+        size=len(data),
+        characters=len(text),
+    )
+
+
 async def text_of(data: bytes, media_type: str, name: str) -> str:
     """Return the text of a file. Equal arguments always have the same text.
 
@@ -62,10 +160,15 @@ async def text_of(data: bytes, media_type: str, name: str) -> str:
     if len(data) > MAX_ATTACHMENT_TEXT_BYTES:
         megabytes = MAX_ATTACHMENT_TEXT_BYTES // 2**20
         raise UnreadableFile(f"the file has more than {megabytes} MB. Attach a part of it")
-    text = _decoded(data, media_type, name)
-    if text is None or _CONTROL_CHARACTERS.search(text):
+    text = await anyio.to_thread.run_sync(_plain_text, data, media_type, name)
+    if text is None:
         raise UnreadableFile(f"files of this kind are not supported. Supported are {SUPPORTED}")
     return text
+
+
+def _plain_text(data: bytes, media_type: str, name: str) -> str | None:
+    text = _decoded(data, media_type, name)
+    return None if text is None or _CONTROL_CHARACTERS.search(text) else text
 
 
 def _decoded(data: bytes, media_type: str, name: str) -> str | None:
@@ -74,7 +177,7 @@ def _decoded(data: bytes, media_type: str, name: str) -> str | None:
         if data.startswith(mark):
             return _decode(data, encoding)
     charset = _CHARSET.search(media_type)
-    if charset:
+    if charset and _FILE_ENCODING.match(charset[1]):
         return _decode(data, charset[1])
     text = _decode(data, "utf-8")
     is_text = _TEXT_TYPES.match(media_type) or PurePath(name).suffix.lower() in _TEXT_SUFFIXES
@@ -94,6 +197,11 @@ async def _pdf_text(data: bytes) -> str:
     """Return the text of a PDF, which a process reads that ends after ``PDF_SECONDS``."""
     if find_spec("pypdf") is None:
         raise UnreadableFile(f"this server cannot read PDF files. {INSTALL}")
+    async with _PDF_WORKERS:
+        return await _text_from_worker(data)
+
+
+async def _text_from_worker(data: bytes) -> str:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")
     }

@@ -8,7 +8,7 @@ from mochi_server.sessions import store as rules
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Image, SessionQuery, images_in
+from mochi_server.sessions.types import Blob, SessionQuery, blobs_in
 from mochi_server.storage.session_record import SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now, timestamp
 
@@ -21,13 +21,13 @@ class MemorySessionStore(rules.SessionStore):
         self._images: dict[str, bytes] = {}
         self._locks = SessionLocks()
 
-    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    async def create(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         fresh = rules.normalized(session)
         while fresh.session_id in self._records:
             fresh.metadata.session_id = new_id()
         return self._put(SessionRecord.of(fresh), images)
 
-    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    async def put(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         return self._put(SessionRecord.of(rules.normalized(session)), images)
 
     async def load(self, session_id: str) -> ChatSession:
@@ -42,7 +42,7 @@ class MemorySessionStore(rules.SessionStore):
         self._put(record.with_tail(start, messages, now(), change.turn), change.images)
 
     async def load_image(self, sha256: str) -> bytes:
-        if not any(sha256 in images_in(record.messages) for record in self._records.values()):
+        if not any(sha256 in blobs_in(record.messages) for record in self._records.values()):
             raise BlobNotFound(sha256)
         return self._images[sha256]
 
@@ -86,7 +86,7 @@ class MemorySessionStore(rules.SessionStore):
             raise SessionConflict(session_id)
         return record
 
-    def _put(self, record: SessionRecord, images: Sequence[Image] = ()) -> ChatSession:
+    def _put(self, record: SessionRecord, images: Sequence[Blob] = ()) -> ChatSession:
         self._images.update({image.sha256: image.data for image in images})
         self._records[record.metadata.session_id] = record
         return record.session()

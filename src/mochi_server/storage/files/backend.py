@@ -22,7 +22,7 @@ from mochi_server.sessions import store as rules
 from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
+from mochi_server.sessions.types import Blob, Message, SessionQuery, blobs_in
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.atomic_files import Signature, storage_errors
 from mochi_server.storage.files.directory_lock import DirectoryLock, import_all
@@ -113,7 +113,7 @@ class SessionDirectory:
             ) as file:
                 file.write(b"can be written")
 
-    def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    def create(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         fresh = rules.normalized(session)
         with storage_errors("create a session"):
             self._lock.create()
@@ -135,7 +135,7 @@ class SessionDirectory:
             self.sweep()
             raise
 
-    def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    def put(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         fresh, session_id = rules.normalized(session), session.session_id
         with storage_errors(f"save session {session_id}"):
             self._lock.create()
@@ -193,7 +193,7 @@ class SessionDirectory:
             if turn:
                 turn.has_changes = True
             self._cache(session_id, written)
-        if images_in(before.messages[start:]) - images_in(new):
+        if blobs_in(before.messages[start:]) - blobs_in(new):
             self.sweep()
 
     def patch(
@@ -222,7 +222,7 @@ class SessionDirectory:
         with self._writing(session_id, "delete") as stored:
             atomic_files.remove_durably(self._file(session_id), self._log(session_id))
             self._recent.remove(session_id)
-        if images_in(stored.record.messages):
+        if blobs_in(stored.record.messages):
             self.sweep()
 
     def load_image(self, sha256: str) -> bytes:
@@ -345,7 +345,7 @@ class SessionDirectory:
             with self._thread_lock(session_id):
                 yield self._current(session_id) or self.read(session_id)
 
-    def _create_file(self, session: ChatSession, images: Sequence[Image]) -> ChatSession | None:
+    def _create_file(self, session: ChatSession, images: Sequence[Blob]) -> ChatSession | None:
         session_id, record = session.session_id, SessionRecord.of(session)
         with self._thread_lock(session_id):
             if os.path.lexists(self._file(session_id)):
