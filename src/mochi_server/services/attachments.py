@@ -27,6 +27,8 @@ from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import Blob
 
 SUPPORTED = "text of any kind, such as Markdown, CSV, JSON, HTML and code, and PDF"
+DEFAULT_NAME = "file"
+"""Name of a file whose request has none."""
 INSTALL = "Install the extra: pip install 'mochi-server[files]'"
 
 _PDF_START = b"%PDF-"
