@@ -1,6 +1,7 @@
 """Text of attached files, which the model reads."""
 
 import asyncio
+import sys
 
 import pytest
 
@@ -67,3 +68,9 @@ def test_pdf_that_expands_beyond_the_limit_is_refused() -> None:
     assert len(bomb) < 1_000_000
     with pytest.raises(UnreadableFile, match=r"more than 16 MB of text|more than 10 s"):
         text(bomb, "application/pdf", "bomb.pdf")
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    with pytest.raises(UnreadableFile, match=r"Install its extra `files`.*mochi-server\[files\]"):
+        text(pdf("First page"), "application/pdf", "x.pdf")

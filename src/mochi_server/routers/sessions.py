@@ -196,9 +196,7 @@ async def fork_session(
 async def export_session(
     session_id: str, services: ServicesDep, format: FormatQuery = "json"
 ) -> Response:
-    """Export a session as JSON with all images and files for an import, or as Markdown for
-    reading.
-    """
+    """Export a session: as JSON with images and files for an import, or as Markdown."""
     media_type, suffix = _FILE_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}

@@ -29,7 +29,7 @@ from mochi_server.sessions.types import Blob
 SUPPORTED = "text of any kind, such as Markdown, CSV, JSON, HTML and code, and PDF"
 DEFAULT_NAME = "file"
 """Name of a file whose request has none."""
-INSTALL = "Install the extra: pip install 'mochi-server[files]'"
+INSTALL = "Install its extra `files`, for example with: pip install 'mochi-server[files]'"
 
 _PDF_START = b"%PDF-"
 _PDF_SEARCHED_BYTES = 1024  # readers accept some bytes before the header of a PDF
