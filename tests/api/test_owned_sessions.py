@@ -344,7 +344,7 @@ def test_stored_response_of_another_key_is_unknown(
 
 
 @pytest.mark.two_servers
-def test_import_gives_no_access_to_images_and_files_of_another_key(
+def test_import_gives_no_access_to_images_of_another_key(
     server: RunningServer, victim: Victim
 ) -> None:
     bob = server.api(headers=headers("bob"))

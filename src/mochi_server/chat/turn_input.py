@@ -120,8 +120,10 @@ class TurnInput:
     @property
     def new_blobs(self) -> tuple[Blob, ...]:
         """Images and files of the new messages, which are stored with them."""
-        files = [blob for attachment in self.attachments for blob in attachment.blobs]
-        return (*self.images, *self.result_images, *files)
+        blobs: list[Blob] = [*self.images, *self.result_images]
+        for attachment in self.attachments:
+            blobs.extend(attachment.blobs)
+        return tuple(blobs)
 
     def without_data(self) -> "TurnInput":
         if not self.new_blobs:

@@ -47,7 +47,8 @@ def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
         sent["thinking"] = message["thinking"]
     if "images" in message and (images := images_of(message)):
         sent["images"] = images
-    if "attachments" in message and (attachments := attachments_of(message)):
+    attachments = attachments_of(message)
+    if attachments:
         sent["attachments"] = attachments
     return sent
 
@@ -76,9 +77,13 @@ def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
     The thinking of the model is omitted.
     """
     converted = to_ollama_messages(messages, len(messages))
-    has_blobs = any("images" in message or "attachments" in message for message in converted)
     encoded = Encoded(b",".join(map(orjson.dumps, converted)))
-    return EncodedMessages(encoded, PromptSize.of(converted), not has_blobs)
+    is_complete = not any(map(_names_blobs, converted))
+    return EncodedMessages(encoded, PromptSize.of(converted), is_complete)
+
+
+def _names_blobs(message: ChatMessage) -> bool:
+    return "images" in message or "attachments" in message
 
 
 def shows_images(history: History) -> bool:

@@ -23,7 +23,7 @@ from mochi_server.schemas.common import (
     WarningOut,
 )
 from mochi_server.services.attachments import EncodedFile, read_attachments
-from mochi_server.sessions.images import read_images
+from mochi_server.sessions.images import Location, read_images
 from mochi_server.sessions.types import Format, KeepAlive, Think
 from mochi_server.tools.stored_calls import stored_outcomes
 from mochi_server.util.validation import Items
@@ -138,17 +138,16 @@ class ChatRequest(
                 "/api/v1/chat/{session_id}."
             )
             raise ValidationFailed(problem, field="background")
+        images: dict[Location, str] = {}
+        for index, text in enumerate(self.images or ()):
+            images["images", index] = text
+        files: dict[Location, EncodedFile] = {}
+        for index, attachment in enumerate(self.attachments or ()):
+            files["attachments", index] = attachment.file
         return TurnInput(
             self.message,
-            images=await read_images(
-                {("images", index): text for index, text in enumerate(self.images or ())}
-            ),
-            attachments=await read_attachments(
-                {
-                    ("attachments", index): sent.file
-                    for index, sent in enumerate(self.attachments or ())
-                }
-            ),
+            images=await read_images(images),
+            attachments=await read_attachments(files),
             change="regenerate" if self.message is None else "none",
             generation=GenerationOptions(
                 think=self.think,

@@ -459,20 +459,25 @@ def attachments_of(message: Message) -> list[AttachmentReference]:
 
 
 def _is_attachment(value: object) -> bool:
-    if not isinstance(value, dict):
-        return False
-    has_numbers = type(value.get("size")) is int and type(value.get("characters")) is int
-    has_texts = isinstance(value.get("name"), str) and isinstance(value.get("media_type"), str)
-    has_hashes = is_sha256(value.get("sha256")) and is_sha256(value.get("text_sha256"))
-    return has_numbers and has_texts and has_hashes
+    match value:
+        case {
+            "name": str(),
+            "media_type": str(),
+            "size": int(),
+            "characters": int(),
+            "sha256": sha256,
+            "text_sha256": text_sha256,
+        }:
+            return is_sha256(sha256) and is_sha256(text_sha256)
+    return False
 
 
 def blobs_of(message: Message) -> list[str]:
     """Return the hashes of a message's images, and of its files and their texts."""
-    names = images_of(message) if "images" in message else []
-    if "attachments" in message:
-        for attachment in attachments_of(message):
-            names += [attachment["sha256"], attachment["text_sha256"]]
+    names = images_of(message)
+    for attachment in attachments_of(message):
+        names.append(attachment["sha256"])
+        names.append(attachment["text_sha256"])
     return names
 
 

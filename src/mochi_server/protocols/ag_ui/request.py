@@ -1,5 +1,6 @@
 """Requests of AG-UI, and their conversion to turns."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -74,14 +75,8 @@ def _without_binary_parts(message: dict[str, Any]) -> dict[str, Any]:
     parts = []
     for part in message["content"]:
         match part:
-            case {"type": "binary", "mimeType": str(media_type), **fields}:
-                kind = "image" if media_type.startswith("image/") else "document"
-                data = fields.get("data")
-                source = {"type": "url", "value": fields.get("url"), "mimeType": media_type}
-                if data is not None:
-                    source = {"type": "data", "value": data, "mimeType": media_type}
-                name = {"filename": fields.get("filename")}
-                parts.append({"type": kind, "source": source, "metadata": name})
+            case {"type": "binary", "mimeType": str(media_type)}:
+                parts.append(_media_part(media_type, part))
             case _:
                 parts.append(part)
     return {**message, "content": parts}
@@ -99,6 +94,18 @@ def _input_model() -> "type[RunAgentInput]":
         resume: Items[ResumeEntry] | None = None
 
     return Input
+
+
+def _media_part(media_type: str, binary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part for a part of the type `binary`."""
+    source = {"type": "url", "value": binary.get("url"), "mimeType": media_type}
+    if binary.get("data") is not None:
+        source = {"type": "data", "value": binary["data"], "mimeType": media_type}
+    return {
+        "type": "image" if media_type.startswith("image/") else "document",
+        "source": source,
+        "metadata": {"filename": binary.get("filename")},
+    }
 
 
 def validated(model: type[_Model], value: Any, *location: str | int) -> _Model:
@@ -204,15 +211,14 @@ def _files(content: Any, position: int) -> tuple[dict[Location, str], dict[Locat
     """Return the data of the images, and the other files, by their paths in the request."""
     images: dict[Location, str] = {}
     files: dict[Location, EncodedFile] = {}
-    for number, part in enumerate(() if isinstance(content, str) else content):
+    if isinstance(content, str):
+        return images, files
+    for number, part in enumerate(content):
         if part.type == "text":
             continue
         location: Location = ("messages", position, "content", number)
         source = part.source
-        is_data = source.type == "data" or (
-            source.type == "url" and source.value.startswith("data:")
-        )
-        if not is_data:
+        if source.type != "data" and not source.value.startswith("data:"):
             problem = "must be base64 or a data URL; this server does not download files"
             raise ValidationFailed.at(location, problem)
         if part.type == "image":
@@ -224,5 +230,7 @@ def _files(content: Any, position: int) -> tuple[dict[Location, str], dict[Locat
 
 def _name(metadata: Any) -> str:
     """Return the name of a file in its metadata."""
-    name = metadata.get("filename") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else DEFAULT_NAME
+    match metadata:
+        case {"filename": str(name)}:
+            return name
+    return DEFAULT_NAME
