@@ -144,12 +144,17 @@ FIRST_TIER = Step(
 )
 """The README's test command, whose summary ends the run."""
 SHARED = [
-    Step("second tier, in its short form", f"{PYTEST} -n 2 -m {SECOND_TIER} {IGNORED}"),
+    Step(
+        "second tier, in its short form",
+        f"{PYTEST} -n 2 -m {SECOND_TIER} {IGNORED} --ignore tests/fuzz",
+    ),
     FIRST_TIER,
     Step(
         "two servers over one PostgreSQL",
         f"MOCHI_TEST_SERVERS=2 {PYTEST} -n 2 -m 'two_servers and not slow' tests",
     ),
+    # Collecting them takes 15 s of CPU, which each worker of the second tier would need.
+    Step("fuzzed requests", f"{PYTEST} -n 0 -m {SECOND_TIER} tests/fuzz"),
     Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser"),
     Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
     Step("coding agents", f"{PYTEST} -n 0 -m slow tests/coding_agents", NODE),
@@ -193,6 +198,8 @@ def main(arguments: list[str]) -> int:
     """Run the steps of a commit, or those of a night, and return the exit code."""
     is_nightly = arguments == ["nightly"]
     os.environ.update({**(NIGHTLY_SCALE if is_nightly else COMMIT_SCALE), **os.environ})
+    # Without compiled files, each process of a step would compile its imports for seconds.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     results = [run(ENVIRONMENT)]
     if results[0].status:
         return 1

@@ -41,6 +41,9 @@ END = "-----END CERTIFICATE-----\n"
 
 ALL_SLOW = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.slow", re.MULTILINE)
 
+SOME_SLOW = re.compile(r"mark\.slow|mark\.nightly|@repeated|\bdatabase\b|\bstore: ")
+"""What makes a test slow: a mark, or a decorator or fixture that has it."""
+
 MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own in it
 
 
@@ -177,16 +180,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files whose tests would all be deselected: importing them takes long.
 
-    These are the files without the mark if there are several servers, and in the first tier those
-    whose tests are all `slow`.
+    These are the files without the mark if there are several servers, in the first tier those whose
+    tests are all `slow`, and in the second tier those that have no such test.
     """
     if not collection_path.match("test_*.py"):
         return None
-    if SERVERS in os.environ and f"mark.{FOR_SERVERS}" not in collection_path.read_text("utf-8"):
+    text = collection_path.read_text("utf-8")
+    if SERVERS in os.environ and f"mark.{FOR_SERVERS}" not in text:
         return True
-    if config.option.markexpr != FIRST_TIER:
-        return None
-    return ALL_SLOW.search(collection_path.read_text("utf-8")) is not None or None
+    if config.option.markexpr == FIRST_TIER:
+        return ALL_SLOW.search(text) is not None or None
+    if config.option.markexpr.startswith("slow"):
+        return SOME_SLOW.search(text) is None or None
+    return None
 
 
 def pytest_collection() -> None:
@@ -260,6 +266,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needs_database = isinstance(item, pytest.Function) and "database" in item.fixturenames
         if needs_database or item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
+    assert_found_by_text(items)
     if SERVERS in os.environ:
         others = [item for item in items if item.get_closest_marker(FOR_SERVERS) is None]
         items[:] = [item for item in items if item.get_closest_marker(FOR_SERVERS) is not None]
@@ -268,3 +275,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(
             "Two tests have the same ID, so that xdist would run only one of them."
         )
+
+
+def assert_found_by_text(items: list[pytest.Item]) -> None:
+    """Raise if the second tier would leave out the file of a slow test."""
+    files = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    for file in files:
+        if SOME_SLOW.search(file.read_text("utf-8")) is None:
+            raise pytest.UsageError(f"{file} has a slow test that SOME_SLOW does not find.")

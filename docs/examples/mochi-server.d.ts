@@ -163,9 +163,10 @@ export interface paths {
         put?: never;
         /**
          * Import sessions
-         * @description Import a file from this server or Open WebUI.
+         * @description Import a file from this server, ChatGPT, Claude, LibreChat or Open WebUI.
          *
-         *     Sessions get new IDs. If the file is invalid, nothing is stored.
+         *     The file is JSON, or the ZIP file of ChatGPT or Claude. Sessions get new IDs. If the file is
+         *     invalid, nothing is stored.
          */
         post: operations["import_sessions"];
         delete?: never;
@@ -1776,6 +1777,145 @@ export interface components {
             type: "function";
             function: components["schemas"]["CalledFunction"];
         };
+        /** ChatGPTAuthor */
+        ChatGPTAuthor: {
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant" | "tool";
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * ChatGPTChat
+         * @description Conversation of a ChatGPT export. Times are in Unix seconds.
+         *
+         *     ``current_node`` is the last message of the shown branch.
+         */
+        ChatGPTChat: {
+            /** Mapping */
+            mapping: {
+                [key: string]: components["schemas"]["ChatGPTNode"];
+            };
+            /**
+             * Current Node
+             * @default null
+             */
+            current_node?: string | null;
+            /**
+             * Title
+             * @default null
+             */
+            title?: string | null;
+            /**
+             * Create Time
+             * @default null
+             */
+            create_time?: number | null;
+            /**
+             * Update Time
+             * @default null
+             */
+            update_time?: number | null;
+            /**
+             * Default Model Slug
+             * @default null
+             */
+            default_model_slug?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * ChatGPTContent
+         * @description Content of a message. Its fields depend on ``content_type``, such as `text` or `code`.
+         */
+        ChatGPTContent: {
+            /** Content Type */
+            content_type: string;
+            /**
+             * Parts
+             * @default null
+             */
+            parts?: (string | {
+                [key: string]: unknown;
+            } | null)[] | null;
+            /**
+             * Text
+             * @default null
+             */
+            text?: string | null;
+            /**
+             * Language
+             * @default null
+             */
+            language?: string | null;
+            /**
+             * Thoughts
+             * @default null
+             */
+            thoughts?: {
+                [key: string]: unknown;
+            }[] | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /** ChatGPTMessage */
+        ChatGPTMessage: {
+            author: components["schemas"]["ChatGPTAuthor"];
+            content: components["schemas"]["ChatGPTContent"];
+            /**
+             * Create Time
+             * @default null
+             */
+            create_time?: number | null;
+            /**
+             * Recipient
+             * @default null
+             */
+            recipient?: string | null;
+            /** @default null */
+            metadata?: components["schemas"]["ChatGPTMetadata"] | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /** ChatGPTMetadata */
+        ChatGPTMetadata: {
+            /**
+             * Model Slug
+             * @default null
+             */
+            model_slug?: string | null;
+            /**
+             * Attachments
+             * @default null
+             */
+            attachments?: {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Is Visually Hidden From Conversation
+             * @default null
+             */
+            is_visually_hidden_from_conversation?: boolean | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * ChatGPTNode
+         * @description Node of the tree. ``parent`` is the ID of another node.
+         */
+        ChatGPTNode: {
+            /** @default null */
+            message?: components["schemas"]["ChatGPTMessage"] | null;
+            /**
+             * Parent
+             * @default null
+             */
+            parent?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
         /**
          * ChatRequest
          * @description A message and its options.
@@ -1918,6 +2058,136 @@ export interface components {
             }[];
             /** Refusal */
             refusal: null;
+        };
+        /** ClaudeAttachment */
+        ClaudeAttachment: {
+            /**
+             * File Name
+             * @default null
+             */
+            file_name?: string | null;
+            /**
+             * Extracted Content
+             * @default null
+             */
+            extracted_content?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * ClaudeBlock
+         * @description Block of a message. Its fields depend on ``type``.
+         */
+        ClaudeBlock: {
+            /** Type */
+            type: string;
+            /**
+             * Text
+             * @default null
+             */
+            text?: string | null;
+            /**
+             * Thinking
+             * @default null
+             */
+            thinking?: string | null;
+            /**
+             * Name
+             * @default null
+             */
+            name?: string | null;
+            /**
+             * Input
+             * @default null
+             */
+            input?: unknown;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * ClaudeChat
+         * @description Conversation of a Claude export.
+         *
+         *     ``current_leaf_message_uuid`` is the last message of the shown branch, by default the last of
+         *     the list.
+         */
+        ClaudeChat: {
+            /** Chat Messages */
+            chat_messages: components["schemas"]["ClaudeMessage"][];
+            /**
+             * Name
+             * @default null
+             */
+            name?: string | null;
+            /**
+             * Model
+             * @default null
+             */
+            model?: string | null;
+            /**
+             * Created At
+             * @default null
+             */
+            created_at?: string | null;
+            /**
+             * Updated At
+             * @default null
+             */
+            updated_at?: string | null;
+            /**
+             * Current Leaf Message Uuid
+             * @default null
+             */
+            current_leaf_message_uuid?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * ClaudeMessage
+         * @description Message. ``text`` is for messages without ``content``.
+         */
+        ClaudeMessage: {
+            /** Uuid */
+            uuid: string;
+            /**
+             * Sender
+             * @enum {string}
+             */
+            sender: "human" | "assistant";
+            /**
+             * Text
+             * @default null
+             */
+            text?: string | null;
+            /**
+             * Content
+             * @default null
+             */
+            content?: components["schemas"]["ClaudeBlock"][] | null;
+            /**
+             * Created At
+             * @default null
+             */
+            created_at?: string | null;
+            /**
+             * Attachments
+             * @default null
+             */
+            attachments?: components["schemas"]["ClaudeAttachment"][] | null;
+            /**
+             * Files
+             * @default null
+             */
+            files?: ({
+                [key: string]: unknown;
+            } | string)[] | null;
+            /**
+             * Parent Message Uuid
+             * @default null
+             */
+            parent_message_uuid?: string | null;
+        } & {
+            [key: string]: unknown;
         };
         /**
          * ClientTool
@@ -2950,6 +3220,110 @@ export interface components {
                 [key: string]: unknown;
             } | null;
         };
+        /**
+         * LibreChatChat
+         * @description Conversation of a LibreChat export.
+         *
+         *     The messages can also be a tree: ``messages`` with ``children``, or ``messagesTree``.
+         */
+        LibreChatChat: {
+            /** Conversationid */
+            conversationId: string;
+            /** Messages */
+            messages: components["schemas"]["LibreChatMessage"][];
+            /**
+             * Title
+             * @default null
+             */
+            title?: string | null;
+            /** @default null */
+            options?: components["schemas"]["LibreChatOptions"] | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * LibreChatMessage
+         * @description Message. ``text`` is for messages without ``content``.
+         */
+        LibreChatMessage: {
+            /** Messageid */
+            messageId: string;
+            /** Iscreatedbyuser */
+            isCreatedByUser: boolean;
+            /**
+             * Parentmessageid
+             * @default null
+             */
+            parentMessageId?: string | null;
+            /**
+             * Text
+             * @default null
+             */
+            text?: string | null;
+            /**
+             * Content
+             * @default null
+             */
+            content?: components["schemas"]["LibreChatPart"][] | null;
+            /**
+             * Model
+             * @default null
+             */
+            model?: string | null;
+            /**
+             * Createdat
+             * @default null
+             */
+            createdAt?: string | null;
+            /**
+             * Files
+             * @default null
+             */
+            files?: {
+                [key: string]: unknown;
+            }[] | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /** LibreChatOptions */
+        LibreChatOptions: {
+            /**
+             * Model
+             * @default null
+             */
+            model?: string | null;
+            /**
+             * Promptprefix
+             * @default null
+             */
+            promptPrefix?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * LibreChatPart
+         * @description Part of an answer. Its fields depend on ``type``.
+         */
+        LibreChatPart: {
+            /** Type */
+            type: string;
+            /**
+             * Text
+             * @default null
+             */
+            text?: string | {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Think
+             * @default null
+             */
+            think?: string | {
+                [key: string]: unknown;
+            } | null;
+        } & {
+            [key: string]: unknown;
+        };
         /** @description The answer is complete and stored. The counts are Ollama's token counts, or null. */
         MessageComplete: {
             message_id: string;
@@ -3447,6 +3821,13 @@ export interface components {
              * @default null
              */
             model?: string | null;
+            /**
+             * Files
+             * @default null
+             */
+            files?: {
+                [key: string]: unknown;
+            }[] | null;
             /**
              * Output
              * @default null
@@ -4247,9 +4628,11 @@ export interface components {
         };
         /**
          * SessionImport
-         * @description One or more exported sessions of this server, or chats of Open WebUI.
+         * @description One or more sessions of this server, or conversations of another program.
+         *
+         *     The other programs are ChatGPT, Claude, LibreChat and Open WebUI.
          */
-        SessionImport: components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | (components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"])[];
+        SessionImport: components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | components["schemas"]["ChatGPTChat"] | components["schemas"]["ClaudeChat"] | components["schemas"]["LibreChatChat"] | (components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | components["schemas"]["ChatGPTChat"] | components["schemas"]["ClaudeChat"] | components["schemas"]["LibreChatChat"])[];
         /**
          * SessionList
          * @description Sessions, the most recently changed first.
@@ -4396,7 +4779,7 @@ export interface components {
          * SessionsImported
          * @description The imported sessions, in the order of the imported file.
          *
-         *     ``warnings`` names turns that were left out.
+         *     ``warnings`` names turns that were left out, and counts other contents that were left out.
          */
         SessionsImported: {
             /** Sessions */
@@ -5491,6 +5874,7 @@ export interface components {
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that
          *       does not exist.
          *     - `AGENT_INVALID`: the session enables an agent whose files are incomplete or invalid.
+         *     - `CONTENT_LEFT_OUT`: an import left out contents of one kind, such as files.
          *     - `TURN_LEFT_OUT`: a turn in an imported session waited for approval. It does not continue.
          */
         TurnWarning: {
@@ -5520,6 +5904,7 @@ export interface components {
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that
          *       does not exist.
          *     - `AGENT_INVALID`: the session enables an agent whose files are incomplete or invalid.
+         *     - `CONTENT_LEFT_OUT`: an import left out contents of one kind, such as files.
          *     - `TURN_LEFT_OUT`: a turn in an imported session waited for approval. It does not continue.
          */
         TurnWarningEvent: {
@@ -6873,6 +7258,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["SessionImport"];
+                "application/zip": string;
             };
         };
         responses: {
@@ -6899,6 +7285,26 @@ export interface operations {
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `BODY_TOO_LARGE` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "BODY_TOO_LARGE",
+                     *         "message": "The ZIP file unpacks to more than 1000 bytes, the limit of MOCHI_MAX_BODY_BYTES.",
+                     *         "details": {
+                     *           "limit": 1000
                      *         }
                      *       }
                      *     }

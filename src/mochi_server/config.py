@@ -218,6 +218,10 @@ class MochiServerSettings(BaseSettings):
         description="Limit of distinct tool calls in one answer. Further calls are left out, "
         "with a warning.",
     )
+    repair_answers: bool = Field(
+        True,
+        description="Move reasoning and calls that a model writes as text to where they belong.",
+    )
     tool_timeout_seconds: Timeout = Field(60, description="Timeout of a tool call.")
     tool_output_limit_chars: int = Field(
         20_000, ge=1, description="Limit of tool output for the model, in characters."

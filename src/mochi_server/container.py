@@ -155,6 +155,7 @@ class Services:
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
             calls_per_round=settings.max_tool_calls_per_round,
+            repairs_answers=settings.repair_answers,
         )
         agent_execution = AgentExecutionService(
             gateway,

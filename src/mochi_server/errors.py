@@ -340,6 +340,30 @@ class ToolNotCalled(MochiError):
         super().__init__(text, model=model)
 
 
+class ToolsNotSupported(MochiError):
+    code, status, cause = (
+        "TOOLS_NOT_SUPPORTED",
+        422,
+        "Ollama lists the model with tools, and the model refuses them.",
+    )
+    template = (
+        "Model {model!r} does not support tools, although Ollama lists it with this capability. "
+        "Send the message without tools, or use another model."
+    )
+
+
+class ImageNotReadable(MochiError):
+    code, status, cause = (
+        "IMAGE_NOT_READABLE",
+        422,
+        "Ollama cannot decode an image of the message. Later prompts omit the image.",
+    )
+    template = (
+        "Ollama cannot decode an image of this message for model {model!r}. Later prompts omit the "
+        "image. Edit the message to send another image, for example as PNG or JPEG."
+    )
+
+
 class FormatNotMet(MochiError):
     """No answer of the model fits the schema in ``format``. ``text`` is the last answer."""
 

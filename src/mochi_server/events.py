@@ -261,6 +261,11 @@ class TurnWarning:
       again.
     - ``FORMAT_NOT_CHECKED``: the server cannot check whether the answer fits the JSON schema in
       ``format``.
+    - ``ANSWER_REPAIRED``: the model wrote reasoning or a tool call as text, or markers of its
+      format. The server moved them to where they belong.
+    - ``ANSWER_REPEATED``: Ollama could not read a tool call of the model, and the request was sent
+      again.
+    - ``EMPTY_ANSWER``: the answer has neither text nor tool calls. The message has the reason.
     - ``ANSWER_CUT``: the answer filled the context window and was cut.
     - ``WINDOW_DIFFERS``: Ollama reloads the model, because a session's manual context window
       differs from the window of other sessions with the model.

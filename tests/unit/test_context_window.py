@@ -211,8 +211,8 @@ async def test_initial_window_never_exceeds_a_size_that_ran_out_of_memory() -> N
     registry, info = WindowRegistry(initial=32_768), model(131_072)
     assert (await decide(registry, info, previous=None)).window == 32_768
     assert registry.step_down(info, 32_768)
-    registry.undo_step_down(info)
-    assert (await decide(registry, info, previous=None)).window == 16_384
+    registry.lower_ceiling(info, 16_384)
+    assert (await decide(registry, info, previous=None)).window == 8_192
 
 
 async def test_out_of_memory_lowers_the_window_once() -> None:
@@ -233,22 +233,22 @@ async def test_window_has_a_lower_limit() -> None:
 
 async def test_failure_of_the_smallest_window_ends_the_limit() -> None:
     registry, info = WindowRegistry(), model(40960)
-    for window in (8192, 4096, 2048, 1024):
+    for window in (8192, 2048):
         assert (await decide(registry, info)).window == window
         assert registry.step_down(info, window)
-        registry.undo_step_down(info)
+        registry.lower_ceiling(info, window // 2)
     assert (await decide(registry, info)).window == 512
     assert not registry.step_down(info, 512)
     assert (await decide(registry, info, need=7000)).window == 16384
 
 
-async def test_undone_step_down_limits_the_growth_of_the_window() -> None:
+async def test_two_failed_windows_limit_the_growth_of_the_window() -> None:
     registry, info = WindowRegistry(), model(131072)
     await decide(registry, info, need=30000)
     registry.step_down(info, registry.size("m"))
-    registry.undo_step_down(info)
+    registry.lower_ceiling(info, registry.size("m"))
     assert (await decide(registry, info, need=10)).window == 8192
-    assert (await decide(registry, info, need=30000)).window == 32768
+    assert (await decide(registry, info, need=30000)).window == 16384
 
 
 def test_impossible_token_ratios_are_not_learned() -> None:

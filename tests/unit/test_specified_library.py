@@ -301,7 +301,7 @@ def _ollama_responses() -> list[Any]:
             done=False,
         ),
         ollama.ChatResponse(
-            message=ollama.Message(role="assistant", content=""),
+            message=ollama.Message(role="assistant", content=" Bye."),
             done=True,
             eval_count=10,
             prompt_eval_count=20,
@@ -328,7 +328,7 @@ def test_own_client_can_return_responses_of_the_ollama_library(
         answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()
         messages = http.get(f"/api/v1/sessions/{session_id}/messages").json()["messages"]
     assert answer["message"]["prompt_eval_count"] == 20
-    assert messages[1]["content"] == "Hello!"
+    assert messages[1]["content"] == "Hello! Bye."
     assert messages[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
 
 

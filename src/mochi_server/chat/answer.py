@@ -10,11 +10,12 @@ import orjson
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import OllamaError
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta, TokenLogprobs
+from mochi_server.inference.answer_repair import AnswerRepair, Piece, without_channel
 from mochi_server.ollama.transport import Line
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall, ToolCallFunction
 from mochi_server.tools.schema import TOO_DEEP
-from mochi_server.tools.toolbox import ToolInvocation
+from mochi_server.tools.toolbox import NOT_AN_OBJECT, ToolInvocation
 from mochi_server.util.clock import new_id, now
 
 _COUNTERS = tuple(
@@ -25,14 +26,21 @@ _COUNTERS = tuple(
 class AnswerBuilder:
     """Builder of one answer, which publishes its events.
 
-    It skips calls beyond ``max_calls`` distinct calls.
+    It skips calls beyond ``max_calls`` distinct calls. With ``repair``, reasoning and calls that
+    the model writes as text leave the text.
     """
 
-    def __init__(self, model: str, publish: Publish, max_calls: int) -> None:
+    def __init__(
+        self, model: str, publish: Publish, max_calls: int, repair: AnswerRepair | None = None
+    ) -> None:
         self.model = model
         self.skipped_calls = 0
         self._publish = publish
         self._max_calls = max_calls
+        self._repair = repair
+        self.has_moved_text = False
+        """Whether text that was published as such has become reasoning, or the other way round."""
+        self._has_renamed_tool = False
         self.message_id = new_id()
         # Time from the request to the first chunk, in seconds.
         self.first_chunk: float | None = None
@@ -40,6 +48,7 @@ class AnswerBuilder:
         self.tool_calls: list[ToolCall] = []
         self._content = StringIO()
         self._thinking = StringIO()
+        self._raw = StringIO()  # text of the model before the repair
         self._last: Line = {}
         self._defects: dict[int, str] = {}
         self._distinct_calls: set[str] = set()
@@ -51,6 +60,20 @@ class AnswerBuilder:
     @property
     def has_text(self) -> bool:
         return bool(self._content.tell() or self._thinking.tell())
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether the answer differs from what the model has sent."""
+        return self._has_renamed_tool or (self._repair is not None and self._repair.is_changed)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the answer has neither text nor calls. It may have reasoning."""
+        return not self.tool_calls and not self._content.getvalue().strip()
+
+    @property
+    def thinking(self) -> str:
+        return self._thinking.getvalue()
 
     @property
     def done_reason(self) -> object:
@@ -85,12 +108,11 @@ class AnswerBuilder:
         """
         self._content = StringIO()
         self._content.write(text)
-        spent = {
-            name: _count(self._last.get(name)) + _count(last.get(name))
-            for name in _COUNTERS
-            if name in last
-        }
-        self._last = {**last, **spent}
+        self._last = _summed(self._last, last)
+
+    def add_usage(self, earlier: "AnswerBuilder") -> None:
+        """Add the counts and durations of an answer that this one replaces."""
+        self._last = _summed(earlier._last, self._last)
 
     def feed(self, lines: list[Line]) -> None:
         """Add response lines and publish one event for each piece of text.
@@ -114,6 +136,21 @@ class AnswerBuilder:
         if lines[-1].get("done") is True:  # only the last line of a response
             self._last = lines[-1]
 
+    def finish(self) -> None:
+        """Add the text that was held back, because it could have been a tag or a call.
+
+        Nothing follows: the answer is complete, or its stream was cut.
+        """
+        if self._repair is None:
+            return
+        events: list[ChatEvent] = []
+        for piece in self._repair.finish():
+            self._add_piece(piece, events)
+        if events:
+            self._publish(events)
+        for call in self._repair.calls:
+            self._add_call({"function": call})
+
     def message(self, *, interrupted: bool = False) -> Message:
         message: Message = {
             "role": "assistant",
@@ -124,6 +161,9 @@ class AnswerBuilder:
         }
         if thinking := self._thinking.getvalue():
             message["thinking"] = thinking
+        raw = self._raw.getvalue()
+        if raw and self.is_repaired:
+            message["raw"] = raw
         if self.tool_calls and not interrupted:
             message["tool_calls"] = self.tool_calls
         if interrupted:
@@ -139,9 +179,16 @@ class AnswerBuilder:
         """Return the tool calls of the answer, numbered within the turn from ``first_index``."""
         calls: list[ToolInvocation] = []
         for i, call in enumerate(self.tool_calls):
-            name, arguments = call["function"]["name"], call["function"]["arguments"]
-            defect = self._defects.get(i)
-            calls.append(ToolInvocation(first_index + i, call["id"], name, arguments, defect))
+            function = call["function"]
+            invocation = ToolInvocation(
+                first_index + i,
+                call["id"],
+                function["name"],
+                function["arguments"],
+                defect=self._defects.get(i),
+                raw_arguments=function.get("raw_arguments"),
+            )
+            calls.append(invocation)
         return calls
 
     def _add_message(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
@@ -150,11 +197,41 @@ class AnswerBuilder:
             self._thinking.write(thinking)
             events.append(ThinkingDelta(thinking))
         if content and isinstance(content, str):
-            self._content.write(content)
-            events.append(ContentDelta(content))
+            self._add_content(content, events)
         if calls := message.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:
                 self._add_call(call)
+
+    def _add_content(self, content: str, events: list[ChatEvent]) -> None:
+        repair = self._repair
+        if repair is None:
+            self._content.write(content)
+            events.append(ContentDelta(content))
+            return
+        self._raw.write(content)
+        if repair.passes(content):
+            self._content.write(content)
+            events.append(ContentDelta(content))
+            return
+        for piece in repair.feed(content):
+            self._add_piece(piece, events)
+
+    def _add_piece(self, piece: Piece, events: list[ChatEvent]) -> None:
+        match piece.kind:
+            case "text":
+                self._content.write(piece.text)
+                events.append(ContentDelta(piece.text))
+            case "thinking":
+                self._thinking.write(piece.text)
+                events.append(ThinkingDelta(piece.text))
+            case "was_thinking":
+                self._thinking.write(self._content.getvalue())
+                self._content = StringIO()
+                self.has_moved_text = True
+            case "was_text":
+                self._content.write(piece.text + self._thinking.getvalue())
+                self._thinking = StringIO()
+                self.has_moved_text = True
 
     def _add_call(self, call: Any) -> None:
         """Add a tool call.
@@ -165,9 +242,13 @@ class AnswerBuilder:
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(function, dict) or not isinstance(name, str) or not name:
             raise OllamaError("Ollama sent a tool call without a function name.")
-        arguments, defect = _arguments(function.get("arguments")), None
+        if self._repair is not None and without_channel(name) != name:
+            name = without_channel(name)
+            self._has_renamed_tool = True
+        written = function.get("arguments")
+        arguments, defect = _arguments(written), None
         if arguments is None:
-            defect = "The arguments must be a JSON object with parameter names as keys."
+            defect = NOT_AN_OBJECT
         elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             arguments, defect = None, TOO_DEEP
         index = len(self.tool_calls)
@@ -179,9 +260,12 @@ class AnswerBuilder:
         if defect is not None:
             self._defects[index] = defect
         call_id = call.get("id")
-        if not call_id or not isinstance(call_id, str | int):
+        is_used = any(each["id"] == str(call_id) for each in self.tool_calls)
+        if is_used or not call_id or not isinstance(call_id, str | int):
             call_id = f"call_{new_id()}"
         sent: ToolCallFunction = {"index": index, "name": name, "arguments": arguments or {}}
+        if defect is not None and not isinstance(written, dict):
+            sent["raw_arguments"] = _as_written(written)
         self.tool_calls.append({"id": str(call_id), "function": sent})
 
 
@@ -198,6 +282,21 @@ def _arguments(value: object) -> dict[str, Any] | None:
     if value is None:
         return {}
     return value if isinstance(value, dict) else None
+
+
+def _as_written(arguments: object) -> str:
+    """Return arguments that are not an object as the model has written them."""
+    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+
+
+def _summed(earlier: Line, last: Line) -> Line:
+    """Return the last line of an answer, with the counts and durations of an earlier one."""
+    spent = {
+        name: _count(earlier.get(name)) + _count(last.get(name))
+        for name in _COUNTERS
+        if name in last
+    }
+    return {**last, **spent}
 
 
 def _count(value: object) -> int:

@@ -1,31 +1,26 @@
 """Loop of a turn: one step after another, until the turn is complete."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import orjson
-
 from mochi_server.chat.answer import AnswerBuilder
+from mochi_server.chat.answer_request import AnswerRequest
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.steps import AskModel, Finish, PlannedCall, RunCalls
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_result import snapshot
-from mochi_server.errors import FormatNotMet, MochiError, ToolNotCalled
+from mochi_server.errors import FormatNotMet, ImageNotReadable, MochiError, OllamaError
 from mochi_server.events import (
-    ChatEvent,
     ContentDelta,
     Publish,
-    TokenLogprobs,
     ToolContinuationStart,
     TurnWarning,
 )
 from mochi_server.inference.session_window import save_window
+from mochi_server.ollama.errors import is_unreadable_image
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.sessions.session import ChatSession, user_message
-from mochi_server.sessions.types import Message
-from mochi_server.tools.call_format import call_format
+from mochi_server.sessions.session import ChatSession
 from mochi_server.tools.stored_calls import interrupted_outcome, open_calls
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 
@@ -34,12 +29,7 @@ OUTCOME_UNKNOWN = (
     "running."
 )
 _REPEATED = "The call was not run: the same call was made too often. Change its arguments."
-_INSTRUCTION = (
-    "Call one of these functions now. Answer only with a JSON object that has the fields `name`, "
-    "the name of the function, and `arguments`, its arguments."
-)
 _LIMIT_REACHED = "The model {} and now answers without tools. Change the limit with {}."
-_TEXT = (ContentDelta, TokenLogprobs)
 
 
 @dataclass(frozen=True)
@@ -135,14 +125,17 @@ class TurnLoop:
             publish([ContentDelta("")])
         schemas = turn.toolbox.schemas() if step.offers_tools else []
         reminders = await turn.phases.reminders(step.phase)
-        request = _Request(turn, model_call, publish, reminders, schemas)
-        answer = await (request.forced() if step.must_call else request.send())
+        request = AnswerRequest(
+            turn, model_call, publish, reminders, schemas, plans=step.phase == "planning"
+        )
+        answer = await self._answer(request, step)
         if not step.offers_tools:
             answer.tool_calls.clear()
         elif answer.skipped_calls and turn.input.tools.parallel:
             publish([self._skip_warning(answer.skipped_calls)])
-        if not answer.tool_calls:
-            await self._repair(answer, model_call, publish)
+        if not answer.tool_calls and step.phase != "planning":
+            schema = model_call.schema(offers_tools=bool(schemas))
+            await self._repair(answer, model_call, publish, schema)
         calls = answer.calls(len(writer.outcomes))
         self._defects.clear()
         self._defects.update({call.id: call.defect for call in calls if call.defect is not None})
@@ -150,6 +143,15 @@ class TurnLoop:
         writer.mark_client_calls(message, calls)
         is_last = isinstance(turn.next_step(message), Finish)
         await writer.add_answer(message, calls, is_last=is_last)
+
+    async def _answer(self, request: AnswerRequest, step: AskModel) -> AnswerBuilder:
+        """Return the answer to a request. Raises ``ImageNotReadable`` and other ``MochiError``."""
+        try:
+            return await (request.forced() if step.must_call else request.send())
+        except OllamaError as error:
+            if is_unreadable_image(error) and await self.turn.writer.mark_images_unreadable():
+                raise ImageNotReadable(request.model_call.name) from error
+            raise
 
     def _announces(self, step: AskModel) -> bool:
         """Return whether the model has only announced calls, so that its next answer is a paragraph
@@ -192,34 +194,41 @@ class TurnLoop:
             call = replace(call, defect=_REPEATED)
         return await self.turn.toolbox.run(call, publish)
 
-    async def _repair(self, answer: AnswerBuilder, model_call: ModelCall, publish: Publish) -> None:
-        """Replace an answer that does not fit the turn's schema, and publish a snapshot.
+    async def _repair(
+        self,
+        answer: AnswerBuilder,
+        model_call: ModelCall,
+        publish: Publish,
+        schema: dict[str, Any] | None,
+    ) -> None:
+        """Replace an answer that does not fit ``schema``, and publish a snapshot.
 
         Raises ``FormatNotMet``.
         """
-        if answer.done_reason == "length":  # the client has limited the answer
+        # If the answer ends there, the client has limited it.
+        if schema is None or answer.done_reason == "length":
             return
         first = answer.content
-        problem = await self._problem(first, model_call)
+        problem = await self._problem(first, model_call, schema)
         if not problem:
             return
         try:
-            answer.replace(*await model_call.repair(first, problem))
+            answer.replace(*await model_call.repair(first, problem, schema))
         except MochiError as error:
             raise FormatNotMet(model_call.name, error.message.rstrip("."), first) from error
-        problem = await self._problem(answer.content, model_call)
+        problem = await self._problem(answer.content, model_call, schema)
         if problem:
             raise FormatNotMet(model_call.name, problem, answer.content)
         publish([snapshot([*self.turn.writer.added, answer.message()])])
 
-    async def _problem(self, text: str, model_call: ModelCall) -> str:
+    async def _problem(self, text: str, model_call: ModelCall, schema: dict[str, Any]) -> str:
         """Return why a text does not fit the schema, or an empty text.
 
         Publish a warning if it cannot be checked.
         """
-        if self.turn.checks is None or model_call.schema is None:
+        if self.turn.checks is None:
             return ""
-        result = await self.turn.checks.check_answer(model_call.schema, text)
+        result = await self.turn.checks.check_answer(schema, text)
         reason = result.get("unchecked")
         if reason:
             warning = f"The server cannot check the format of the answer: {reason}."
@@ -243,70 +252,3 @@ class TurnLoop:
             "MOCHI_MAX_TOOL_CALLS_PER_ROUND."
         )
         return TurnWarning("TOOL_CALLS_LEFT_OUT", text)
-
-
-@dataclass
-class _Request:
-    """Request for one answer of the model, which publishes its text."""
-
-    turn: PreparedTurn
-    model_call: ModelCall
-    publish: Publish
-    reminders: Sequence[Message]
-    schemas: list[dict[str, Any]]
-    _held_events: list[ChatEvent] | None = None  # text that is published only if a tool is called
-
-    async def forced(self) -> AnswerBuilder:
-        """Request an answer that calls a tool.
-
-        A text is dropped, and the model is called once more.
-
-        Raises ``ToolNotCalled``.
-        """
-        self._held_events = []
-        functions = [schema["function"] for schema in self.schemas]
-        names = [function["name"] for function in functions]
-        answer = await self.send()
-        held, self._held_events = self._held_events, None
-        if answer.calls_any(names):
-            if held:
-                self.publish(held)
-            return answer
-        text = f"{_INSTRUCTION}\n\n{orjson.dumps(functions).decode()}"
-        again = replace(
-            self, reminders=[*self.reminders, user_message(text)], schemas=[], _held_events=[]
-        )
-        answer = await again.send(call_format(self.schemas))
-        # Some models call the tool in spite of the format.
-        if not answer.calls_any(names) and not answer.replace_text_by_call(names):
-            self.turn.writer.answer = None  # the text is not stored
-            raise ToolNotCalled(self.model_call.name, is_cut=answer.done_reason == "length")
-        return answer
-
-    async def send(self, format: dict[str, Any] | None = None) -> AnswerBuilder:
-        """Send a request. ``format`` overrides the format of the turn."""
-        writer = self.turn.writer
-        answer = AnswerBuilder(self.model_call.name, self._receive, self.turn.rules.calls_per_round)
-        writer.answer = answer
-        try:
-            await self.model_call.send(
-                writer.messages.extended(self.reminders),
-                self.schemas,
-                writer.turn_start,
-                answer.feed,
-                answer_id=answer.message_id,
-                format=format,
-            )
-        finally:
-            writer.first_chunks[answer.message_id] = answer.first_chunk
-        if not self.turn.input.tools.parallel:
-            del answer.tool_calls[1:]
-        return answer
-
-    def _receive(self, events: list[ChatEvent]) -> None:
-        if self._held_events is not None:
-            self._held_events += [event for event in events if isinstance(event, _TEXT)]
-            events = [event for event in events if not isinstance(event, _TEXT)]
-        if events:
-            self.turn.writer.schedule_flush()
-            self.publish(events)

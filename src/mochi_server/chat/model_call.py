@@ -3,7 +3,7 @@ options.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -12,16 +12,17 @@ from mochi_server.chat.prompt import Budget, Prompt
 from mochi_server.chat.turn_input import GenerationOptions
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
-from mochi_server.errors import ContextOverflow
+from mochi_server.errors import ContextOverflow, OllamaError, ToolsNotSupported
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.messages import shows_images, with_attachments, with_images
-from mochi_server.inference.requests import FixedPrompt, ModelRequest
+from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
 from mochi_server.inference.session_window import allocate_window
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.inference.waiting import Ticket
+from mochi_server.ollama.errors import refused_feature
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
@@ -31,6 +32,7 @@ from mochi_server.sessions.session import ChatSession
 
 _CORRECTION = "That does not fit the JSON schema: {}. Answer again, only with JSON that fits."
 _MAX_PROBLEM_CHARS = 2000
+_ANY_OBJECT: dict[str, Any] = {"type": "object"}  # what the format "json" means
 _RELOAD = (
     "Ollama reloads the model, because a session has a context window that was set by hand and "
     "differs from the window of other sessions with this model."
@@ -65,13 +67,20 @@ class ModelCall:
             name: value for name, value in options.items() if name not in RELOADING_OPTIONS
         }
         self._format = generation.answer_format(defaults.format)
-        self.schema = self._format if isinstance(self._format, dict) else None
+        self.is_cut = False
+        """Whether the latest answer was cut at the end of the context window."""
+        self.has_grown = False
+        """Whether the window is larger since the latest answer was cut."""
         self._keep_alive = (
             generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
         )
         self._began = time.monotonic()
         self.allocation = allocate_window(
-            self.gateway, self.model, self.session, self.writer.history
+            self.gateway,
+            self.model,
+            self.session,
+            self.writer.history,
+            generation.answer_tokens,
         )
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
         # Numbers of dropped messages and trimmed tool results in the latest event.
@@ -88,8 +97,23 @@ class ModelCall:
         return [
             TurnWarning(code, f"Model {self.name!r} cannot {verb}. The request omits this feature.")
             for feature, is_wanted, code, verb in features
-            if is_wanted and not self.model.has_capability(feature)
+            if is_wanted and not self._supports(feature)
         ]
+
+    def _supports(self, feature: str) -> bool:
+        """Return whether the model supports a feature. Some list ``thinking``, and refuse it."""
+        if feature == "thinking" and self.gateway.refuses_thinking(self.name):
+            return False
+        return self.model.has_capability(feature)
+
+    def schema(self, *, offers_tools: bool) -> dict[str, Any] | None:
+        """Return the JSON schema that the last answer must fit, or None.
+
+        A request with tools has no format, so that also any JSON must be checked.
+        """
+        if isinstance(self._format, dict):
+            return self._format
+        return _ANY_OBJECT if self._format == "json" and offers_tools else None
 
     async def send(
         self,
@@ -100,10 +124,12 @@ class ModelCall:
         *,
         answer_id: str,
         format: dict[str, Any] | None = None,
+        plans: bool = False,
     ) -> None:
         """Send a history to the model and pass the lines of its answer to ``on_lines``.
 
-        Raises ``MochiError``.
+        A request with ``tools`` has no format, because the model would not call them. Raises
+        ``MochiError``.
         """
         tools = tools if self.model.has_capability("tools") else []
         shows = self.model.has_capability("vision")
@@ -114,7 +140,7 @@ class ModelCall:
             if budget.is_exceeded_by(prompt):
                 budget.check(prompt.shortest)  # neither a larger window nor a summary would help
         think = self._think
-        if not self.model.has_capability("thinking"):
+        if not self._supports("thinking"):
             think = None
         elif think is None and not self.generation.thinks_by_default:
             think = False
@@ -124,7 +150,7 @@ class ModelCall:
             tools=tools,
             think=think,
             options=self._options,
-            format=self._format if format is None else format,
+            format=format or (None if tools or plans else self._format),
             keep_alive=self._keep_alive,
             logprobs=self.generation.logprobs,
         )
@@ -142,20 +168,40 @@ class ModelCall:
             session_id=self.session.session_id,
             ticket=self.ticket,
         )
-        answer = await self.gateway.send(request, on_lines)
+        answer = await self._sent(request, on_lines)
         # A reference cycle, which would keep the turn in memory until a full collection.
-        if self.schema is not None:
+        if self._format:
             self._last = (
                 request,
                 FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(())),
             )
+        self.is_cut = answer.is_cut
+        self.has_grown = answer.is_cut and self.allocation.can_grow
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:
             self.publish([_ANSWER_CUT])
 
-    async def repair(self, text: str, problem: str) -> tuple[str, Line]:
-        """Request another answer in place of ``text``.
+    async def _sent(self, request: ModelRequest, on_lines: OnLines) -> AnswerReport:
+        """Send a request, and once more without thinking if the model refuses to think.
+
+        Raises ``ToolsNotSupported`` and the errors of the gateway.
+        """
+        try:
+            return await self.gateway.send(request, on_lines)
+        except OllamaError as error:
+            feature = refused_feature(error)
+            if feature == "tools":
+                raise ToolsNotSupported(self.name) from error
+            if feature != "thinking" or not request.payload.get("think"):
+                raise
+        self.gateway.record_thinking_refusal(self.name)
+        self.publish(self.warnings(()))
+        payload = {name: value for name, value in request.payload.items() if name != "think"}
+        return await self.gateway.send(replace(request, payload=payload), on_lines)
+
+    async def repair(self, text: str, problem: str, schema: Mapping[str, Any]) -> tuple[str, Line]:
+        """Request another answer, which fits ``schema``, in place of ``text``.
 
         Return it and its last line. Raises ``MochiError``.
         """
@@ -164,7 +210,7 @@ class ModelCall:
         payload = dict(request.payload)
         payload.pop("tools", None)  # the model must not call one
         repair = StructuredRequest(self.gateway, replace(request, payload=payload, prompt=prompt))
-        answer = await repair.send(payload["format"])
+        answer = await repair.send(schema)
         return answer.message["content"], repair.lines[-1]
 
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:

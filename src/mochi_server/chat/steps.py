@@ -33,6 +33,8 @@ class TurnRules:
     """Maximum number of distinct calls in a round. Further ones are skipped."""
     rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"
     """Environment variable that sets ``rounds``."""
+    repairs_answers: bool = True
+    """Whether reasoning and calls that the model writes as text leave the text."""
     plans: bool = False
     """Whether the turn has the phases of an agent."""
     must_call: bool = False

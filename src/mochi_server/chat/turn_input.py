@@ -35,6 +35,8 @@ class GenerationOptions:
     keep_alive: str | float | None = None
     thinks_by_default: bool = False
     """Whether the model may think if neither the request nor the session sets `think`."""
+    answer_tokens: int = 0
+    """Room for the answer in the first context window of a model, in tokens."""
     logprobs: int | None = None
     """Number of alternative tokens with log probabilities for each token."""
 
@@ -56,6 +58,9 @@ class ToolSelection:
     """Names of the only tools to offer, or None to offer all tools."""
     parallel: bool = True
     """Whether an answer may call several tools; else the server drops all but the first."""
+
+    takes_text: bool = True
+    """Whether the client gets arguments as text, so that also malformed ones reach it."""
 
     @property
     def offered_client_tools(self) -> frozenset[str]:

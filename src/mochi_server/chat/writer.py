@@ -17,7 +17,7 @@ from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import INTERRUPTED, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
-from mochi_server.sessions.types import Blob, Image, Message, ToolCall
+from mochi_server.sessions.types import Blob, Image, Message, ToolCall, with_unreadable_images
 from mochi_server.tools.stored_calls import interrupted_outcome, stored_outcomes, tool_message
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.tasks import run_shielded
@@ -56,6 +56,7 @@ class TurnWriter:
         self._store = conversation.store
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
+        self._takes_text = turn_input.tools.takes_text
         self.answer: AnswerBuilder | None = None  # answer that the model writes now, or None
         # Calls without a stored result.
         self._open_calls: list[tuple[ToolInvocation, ToolOutcome | None]] = []
@@ -144,7 +145,11 @@ class TurnWriter:
 
     def mark_client_calls(self, message: Message, calls: Sequence[ToolInvocation]) -> None:
         """Note in an answer which of its calls the client must run."""
-        self.client_tool_calls = [call for call in calls if call.name in self._client_tools]
+        self.client_tool_calls = [
+            call
+            for call in calls
+            if call.name in self._client_tools and (self._takes_text or call.defect is None)
+        ]
         if self.client_tool_calls:
             message["client_tool_calls"] = [call.id for call in self.client_tool_calls]
 
@@ -188,6 +193,24 @@ class TurnWriter:
             stored = stored_input(self._input, replaces=self.is_regeneration)
             await self._write(Change(turn=replace(self.turn, input=stored)))
 
+    async def mark_images_unreadable(self) -> bool:
+        """Mark the images of the turn, because the model cannot decode one of them.
+
+        Return whether the turn has images. Later prompts have a note in their place.
+        """
+        start = last_user_index(self.history)
+        if start is None:
+            return False
+        messages = list(self.history[start:])
+        if not self.is_regeneration:
+            messages += self.added
+        marked = [with_unreadable_images(message) for message in messages]
+        if marked == messages:
+            return False
+        await self._finish_writes()
+        await self._write(Change(marked, start=start, images=self._images()))
+        return True
+
     async def store_decision(self, decision: Decision | None) -> None:
         """Store the decision on the latest request, or that it has expired."""
         await self._write(Change(turn=self.turn.decided(decision)))
@@ -220,7 +243,7 @@ class TurnWriter:
         if answer is not None:  # the answer with these calls is not stored, so they need no results
             self._open_calls = []
         messages = self._results_of_open_calls()
-        if answer is not None and answer.has_text:
+        if answer is not None and answer.has_text and (answer.content or state != "failed"):
             messages.append(answer.message(interrupted=True))
         stays = self.is_regeneration and not keeps_text
         if stays:

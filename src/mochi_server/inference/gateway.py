@@ -128,6 +128,8 @@ class ModelGateway:
             _MAX_TURNS
         )  # window and last trimmed message, by session ID
         self._tickets: WeakSet[Ticket] = WeakSet()
+        self._thinking_refusals: set[tuple[str, str | None]] = set()
+        """Names and digests of models that Ollama lists with thinking, and that refuse it."""
         self._only: Host | None = None
 
     @property
@@ -195,13 +197,21 @@ class ModelGateway:
         """
         return await (self._only.client if self._only else self.fleet).find_model(name)
 
+    def refuses_thinking(self, model: str) -> bool:
+        """Return whether ``model`` has refused to think since it was installed."""
+        return (qualified_name(model), self.host.client.digest(model)) in self._thinking_refusals
+
+    def record_thinking_refusal(self, model: str) -> None:
+        self._thinking_refusals.add((qualified_name(model), self.host.client.digest(model)))
+
     def allocate(
         self,
         model: ModelInfo,
         config: Mapping[str, Any] | None = None,
         previous_model: str | None = None,
+        answer_tokens: int = 0,
     ) -> Allocation:
-        return Allocation(self.windows, model, config, previous_model)
+        return Allocation(self.windows, model, config, previous_model, answer_tokens=answer_tokens)
 
     def admit(self) -> Ticket:
         """Admit a turn.
@@ -245,10 +255,13 @@ class ModelGateway:
         If the host fails before the first token, try the next one.
         """
         failures: dict[Host, MochiError] = {}
+        revived: Sequence[Host] = ()
         is_turn = request.report is not None
         is_cloud = request.allocation.model.is_cloud
         await self.fleet.wait_for_loaded()
         for _ in range(_MAX_PASSES):
+            for host in revived:
+                del failures[host]
             while (best := self._choose(request, failures)) is not None:
                 if failures and request.report is not None:
                     request.report("failover", None, best.name)
@@ -270,8 +283,6 @@ class ModelGateway:
             revived = await self.fleet.revived(failures)
             if not revived:
                 break
-            for host in revived:
-                del failures[host]
         raise no_host_left(failures)
 
     async def _until_accepted(

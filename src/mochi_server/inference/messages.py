@@ -13,9 +13,16 @@ from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.attachments import omission_note, text_in_prompt, with_files
 from mochi_server.sessions.history import History
-from mochi_server.sessions.types import AttachmentReference, Message, attachments_of, images_of
+from mochi_server.sessions.types import (
+    AttachmentReference,
+    Message,
+    attachments_of,
+    images_of,
+    readable_images_of,
+)
 
 _SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
+UNREADABLE_IMAGES = "[Images are left out here, because the model could not decode them.]"
 _NO_RESULT = "The call was interrupted and has no result."
 
 
@@ -45,12 +52,21 @@ def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
             sent[name] = value  # type: ignore[literal-required]  # the key is not a literal
     if with_thinking and message.get("thinking"):
         sent["thinking"] = message["thinking"]
-    if "images" in message and (images := images_of(message)):
-        sent["images"] = images
+    if "images" in message:
+        _add_images(sent, message)
     attachments = attachments_of(message)
     if attachments:
         sent["attachments"] = attachments
     return sent
+
+
+def _add_images(sent: ChatMessage, message: Message) -> None:
+    readable = readable_images_of(message)
+    if readable:
+        sent["images"] = readable
+    left_out = len(images_of(message)) - len(readable)
+    if left_out:
+        sent["content"] = "\n".join(filter(None, (sent["content"], UNREADABLE_IMAGES)))
 
 
 def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:

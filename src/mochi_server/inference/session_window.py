@@ -24,12 +24,21 @@ logger = logging.getLogger(__name__)
 
 
 def allocate_window(
-    gateway: ModelGateway, model: ModelInfo, session: ChatSession, history: History
+    gateway: ModelGateway,
+    model: ModelInfo,
+    session: ChatSession,
+    history: History,
+    answer_tokens: int = 0,
 ) -> Allocation:
-    """Return the allocation for a turn. ``history`` includes the new messages of the turn."""
+    """Return the allocation for a turn.
+
+    ``history`` includes the new messages of the turn. The first window has room for an answer of
+    ``answer_tokens``.
+    """
     metadata, previous = session.metadata, previous_model(history)
     answer = last_answer(history)
-    allocation = gateway.allocate(model, metadata.context_window_config, previous)
+    config = metadata.context_window_config
+    allocation = gateway.allocate(model, config, previous, answer_tokens)
     if (
         answer is not None
         and previous == session.model

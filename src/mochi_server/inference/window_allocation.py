@@ -33,14 +33,14 @@ class Allocation:
     model: ModelInfo
     config: Mapping[str, Any] | None = None  # the session's `context_window_config`, if any
     previous_model: str | None = None
-    usage: int = (
-        0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
-    )
+    # Ollama's latest token count of the conversation, or 0 if that count no longer applies.
+    usage: int = 0
     counted: int = 0  # the part of `usage` that the next prompt contains
+    answer_tokens: int = 0
+    """Room for the answer in the window of a model that is not loaded, in tokens."""
     is_fixed: bool = False  # whether the requests always use the window of `decision`
-    decision: WindowDecision | None = (
-        None  # for the latest request, with the reason of the latest change
-    )
+    # For the latest request, with the reason of the latest change.
+    decision: WindowDecision | None = None
     _has_stepped_down: bool = field(default=False, init=False)
     _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
 
@@ -77,6 +77,12 @@ class Allocation:
         return max_window(self.model)
 
     @property
+    def can_grow(self) -> bool:
+        """Whether the next request has a larger window, if that does not depend on its prompt."""
+        later = self.windows.size(self.model.name)
+        return self._can_change and later is not None and later > (self.size or 0)
+
+    @property
     def _can_change(self) -> bool:
         return not self.is_fixed and not self.model.is_cloud and self.manual is None
 
@@ -109,6 +115,7 @@ class Allocation:
                 self.config,
                 previous_model=self.previous_model,
                 required_tokens=required,
+                answer_tokens=self.answer_tokens,
             )
         if self.decision is not None and self.decision.window == decision.window:
             decision = replace(decision, reason=self.decision.reason)
@@ -142,7 +149,7 @@ class Allocation:
         manual = self.manual
         reason = "load_failed_step_down"
         if self._has_stepped_down and self._can_change:
-            self.windows.undo_step_down(self.model)
+            self.windows.lower_ceiling(self.model, self.size)
         if self._has_stepped_down or self.is_fixed or self.model.is_cloud:
             return False
         if manual is not None and manual >= 2 * MIN_WINDOW:
@@ -178,6 +185,7 @@ class Allocation:
         is_cut = is_full and last.get("done_reason") == "length"
         if is_cut and self._can_change and self.size is not None:
             self.windows.grow(self.model, used + 1, self.size)
+            self.usage = max(self.usage, used)
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:

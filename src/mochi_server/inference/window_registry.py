@@ -30,10 +30,8 @@ class WindowDecision:
 
     window: int | None
     reason: str
-    loaded: int | None = (
-        # window of the loaded model, or None if the model is not loaded or its state is unknown
-        None
-    )
+    # Window of the loaded model, or None if the model is not loaded or its state is unknown.
+    loaded: int | None = None
     differs: bool = False  # whether Ollama reloads the model because of a manual window
 
     @property
@@ -45,9 +43,8 @@ class WindowDecision:
 @dataclass
 class _ModelWindow:
     window: int | None = None
-    ceiling: int | None = (
-        None  # upper limit of the window after Ollama has run out of memory, or None
-    )
+    # Upper limit of the window after Ollama has run out of memory, or None.
+    ceiling: int | None = None
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
     manual: set[int] = field(
         default_factory=set
@@ -75,9 +72,8 @@ class WindowRegistry:
     """
     dynamic: bool = True
     on_adjusted: Callable[[str], object] = lambda _: None  # receives the reason of a change
-    initial: int | None = (
-        None  # first window of a model that a user has set, in place of the default
-    )
+    # First window of a model that a user has set, in place of the default.
+    initial: int | None = None
     size_of: Callable[[str], float | None] = lambda _: (
         None
     )  # returns the size of an installed model in MiB
@@ -90,9 +86,12 @@ class WindowRegistry:
         *,
         previous_model: str | None,
         required_tokens: int = 0,
+        answer_tokens: int = 0,
     ) -> WindowDecision:
         """Choose the window for a prompt in a session with the ``context_window_config``
         ``config``.
+
+        A model that is not loaded gets a window with room for an answer of ``answer_tokens``.
         """
         if model.is_cloud:
             return _cloud_window(model, config, previous_model)
@@ -127,7 +126,7 @@ class WindowRegistry:
         is_manual = loaded in entry.manual
         if loaded is not None and loaded > window and not is_manual:
             window, reason = loaded, "adopted_loaded"
-        needed = BUFFER * required_tokens
+        needed = _needed(required_tokens, answer_tokens, is_loaded=loaded is not None)
         larger = self._window_step(entry, model, needed)
         if needed > window and larger > window:
             window, reason = larger, "usage_threshold"
@@ -185,12 +184,14 @@ class WindowRegistry:
             entry.ceiling = entry.window = entry.window // 2
         return True
 
-    def undo_step_down(self, model: ModelInfo) -> None:
-        """Return to the initial window.
-
-        The halved window stays the upper limit of later requests.
-        """
-        self._entry(model.name).window = None
+    def lower_ceiling(self, model: ModelInfo, failed: int | None) -> None:
+        """Let later requests begin below the window ``failed``, unless it is the smallest."""
+        entry = self._entry(model.name)
+        entry.window = None
+        if failed is not None and failed >= 2 * MIN_WINDOW:
+            entry.ceiling = min(entry.ceiling or failed, failed // 2)
+        else:
+            entry.ceiling = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         return WindowDecision(
@@ -320,6 +321,12 @@ def _cloud_window(
     else:
         reason = "no_adjustment"
     return WindowDecision(window, reason, loaded=window)
+
+
+def _needed(required_tokens: int, answer_tokens: int, *, is_loaded: bool) -> float:
+    """Return the smallest window for a prompt. Only a model that is not loaded gets more room."""
+    needed = BUFFER * required_tokens
+    return needed if is_loaded else max(needed, required_tokens + answer_tokens)
 
 
 def max_window(model: ModelInfo) -> int:

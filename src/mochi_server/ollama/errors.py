@@ -33,6 +33,10 @@ _INVALID_JSON = (json.JSONDecodeError, UnicodeDecodeError)
 _INVALID_FIELDS = (ValidationError, TypeError, RecursionError)  # of the library `ollama`
 _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
+_UNREADABLE_IMAGE = re.compile(
+    r"(fail|invalid|unknown|cannot|unable|could not|unsupported)[^\n]{0,60}image"
+    r"|image[^\n]{0,60}(fail|invalid|unknown format|cannot|unable|could not|unsupported)"
+)
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_SECONDS = 2  # if Ollama is busy and sends no `Retry-After` in seconds
 _EXCERPT_LENGTH = 300
@@ -201,6 +205,24 @@ def is_out_of_memory(error: OllamaError) -> bool:
     """Return whether Ollama could not load a model for lack of memory."""
     text = (error.upstream_text or error.message).lower()
     return any(words in text for words in _OUT_OF_MEMORY)
+
+
+def refused_feature(error: OllamaError) -> str | None:
+    """Return the feature that the model refuses, ``thinking`` or ``tools``, or None."""
+    text = error.upstream_text or error.message
+    match = re.search(r"does not support (thinking|tools)", text)
+    return match[1] if match else None
+
+
+def is_unparsed_call(error: OllamaError) -> bool:
+    """Return whether Ollama could not read a tool call that the model has written."""
+    return "error parsing tool call" in (error.upstream_text or error.message)
+
+
+def is_unreadable_image(error: OllamaError) -> bool:
+    """Return whether Ollama could not decode an image of the prompt."""
+    text = (error.upstream_text or error.message).lower()
+    return _UNREADABLE_IMAGE.search(text) is not None
 
 
 def refused_tokens(error: OllamaError) -> int | None:

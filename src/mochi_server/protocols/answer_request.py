@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from mochi_server.chat.turn_input import GenerationOptions, ToolSelection, TurnInput
+from mochi_server.constants import ANSWER_TOKENS
 from mochi_server.errors import SessionNotFound
 from mochi_server.protocols.headers import MochiHeaders
 from mochi_server.protocols.schemas import RejectedOption, Unsupported, allow
@@ -141,6 +142,7 @@ class AnswerRequest(UnstoredBody):
             format=answer_format,
             keep_alive=self.keep_alive,
             thinks_by_default=True,
+            answer_tokens=ANSWER_TOKENS,
             logprobs=logprobs,
         )
         return headers.turn(self.model, generation, tools)

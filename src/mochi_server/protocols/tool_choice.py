@@ -64,6 +64,7 @@ def tool_selection(
     choice: ToolChoice | None = None,
     *,
     parallel: bool | None = None,
+    takes_text: bool = True,
 ) -> ToolSelection:
     """Return the tools of a request.
 
@@ -87,4 +88,5 @@ def tool_selection(
         must_call=must_call,
         only=only,
         parallel=parallel is not False,
+        takes_text=takes_text,
     )

@@ -241,7 +241,9 @@ async def edit_message(
 ) -> SessionDetail:
     """Edit a user message. All later messages are removed."""
     return SessionDetail.of(
-        await services.sessions.edit_message(session_id, message_index, body.content)
+        await services.sessions.edit_message(
+            session_id, message_index, body.content, await body.new_images()
+        )
     )
 
 

@@ -9,12 +9,13 @@ from pydantic import AfterValidator, BaseModel, Field
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_result import TurnResult
-from mochi_server.constants import MAX_ATTACHMENT_NAME_CHARS, MAX_ATTACHMENTS, MAX_IMAGES
+from mochi_server.constants import MAX_ATTACHMENT_NAME_CHARS, MAX_ATTACHMENTS
 from mochi_server.errors import ValidationFailed
 from mochi_server.events import ChatEvent
 from mochi_server.schemas.common import (
     EventUnion,
     IdempotencyKey,
+    Images,
     MessageOut,
     NonBlank,
     OnDisconnect,
@@ -57,11 +58,6 @@ LastEventIdHeader = Annotated[
     Header(
         alias="Last-Event-ID", description="ID of the last event received. `EventSource` sends it."
     ),
-]
-
-Images = Annotated[
-    list[Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]],
-    Field(max_length=MAX_IMAGES, fail_fast=True),
 ]
 
 

@@ -26,12 +26,17 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from mochi_server.constants import KEY_PATTERN, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
+from mochi_server.constants import KEY_PATTERN, MAX_IMAGES, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
 from mochi_server.sessions.types import OPTION_PROPERTIES, FiniteObject, Message, StoredOptions
 from mochi_server.util.text import nearest
 from mochi_server.util.validation import MAX_REPORTED
 
 _MAX_NAME_CHARS = 100
+
+Images = Annotated[
+    list[Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]],
+    Field(max_length=MAX_IMAGES, fail_fast=True),
+]
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
 """Pattern for text that is not blank, for the OpenAPI document.
 

@@ -34,10 +34,12 @@ from mochi_server.services.importers.claude import ClaudeChat
 from mochi_server.services.importers.librechat import LibreChatChat
 from mochi_server.services.importers.open_webui import OpenWebUIChat
 from mochi_server.services.sessions import SessionState
+from mochi_server.sessions.images import read_images
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import (
     AgentSettings,
     Format,
+    Image,
     KeepAlive,
     Message,
     Names,
@@ -176,9 +178,20 @@ class SessionPatch(
 class MessageEdit(
     StrictBody, json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]}
 ):
-    """New text of a user message. Its images and files are kept."""
+    """New text of a user message. Its files are kept, and without ``images`` its images too."""
 
     content: NonBlank = Field(description="New text of the message.")
+    images: common.Images | None = Field(
+        None, description="New images in place of the old ones, as in a message. `[]` removes them."
+    )
+
+    async def new_images(self) -> tuple[Image, ...] | None:
+        """Return the images, or None if they stay. Raises ``ValidationFailed``."""
+        if self.images is None:
+            return None
+        return await read_images(
+            {("images", index): text for index, text in enumerate(self.images)}
+        )
 
 
 class SystemPromptUpdate(StrictBody):
@@ -496,7 +509,9 @@ class SessionFork(StrictBody):
 _ImportItem = SessionFile | OpenWebUIChat | ChatGPTChat | ClaudeChat | LibreChatChat
 
 
-class SessionImport(RootModel[_ImportItem | Annotated[list[_ImportItem], Field(min_length=1)]]):
+class SessionImport(
+    RootModel[_ImportItem | Annotated[list[_ImportItem], Field(min_length=1)]], defer_build=True
+):
     """One or more sessions of this server, or conversations of another program.
 
     The other programs are ChatGPT, Claude, LibreChat and Open WebUI.

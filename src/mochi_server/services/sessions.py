@@ -4,7 +4,7 @@ They check models, prompt files, context windows, tools and agents.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -192,20 +192,28 @@ class SessionService:
         )
         return [TurnWarning("WINDOW_DIFFERS", text)]
 
-    async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
-        """Replace a user message and remove the later messages.
+    async def edit_message(
+        self, session_id: str, index: int, content: str, images: Sequence[Image] | None = None
+    ) -> ChatSession:
+        """Replace a user message and remove the later messages. ``images`` replace its images.
 
         Raise ``InvalidMessageIndex`` or ``SessionBusy``.
         """
         async with self._changing(session_id) as session:
-            return await self.edit(session, index, content)
+            return await self.edit(session, index, content, images)
 
-    async def edit(self, session: ChatSession, index: int, content: str) -> ChatSession:
+    async def edit(
+        self,
+        session: ChatSession,
+        index: int,
+        content: str,
+        images: Sequence[Image] | None = None,
+    ) -> ChatSession:
         """Like ``edit_message``, for a caller that holds the session's lock.
 
         May also raise ``SessionConflict``.
         """
-        await self.store.write(session.session_id, edited(session, index, content))
+        await self.store.write(session.session_id, edited(session, index, content, images))
         changed = await self.store.load(session.session_id)
         if has_stale_checkpoint(changed.metadata, changed.history):
             changed = await self.store.patch(session.session_id, {"compaction": None})

@@ -148,6 +148,7 @@ _STRING_FIELDS = (
     "tool_name",
     "tool_call_id",
     "key_digest",
+    "raw",
 )
 _MESSAGE_TYPES: dict[str, type] = {
     **dict.fromkeys(_STRING_FIELDS, str),
@@ -479,8 +480,12 @@ def refuse_if_turn_goes_on(session: ChatSession) -> None:
         raise SessionBusy.waiting(session.session_id, turn.run_id, waiting)
 
 
-def edited(session: ChatSession, index: int, content: str) -> Change:
+def edited(
+    session: ChatSession, index: int, content: str, images: Sequence[Image] | None = None
+) -> Change:
     """Return the change that edits a user message and removes later messages.
+
+    ``images`` replace its images, unless they are None.
 
     Raises InvalidMessageIndex for other roles. Like the changes below, it is for the present
     revision only.
@@ -491,8 +496,11 @@ def edited(session: ChatSession, index: int, content: str) -> Change:
     if message.get("role") != "user":
         raise InvalidMessageIndex(index, f"its role is {message.get('role')}, not user")
     changed = message.copy()
-    changed["content"], changed["timestamp"] = content, now()
-    return Change([changed], start=index, revision=session.revision)
+    changed["content"] = content
+    changed["timestamp"] = now()
+    if images is not None:
+        changed["images"] = [image.reference for image in images]
+    return Change([changed], start=index, images=images or (), revision=session.revision)
 
 
 def with_system_prompt(

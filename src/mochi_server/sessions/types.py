@@ -164,6 +164,8 @@ class ToolCallFunction(TypedDict):
     index: NotRequired[int]
     name: str
     arguments: dict[str, Any]
+    raw_arguments: NotRequired[str]
+    """Arguments as the model has written them, if they are not an object."""
 
 
 class ToolCall(TypedDict):
@@ -181,6 +183,8 @@ class ImageReference(TypedDict):
 
     sha256: str
     media_type: str
+    unreadable: NotRequired[bool]
+    """Whether a model could not decode the image. Prompts have a note in its place."""
 
 
 class AttachmentReference(TypedDict):
@@ -221,6 +225,9 @@ class Message(TypedDict, total=False):
     key_digest: str
     model: Annotated[str, Field(description="assistant: model that answered.")]
     thinking: Annotated[str, Field(description="assistant: reasoning of the model.")]
+    raw: Annotated[
+        str, Field(description="assistant: text of the model, if the server has repaired it.")
+    ]
     tool_calls: Annotated[list[ToolCall], Field(description="assistant: tool calls of the model.")]
     client_tool_calls: Annotated[
         list[str], Field(description="assistant: IDs of the tool calls that the client runs.")
@@ -451,6 +458,21 @@ def images_of(message: Message) -> list[str]:
         for image in images
         if isinstance(image, dict) and is_sha256(image.get("sha256"))
     ]
+
+
+def readable_images_of(message: Message) -> list[str]:
+    """Return the hashes of the images that prompts contain: all that the model can decode."""
+    unreadable = {
+        image["sha256"] for image in message.get("images") or () if image.get("unreadable")
+    }
+    return [name for name in images_of(message) if name not in unreadable]
+
+
+def with_unreadable_images(message: Message) -> Message:
+    """Return a message whose images are marked as unreadable."""
+    if not message.get("images"):
+        return message
+    return {**message, "images": [{**image, "unreadable": True} for image in message["images"]]}
 
 
 def attachments_of(message: Message) -> list[AttachmentReference]:

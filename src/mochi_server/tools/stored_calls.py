@@ -52,7 +52,13 @@ def returned_calls(answer: Message) -> list[ToolInvocation]:
 def _calls(answer: Message, first: int = 0) -> list[ToolInvocation]:
     calls = enumerate(answer.get("tool_calls") or (), first)
     return [
-        ToolInvocation(n, call["id"], call["function"]["name"], call["function"]["arguments"])
+        ToolInvocation(
+            n,
+            call["id"],
+            call["function"]["name"],
+            call["function"]["arguments"],
+            raw_arguments=call["function"].get("raw_arguments"),
+        )
         for n, call in calls
     ]
 

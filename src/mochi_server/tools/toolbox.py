@@ -59,7 +59,16 @@ class ToolInvocation:
     name: str
     arguments: dict[str, Any]
     defect: str | None = None  # error message for the model if the call is malformed
+    raw_arguments: str | None = None
+    """Arguments as the model has written them, if they are not an object."""
     progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
+
+    @property
+    def arguments_text(self) -> str:
+        """Arguments as JSON, or as the model has written them if they are not an object."""
+        if self.raw_arguments is not None:
+            return self.raw_arguments
+        return orjson.dumps(self.arguments).decode()
 
     def event(self) -> ToolCalled:
         return ToolCalled(self.name, self.arguments, self.index)
@@ -198,8 +207,11 @@ class ClientToolbox:
         return list(self.tools)
 
     async def run(self, call: ToolInvocation, _: Publish) -> ToolOutcome:
-        raise NotImplementedError("the client runs this call")
+        """Refuse a malformed call. The client runs all others."""
+        return failed(call, call.defect or NOT_AN_OBJECT)
 
+
+NOT_AN_OBJECT = "The arguments must be a JSON object with parameter names as keys."
 
 FindTool = Callable[[str], Awaitable[Tool | None]]
 

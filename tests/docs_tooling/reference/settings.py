@@ -43,7 +43,8 @@ GROUPS = {
     "Context window and summaries": "dynamic_context_window_enabled initial_context_window summarization_enabled "
     "summarization_interval_seconds summary_unsupported_models",
     "Tools": "tools_dir tool_timeout_seconds tool_output_limit_chars tool_confirmation_timeout_seconds "
-    "park_seconds max_tool_iterations max_identical_tool_calls max_tool_calls_per_round",
+    "park_seconds max_tool_iterations max_identical_tool_calls max_tool_calls_per_round "
+    "repair_answers",
     "Agents and system prompts": "agents_dir agent_chats_dir max_agent_iterations planning_prompt_path execution_prompt_path "
     "system_prompts_dir",
     "Logs and traces": "log_level log_format trace_content",

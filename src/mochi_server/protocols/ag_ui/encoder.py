@@ -16,7 +16,6 @@ from mochi_server.protocols.parts import (
     Approval,
     Call,
     End,
-    Json,
     Notice,
     Reasoning,
     Result,
@@ -81,7 +80,9 @@ class AgUiEncoder(InteractiveEncoder):
         return _frame(core.ReasoningMessageEndEvent(message_id=self._block_id)) + _frame(end)
 
     def call(self, part: Call) -> bytes:
-        return self.close_block() + self._call(part.id, part.name, part.arguments)
+        return self.close_block() + self._call(
+            part.id, part.name, orjson.dumps(part.arguments).decode()
+        )
 
     def approval(self, part: Approval) -> bytes:
         expires = datetime.now(timezone.utc) + timedelta(seconds=self._timeout)
@@ -117,7 +118,7 @@ class AgUiEncoder(InteractiveEncoder):
         if part.result.cancelled:
             return self.close_block() + self._finished(core.RunFinishedCancelledOutcome())
         pending = part.result.client_tool_calls
-        calls = [self._call(call.id, call.name, call.arguments) for call in pending]
+        calls = [self._call(call.id, call.name, call.arguments_text) for call in pending]
         outcome = core.RunFinishedSuccessOutcome(
             pending_tool_call_ids=[call.id for call in pending] or None
         )
@@ -125,8 +126,8 @@ class AgUiEncoder(InteractiveEncoder):
         finished = self._finished(outcome, result=result, usage=_usage(part))
         return b"".join([self.close_block(), *calls, finished])
 
-    def _call(self, call_id: str, name: str, arguments: Json) -> bytes:
-        parent, delta = self._message_id, orjson.dumps(arguments).decode()
+    def _call(self, call_id: str, name: str, delta: str) -> bytes:
+        parent = self._message_id
         start = core.ToolCallStartEvent(
             tool_call_id=call_id, tool_call_name=name, parent_message_id=parent
         )

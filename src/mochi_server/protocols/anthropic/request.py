@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
+from mochi_server.constants import ANSWER_TOKENS
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.answer_request import Effort, think_value
 from mochi_server.protocols.anthropic.blocks import (
@@ -146,6 +147,7 @@ async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput
         [tool.to_ollama() for tool in request.tools or () if tool.type in CUSTOM],
         wanted.choice(),
         parallel=not wanted.disable_parallel_tool_use,
+        takes_text=False,
     )
     sent = await to_messages(request.system, request.messages)
     for index, message in enumerate(sent.messages):
@@ -164,7 +166,12 @@ def _generation(request: CountRequest) -> GenerationOptions:
         think = think_value(output.effort)
     fields = request.model_dump(include=set(_OPTIONS), exclude_none=True)
     options = {_OPTIONS[name]: value for name, value in fields.items()}
-    return GenerationOptions(think, options, output.format.to_ollama() if output.format else None)
+    return GenerationOptions(
+        think,
+        options,
+        output.format.to_ollama() if output.format else None,
+        answer_tokens=ANSWER_TOKENS,
+    )
 
 
 def notices_of(request: CountRequest, sent: SentMessages) -> list[Notice]:

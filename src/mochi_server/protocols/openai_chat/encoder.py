@@ -163,6 +163,6 @@ def _finish_reason(turn: TurnResult) -> str:
 def _tool_calls(turn: TurnResult) -> list[Json]:
     calls = []
     for call in turn.client_tool_calls:
-        function = {"name": call.name, "arguments": orjson.dumps(call.arguments).decode()}
+        function = {"name": call.name, "arguments": call.arguments_text}
         calls.append({"id": call.id, "type": "function", "function": function})
     return calls

@@ -124,7 +124,7 @@ class ResponseEncoder(BlockEncoder):
             "status": "completed",
             "call_id": call.id,
             "name": call.name,
-            "arguments": orjson.dumps(call.arguments).decode(),
+            "arguments": call.arguments_text,
             **self._called.get(call.name, {}),
         }
         target = {"item_id": item["id"], "output_index": index}

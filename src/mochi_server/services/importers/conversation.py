@@ -16,9 +16,8 @@ from mochi_server.sessions.types import Image, Message, Role
 from mochi_server.util.clock import as_text, new_id, now
 
 _DATA_URL = re.compile(r"data:image/[\w.+-]{1,40};base64,")
-_MIN_MILLISECONDS = (
-    1e11  # larger timestamps are in milliseconds, others in seconds; exports contain both
-)
+# Larger timestamps are in milliseconds, others in seconds; exports contain both.
+_MIN_MILLISECONDS = 1e11
 
 IMAGES = "images"
 FILES = "files"
@@ -33,7 +32,8 @@ class OpenModel(BaseModel):
     Known fields are validated. Others are allowed.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    # Imports are rare, so the validators are built at the first one.
+    model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
 
 
 def _from_unix(value: object) -> str | None:

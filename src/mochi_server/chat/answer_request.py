@@ -1,0 +1,174 @@
+"""Request for one answer of the model, repeated once if the model failed in a way that passes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from mochi_server.chat.answer import AnswerBuilder
+from mochi_server.chat.model_call import ModelCall
+from mochi_server.chat.turn import PreparedTurn
+from mochi_server.chat.turn_result import snapshot
+from mochi_server.errors import OllamaError, ToolNotCalled
+from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs
+from mochi_server.inference.answer_repair import AnswerRepair
+from mochi_server.ollama.errors import is_unparsed_call
+from mochi_server.ollama.transport import Line
+from mochi_server.sessions.session import user_message
+from mochi_server.sessions.types import Message
+from mochi_server.tools.call_format import call_format
+
+_INSTRUCTION = (
+    "Call one of these functions now. Answer only with a JSON object that has the fields `name`, "
+    "the name of the function, and `arguments`, its arguments."
+)
+_TEXT = (ContentDelta, TokenLogprobs)
+_LOADING = ("load", "unload")
+"""Reasons for the end of an answer that Ollama gives if it only loads or unloads the model."""
+_REPAIRED = (
+    "The model wrote its reasoning or a tool call as text, or markers of its format. The server "
+    "moved them to where they belong. Set MOCHI_REPAIR_ANSWERS=false to keep answers as they are."
+)
+_REPEATED = "The request was sent again, because Ollama could not read a tool call of the model: {}"
+_EMPTY = "The model {!r} sent an empty answer: {}."
+
+
+@dataclass
+class AnswerRequest:
+    """Request for one answer of the model, which publishes its text."""
+
+    turn: PreparedTurn
+    model_call: ModelCall
+    publish: Publish
+    reminders: Sequence[Message]
+    schemas: list[dict[str, Any]]
+    plans: bool = False  # whether the answer is only the plan of an agent, without a format
+    _held_events: list[ChatEvent] | None = None  # text that is published only if a tool is called
+
+    async def send(self) -> AnswerBuilder:
+        """Request the answer. Repeat the request once if the answer is unusable for a passing
+        reason, and publish a warning if it is empty in the end.
+        """
+        answer = await self._sent_or_repeated()
+        if answer.is_empty and self._may_change(answer):
+            again = await self._sent()
+            again.add_usage(answer)
+            answer = again
+        if answer.is_empty:
+            reason = self._reason_of_empty(answer)
+            self.model_call.warn("EMPTY_ANSWER", _EMPTY.format(self.model_call.name, reason))
+        return answer
+
+    async def _sent_or_repeated(self) -> AnswerBuilder:
+        """Send the request, and once more if Ollama could not read a call before any text."""
+        try:
+            return await self._sent()
+        except OllamaError as error:
+            failed = self.turn.writer.answer
+            if not is_unparsed_call(error) or failed is None or failed.content:
+                raise
+            reason = error.message.removesuffix(".")
+            self.model_call.warn("ANSWER_REPEATED", f"{_REPEATED.format(reason)}.")
+            if failed.thinking:
+                self.publish([snapshot(self.turn.writer.added)])
+            return await self._sent()
+
+    def _may_change(self, answer: AnswerBuilder) -> bool:
+        """Return whether another request can have another answer than this empty one.
+
+        If the reasoning has filled the window, the next request has a larger one.
+        """
+        if answer.done_reason in _LOADING or not answer.thinking:
+            return True
+        return self.model_call.is_cut and self.model_call.has_grown
+
+    def _reason_of_empty(self, answer: AnswerBuilder) -> str:
+        if answer.done_reason in _LOADING:
+            return "Ollama only loaded or unloaded the model"
+        if not answer.thinking:
+            return "it has neither text nor tool calls"
+        if answer.done_reason == "length":
+            return "its reasoning reached the limit of tokens"
+        if any(f'"{name}"' in answer.thinking for name in self._tool_names):
+            return "it wrote a tool call into its reasoning"
+        return "it has only reasoning"
+
+    @property
+    def _tool_names(self) -> list[str]:
+        return [schema["function"]["name"] for schema in self.schemas]
+
+    async def forced(self) -> AnswerBuilder:
+        """Request an answer that calls a tool.
+
+        A text is dropped, and the model is called once more.
+
+        Raises ``ToolNotCalled``.
+        """
+        self._held_events = []
+        functions = [schema["function"] for schema in self.schemas]
+        names = self._tool_names
+        answer = await self._sent_or_repeated()
+        held, self._held_events = self._held_events, None
+        if answer.calls_any(names):
+            if held:
+                self.publish(held)
+            return answer
+        text = f"{_INSTRUCTION}\n\n{orjson.dumps(functions).decode()}"
+        again = replace(
+            self, reminders=[*self.reminders, user_message(text)], schemas=[], _held_events=[]
+        )
+        answer = await again._sent(call_format(self.schemas))
+        # Some models call the tool in spite of the format.
+        if not answer.calls_any(names) and not answer.replace_text_by_call(names):
+            self.turn.writer.answer = None  # the text is not stored
+            raise ToolNotCalled(self.model_call.name, is_cut=answer.done_reason == "length")
+        return answer
+
+    async def _sent(self, format: dict[str, Any] | None = None) -> AnswerBuilder:
+        """Send a request. ``format`` overrides the format of the turn."""
+        writer = self.turn.writer
+        rules = self.turn.rules
+        repair = AnswerRepair(self._tool_names) if rules.repairs_answers else None
+        answer = AnswerBuilder(
+            self.model_call.name, self._receive, rules.calls_per_round, repair=repair
+        )
+        writer.answer = answer
+
+        def feed(lines: list[Line]) -> None:
+            has_moved = answer.has_moved_text
+            answer.feed(lines)
+            if answer.has_moved_text and not has_moved:
+                self._publish_snapshot(answer)
+
+        try:
+            await self.model_call.send(
+                writer.messages.extended(self.reminders),
+                self.schemas,
+                writer.turn_start,
+                feed,
+                answer_id=answer.message_id,
+                format=format,
+                plans=self.plans,
+            )
+        finally:
+            answer.finish()
+            if answer.is_repaired:
+                self.model_call.warn("ANSWER_REPAIRED", _REPAIRED)
+            writer.first_chunks[answer.message_id] = answer.first_chunk
+        if not self.turn.input.tools.parallel:
+            del answer.tool_calls[1:]
+        return answer
+
+    def _receive(self, events: list[ChatEvent]) -> None:
+        if self._held_events is not None:
+            self._held_events += [event for event in events if isinstance(event, _TEXT)]
+            events = [event for event in events if not isinstance(event, _TEXT)]
+        if events:
+            self.turn.writer.schedule_flush()
+            self.publish(events)
+
+    def _publish_snapshot(self, answer: AnswerBuilder) -> None:
+        """Publish the text of the turn, because published text has become reasoning."""
+        if self._held_events is None:
+            self.publish([snapshot([*self.turn.writer.added, answer.message()])])

@@ -1,0 +1,146 @@
+"""Answers in which a model writes its reasoning or a tool call as text."""
+
+import pytest
+
+from mochi_server.inference.answer_repair import AnswerRepair, without_channel
+
+WEATHER = {"name": "get_weather", "arguments": {"city": "Oslo"}}
+
+
+def read(text: str, size: int, *tools: str) -> tuple[str, str, AnswerRepair]:
+    """Return the reasoning, the text and the reader of an answer, fed in chunks of ``size``."""
+    repair = AnswerRepair(tools)
+    pieces = []
+    for start in range(0, len(text), size):
+        pieces += repair.feed(text[start : start + size])
+    pieces += repair.finish()
+    thinking = ""
+    content = ""
+    for piece in pieces:
+        match piece.kind:
+            case "thinking":
+                thinking += piece.text
+            case "text":
+                content += piece.text
+            case "was_thinking":
+                thinking += content
+                content = ""
+            case "was_text":
+                content = piece.text + thinking
+                thinking = ""
+    return thinking, content, repair
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize(
+    ("text", "thinking", "content"),
+    [
+        ("<think>Hm.</think>Hello.", "Hm.", "Hello."),
+        ("<think>\nHm.\n</think>\n\nHello.", "\nHm.\n", "Hello."),
+        ("\n <thinking> Hm. </thinking> Hello.", " Hm. ", "Hello."),
+        ("Hm.\n</think>\n\nHello.", "Hm.\n", "Hello."),
+        ("Hm.</think>Hello.", "Hm.", "Hello."),
+        ("<think>Hm", "Hm", ""),
+        ("<|channel|>final<|message|>Hello.<|return|>", "", "Hello."),
+        (
+            "<|channel|>analysis<|message|>Hm.<|end|>"
+            "<|start|>assistant<|channel|>final<|message|>Hello.<|return|>",
+            "Hm.",
+            "Hello.",
+        ),
+        (
+            "I look.<|end|><|start|>assistant<|channel|>final<|message|>Hello.",
+            "",
+            "I look.Hello.",
+        ),
+        ("Hello.<|return|>", "", "Hello."),
+        ("Hello.<|end|>", "", "Hello."),
+    ],
+)
+def test_reasoning_and_markers_leave_the_text(
+    text: str, thinking: str, content: str, size: int
+) -> None:
+    read_thinking, read_content, repair = read(text, size, "get_weather")
+    assert (read_thinking, read_content) == (thinking, content)
+    assert repair.is_changed
+    assert repair.calls == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello.",
+        "",
+        " Hello. ",
+        "Write <think> before the reasoning.",
+        "Write `<think>` and `</think>` around it.",
+        "Close it with </think> and go on.",
+        "<think> is a tag, as <thinking> is.",
+        "The marker <|end|> ends a message.",
+        "After <|start|>assistant follows <|channel|>, then <|message|>.",
+        "a < b and c <",
+        '{"name": "Ada", "age": 36}',
+        '{"name": "get_weather", "city": "Oslo"}',
+        '{"name": "get_weather", "arguments": {"city": "Oslo"}} is the call.',
+        '```json\n{"name": "get_weather"',
+        "```python\nprint(1)\n```",
+        "<tool_call> is a tag.",
+        "<thin",
+        "It begins </thi",
+    ],
+)
+def test_answer_that_only_mentions_such_text_stays(text: str, size: int) -> None:
+    thinking, content, repair = read(text, size, "get_weather")
+    assert (thinking, content) == ("", text)
+    assert not repair.is_changed
+    assert repair.calls == []
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "get_weather", "arguments": {"city": "Oslo"}}',
+        ' {"name":"get_weather","parameters":{"city":"Oslo"}}\n',
+        '{"arguments": {"city": "Oslo"}, "name": "get_weather"}',
+        '```json\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n```',
+        '```\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n```',
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>',
+        '<think>Hm.</think>{"name": "get_weather", "arguments": {"city": "Oslo"}}',
+        "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+        '{"city": "Oslo"}<|call|>',
+    ],
+)
+def test_call_of_an_offered_tool_becomes_a_call(text: str, size: int) -> None:
+    _, content, repair = read(text, size, "get_weather")
+    assert content == ""
+    assert repair.calls == [WEATHER]
+    assert repair.is_changed
+
+
+def test_several_tagged_calls_become_calls() -> None:
+    call = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+    assert read(f"{call}\n{call}", 5, "get_weather")[2].calls == [WEATHER, WEATHER]
+
+
+def test_call_of_another_tool_stays_text() -> None:
+    text = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
+    assert read(text, 4, "add")[1] == text
+    assert read(text, 4)[1] == text
+
+
+def test_text_is_held_back_no_longer_than_it_can_be_a_tag() -> None:
+    repair = AnswerRepair(["get_weather"])
+    assert [piece.text for piece in repair.feed("Hello")] == ["Hello"]
+    assert repair.feed(" <") != []
+    assert [piece.text for piece in repair.feed("b")] == ["<b"]
+    assert "".join(piece.text for piece in repair.feed(" <|end|> is")) == " <|end|> is"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("add<|channel|>commentary", "add"), ("add", "add"), ("<|channel|>", "<|channel|>")],
+)
+def test_channel_suffix_leaves_the_name_of_a_tool(name: str, expected: str) -> None:
+    assert without_channel(name) == expected

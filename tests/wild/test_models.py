@@ -1,0 +1,339 @@
+"""What a user sees when a model misbehaves. Each case names the misbehaviour and the sentence."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.api import Api, Event, error_of, text_of, types_of
+from tests.support.images import GIF, PNG, base64_image
+from tests.support.server import RunningServer
+from tests.support.tools import LOOK, write_tools
+from tests.wild.fake_ollama import MODEL, FakeOllama, Refusal, Reply, call, lines
+
+ADD = '''
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    __all__ = ["add"]
+'''
+UNASKED = {"tools": ["add"], "execution_policy": "never_confirm"}
+ADD_CALL = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
+UNPARSED = "error parsing tool call: raw='{\"a\"', err=unexpected end of JSON input"
+SCHEMA = {
+    "type": "object",
+    "properties": {"sum": {"type": "integer"}},
+    "required": ["sum"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def ollama() -> Iterator[FakeOllama]:
+    with FakeOllama() as fake:
+        yield fake
+
+
+@pytest.fixture(scope="module")
+def server(ollama: FakeOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    data_dir = tmp_path_factory.mktemp("wild")
+    write_tools(data_dir, ADD)
+    with RunningServer(data_dir, ollama.url, summarization_enabled=False) as running:
+        yield running
+
+
+@pytest.fixture
+def api(server: RunningServer, ollama: FakeOllama) -> Api:
+    ollama.memory = 1_000_000
+    return server.client
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a user sees of one turn."""
+
+    text: str = ""
+    thinking: str = ""
+    warnings: list[str] = field(default_factory=list)
+    tools: list[str] = field(default_factory=list)
+    """Results of tool calls."""
+    error: str | None = None
+
+
+def seen(events: list[Event]) -> Seen:
+    """Return what a client shows at the end of a stream, which a snapshot replaces."""
+    text = ""
+    thinking = ""
+    error = None
+    for event in events:
+        match event.type:
+            case "content_delta":
+                text += event.data["content"]
+            case "thinking_delta":
+                thinking += event.data["content"]
+            case "snapshot":
+                text = event.data["content"]
+                thinking = event.data["thinking"]
+            case "error":
+                error = event.data["code"]
+    warnings = [event.data["code"] for event in events if event.type == "warning"]
+    results = [event.data["result"] for event in events if event.type == "tool_result"]
+    return Seen(text, thinking, warnings, results, error)
+
+
+CASES: dict[str, tuple[list[Reply], Seen]] = {
+    "reasoning in tags is reasoning": (
+        [lines("<think>", "Hm.", "</th", "ink>", "\n\nHello.")],
+        Seen("Hello.", "Hm.", ["ANSWER_REPAIRED"]),
+    ),
+    "reasoning with only a closing tag is reasoning": (
+        [lines("Hm.\n", "</think>\n", "\nHello.")],
+        Seen("Hello.", "Hm.\n", ["ANSWER_REPAIRED"]),
+    ),
+    "a stream that ends inside a tag shows the held text": (
+        [lines("Hello ", "</thi")],
+        Seen("Hello </thi"),
+    ),
+    "an answer that mentions tags stays": (
+        [lines("Write `<think>` and ", "`</think>`.")],
+        Seen("Write `<think>` and `</think>`."),
+    ),
+    "Harmony markers do not reach the text": (
+        [
+            lines(
+                "<|channel|>analysis<|message|>Hm.<|end|>",
+                "<|start|>assistant<|channel|>final<|message|>",
+                "Hello.<|return|>",
+            )
+        ],
+        Seen("Hello.", "Hm.", ["ANSWER_REPAIRED"]),
+    ),
+    "a call as JSON is a call": (
+        [lines(*ADD_CALL), lines("It is 3.")],
+        Seen("It is 3.", warnings=["ANSWER_REPAIRED"], tools=["3"]),
+    ),
+    "a call in a code fence is a call": (
+        [lines(f"```json\n{ADD_CALL}\n```"), lines("It is 3.")],
+        Seen("It is 3.", warnings=["ANSWER_REPAIRED"], tools=["3"]),
+    ),
+    "a call in tags is a call": (
+        [lines(f"<tool_call>\n{ADD_CALL}\n</tool_call>"), lines("It is 3.")],
+        Seen("It is 3.", warnings=["ANSWER_REPAIRED"], tools=["3"]),
+    ),
+    "an answer that mentions a call stays": (
+        [lines(f"Send {ADD_CALL} to add.")],
+        Seen(f"Send {ADD_CALL} to add."),
+    ),
+    "the call of a tool that was not offered stays text": (
+        [lines('{"name": "subtract", "arguments": {}}')],
+        Seen('{"name": "subtract", "arguments": {}}'),
+    ),
+    "a tool name without its channel is the tool": (
+        [lines(calls=[call("add<|channel|>commentary", {"a": 1, "b": 2})]), lines("It is 3.")],
+        Seen("It is 3.", warnings=["ANSWER_REPAIRED"], tools=["3"]),
+    ),
+    "a call that Ollama cannot parse is requested again": (
+        [Refusal(500, UNPARSED), lines("Hello.")],
+        Seen("Hello.", warnings=["ANSWER_REPEATED"]),
+    ),
+    "a call that Ollama cannot parse after reasoning is requested again": (
+        [[lines(thinking="Hm.")[0], {"error": UNPARSED}], lines("Hello.", thinking="Well.")],
+        Seen("Hello.", "Well.", ["ANSWER_REPEATED"]),
+    ),
+    "a call that Ollama cannot parse twice is an error": (
+        [Refusal(500, UNPARSED)],
+        Seen(warnings=["ANSWER_REPEATED"], error="OLLAMA_ERROR"),
+    ),
+    "an empty answer is requested again": (
+        [lines(), lines("Hello.")],
+        Seen("Hello."),
+    ),
+    "an answer that stays empty has a warning": (
+        [lines()],
+        Seen(warnings=["EMPTY_ANSWER"]),
+    ),
+    "an answer of a model that is only loaded is requested again": (
+        [lines(reason="load"), lines("Hello.")],
+        Seen("Hello."),
+    ),
+    "reasoning without an answer has a warning": (
+        [lines(thinking="Hm.")],
+        Seen(thinking="Hm.", warnings=["EMPTY_ANSWER"]),
+    ),
+    "an empty answer after a tool has a warning": (
+        [lines(calls=[call("add", {"a": 1, "b": 2})]), lines()],
+        Seen(warnings=["EMPTY_ANSWER"], tools=["3"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_user_sees(api: Api, ollama: FakeOllama, name: str) -> None:
+    replies, expected = CASES[name]
+    ollama.script(*replies)
+    session_id = api.create_session(MODEL, tool_settings=UNASKED, think=True)["session_id"]
+
+    events = api.stream_message(session_id, "Hello!")
+
+    assert seen(events) == expected
+    assert types_of(events)[-1] == "done"
+    answers = [message for message in api.messages(session_id) if message["role"] == "assistant"]
+    if expected.error is None:
+        assert answers[-1]["content"] == expected.text
+        assert answers[-1].get("thinking", "") == expected.thinking
+    else:
+        assert answers == []
+
+
+def test_text_of_the_model_is_stored_and_exported(api: Api, ollama: FakeOllama) -> None:
+    text = "<think>Hm.</think>Hello."
+    ollama.script(lines(text))
+    session_id = api.create_session(MODEL)["session_id"]
+    api.send_message(session_id, "Hello!")
+
+    assert api.messages(session_id)[-1]["raw"] == text
+    exported = api.ok(api.http.get(f"/sessions/{session_id}/export"))
+    assert exported["messages"][-1]["raw"] == text
+
+
+def test_setting_turns_repairs_off(ollama: FakeOllama, tmp_path: Path) -> None:
+    ollama.script(lines("<think>Hm.</think>Hello."))
+    with RunningServer(tmp_path, ollama.url, repair_answers=False) as running:
+        api = running.client
+        session_id = api.create_session(MODEL)["session_id"]
+        assert text_of(api.stream_message(session_id, "Hi!")) == "<think>Hm.</think>Hello."
+
+
+def test_format_applies_to_the_answer_after_tools(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(lines(calls=[call("add", {"a": 1, "b": 2})]), lines("3."), lines('{"sum": 3}'))
+    session_id = api.create_session(MODEL, tool_settings=UNASKED)["session_id"]
+
+    answer = api.send_message(session_id, "Add.", format=SCHEMA)
+
+    assert answer["message"]["content"] == '{"sum": 3}'
+    assert [request.get("format") for request in ollama.requests] == [None, None, SCHEMA]
+    assert "tools" not in ollama.requests[-1]
+
+
+def test_model_that_refuses_to_think_answers_without(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(Refusal(400, f'"{MODEL}" does not support thinking'), lines("Hello."))
+    session_id = api.create_session(MODEL, think=True)["session_id"]
+    assert seen(api.stream_message(session_id, "Hi!")) == Seen(
+        "Hello.", warnings=["THINKING_NOT_SUPPORTED"]
+    )
+
+    ollama.script(lines("Hello."))
+    again = seen(api.stream_message(session_id, "Hi!"))
+    assert again.warnings == ["THINKING_NOT_SUPPORTED"]
+    assert [request.get("think") for request in ollama.requests] == [None]
+
+
+def test_model_that_refuses_tools_is_named(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(Refusal(400, f"registry.ollama.ai/library/{MODEL} does not support tools"))
+    session_id = api.create_session(MODEL, tool_settings=UNASKED)["session_id"]
+    response = api.http.post(f"/chat/{session_id}", json={"message": "Hi!"})
+    assert error_of(response) == (422, "TOOLS_NOT_SUPPORTED")
+    assert MODEL in response.json()["error"]["message"]
+
+
+def test_two_calls_with_one_id_get_two_ids(server: RunningServer, ollama: FakeOllama) -> None:
+    calls = [call("look", {"at": "a"}, id="call_1"), call("look", {"at": "b"}, id="call_1")]
+    ollama.script(lines(calls=calls))
+    body = completion(tools=[LOOK])
+    message = post(server, body)["choices"][0]["message"]
+    first, second = (each["id"] for each in message["tool_calls"])
+    assert first == "call_1"
+    assert second != first
+
+
+@pytest.mark.parametrize("written", ["[1, 2]", "not JSON"])
+def test_arguments_reach_a_client_as_they_were_written(
+    server: RunningServer, ollama: FakeOllama, written: str
+) -> None:
+    ollama.script(lines(calls=[call("look", written)]))
+    message = post(server, completion(tools=[LOOK]))["choices"][0]["message"]
+    assert message["tool_calls"][0]["function"]["arguments"] == written
+
+
+def test_repaired_text_of_v1_loses_nothing(server: RunningServer, ollama: FakeOllama) -> None:
+    ollama.script(lines("Hm.\n", "</think>\n", "\nHello."))
+    with httpx.stream(
+        "POST", f"{server.url}/v1/chat/completions", json=completion(stream=True), timeout=60
+    ) as response:
+        text = response.read().decode()
+    assert "Hello." in text
+    assert "</think>" not in text
+
+
+def test_windows_without_memory_are_not_tried_again(ollama: FakeOllama, tmp_path: Path) -> None:
+    ollama.memory = 700
+    ollama.script(lines("Hello."))
+    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+        api = running.client
+        session_id = api.create_session(MODEL)["session_id"]
+        for _ in range(3):
+            api.stream_message(session_id, "Hi!")
+    windows = [request["options"]["num_ctx"] for request in ollama.requests]
+    assert windows == [8192, 4096, 2048, 1024, 512]
+
+
+def test_image_that_ollama_cannot_decode_does_not_come_back(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(Refusal(500, "Failed to load image or audio file"))
+    session_id = api.create_session(MODEL)["session_id"]
+    response = api.http.post(
+        f"/chat/{session_id}", json={"message": "See?", "images": [base64_image(PNG)]}
+    )
+    assert error_of(response) == (422, "IMAGE_NOT_READABLE")
+    assert "image" in response.json()["error"]["message"]
+
+    ollama.script(lines("Hello."))
+    api.send_message(session_id, "And now?")
+    sent = ollama.requests[0]["messages"]
+    assert not any(message.get("images") for message in sent)
+    assert "could not decode" in sent[0]["content"]
+
+
+def test_edit_replaces_an_image_that_cannot_be_read(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(Refusal(500, "Failed to load image or audio file"))
+    session_id = api.create_session(MODEL)["session_id"]
+    api.http.post(f"/chat/{session_id}", json={"message": "See?", "images": [base64_image(PNG)]})
+    edit = {"content": "See?", "images": [base64_image(GIF)]}
+    api.ok(api.http.put(f"/sessions/{session_id}/messages/0", json=edit))
+
+    ollama.script(lines("A dot."))
+    api.send_message(session_id)
+    assert ollama.requests[0]["messages"][0]["images"] == [base64_image(GIF)]
+
+
+def test_reasoning_that_fills_the_window_gets_a_larger_one(
+    ollama: FakeOllama, tmp_path: Path
+) -> None:
+    thought = lines(thinking="Hm." * 3000, reason="length", prompt_eval_count=20, eval_count=9000)
+    ollama.script(thought, lines("Hello.", thinking="Hm."))
+    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+        api = running.client
+        session_id = api.create_session(MODEL, think=True)["session_id"]
+        answer = api.send_message(session_id, "Hello!")
+    assert answer["message"]["content"] == "Hello."
+    assert [request["options"]["num_ctx"] for request in ollama.requests] == [8192, 16384]
+
+
+def test_first_window_of_v1_has_room_for_an_answer(ollama: FakeOllama, tmp_path: Path) -> None:
+    ollama.script(lines("Hello."))
+    text = "word " * 4000
+    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+        post(running, completion(messages=[{"role": "user", "content": text}]))
+    assert ollama.requests[0]["options"]["num_ctx"] == 16_384
+
+
+def completion(**fields: Any) -> dict[str, Any]:
+    return {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}], **fields}
+
+
+def post(server: RunningServer, body: dict[str, Any]) -> dict[str, Any]:
+    response = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
+    return Api.ok(response)
