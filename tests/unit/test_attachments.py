@@ -73,4 +73,22 @@ def test_pdf_that_expands_beyond_the_limit_is_refused() -> None:
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)
     with pytest.raises(UnreadableFile, match=r"Install its extra `files`.*mochi-server\[files\]"):
-        text(pdf("First page"), "application/pdf", "x.pdf")
+        text(pdf("Unknown page"), "application/pdf", "x.pdf")
+
+
+def test_text_of_a_pdf_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = pdf("Cached page")
+    assert text(document) == "Cached page"
+    monkeypatch.setitem(sys.modules, "pypdf", None)  # it can be read no more
+    assert text(document) == "Cached page"
+
+
+@pytest.mark.slow
+def test_cache_contains_the_latest_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = pdf("Oldest page")
+    text(document)
+    for number in range(16):
+        text(pdf(f"Page {number}"))
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    with pytest.raises(UnreadableFile):
+        text(document)

@@ -9,6 +9,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import PurePath
 
@@ -19,6 +20,7 @@ from mochi_server.constants import (
     MAX_ATTACHMENT_NAME_CHARS,
     MAX_ATTACHMENT_TEXT_BYTES,
     MAX_ATTACHMENTS,
+    MAX_MESSAGE_CHARS,
     PDF_SECONDS,
 )
 from mochi_server.errors import ValidationFailed
@@ -57,6 +59,12 @@ _UTF8 = "text/plain; charset=utf-8"
 _OTHER_TYPE = "application/octet-stream"
 _PDF_WORKERS = anyio.CapacityLimiter(2)
 """Processes at work, each with much memory."""
+_CACHED_PDFS = 16
+_pdf_texts: dict[str, str] = {}
+"""Texts of PDF files by hash, the latest last.
+
+Clients without a session send their files again with each request.
+"""
 _TEXT_TYPES = re.compile(r"text/|application/(.+\+)?(json|xml|yaml|x-yaml|javascript|sql|toml)\b")
 _TEXT_SUFFIXES = {".csv", ".htm", ".html", ".md", ".txt", ".tsv"}
 _CONTROL_CHARACTERS = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f]")
@@ -196,14 +204,27 @@ def _decode(data: bytes, encoding: str) -> str | None:
 
 
 async def _pdf_text(data: bytes) -> str:
-    """Return the text of a PDF, which a process reads that ends after ``PDF_SECONDS``."""
-    if find_spec("pypdf") is None:
-        raise UnreadableFile(f"this server cannot read PDF files. {INSTALL}")
-    async with _PDF_WORKERS:
-        return await _text_from_worker(data)
+    """Return the text of a PDF, from the cache or from a process that reads it."""
+    name = await anyio.to_thread.run_sync(_hash, data)
+    text = _pdf_texts.pop(name, None)
+    if text is None:
+        async with _PDF_WORKERS:
+            text = await _text_from_worker(data)
+    if len(text) <= MAX_MESSAGE_CHARS:
+        _pdf_texts[name] = text
+    while len(_pdf_texts) > _CACHED_PDFS:
+        del _pdf_texts[next(iter(_pdf_texts))]
+    return text
+
+
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()
 
 
 async def _text_from_worker(data: bytes) -> str:
+    """Return the text of a PDF, which a process reads that ends after ``PDF_SECONDS``."""
+    if find_spec("pypdf") is None:
+        raise UnreadableFile(f"this server cannot read PDF files. {INSTALL}")
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")
     }
