@@ -31,6 +31,7 @@ from mochi_server.web.middleware import (
     check_requests,
     head_check,
     host_check,
+    ignore_trailing_slash,
     json_check,
     key_check,
     limit_bodies,
@@ -96,7 +97,7 @@ def create_app(
                 ClusterMiddleware, guards=middleware, peers=lambda: app.state.services.stores.peers
             )
         ]
-    middleware.insert(0, Middleware(answer_head))
+    middleware[:0] = [Middleware(ignore_trailing_slash), Middleware(answer_head)]
     app: FastAPI = _App(
         title="mochi-server",
         version=__version__,
@@ -104,6 +105,7 @@ def create_app(
         lifespan=lifespan,
         middleware=middleware,
         generate_unique_id_function=lambda route: route.name,
+        redirect_slashes=False,  # ``ignore_trailing_slash`` removes them
         openapi_url=None,  # ``add_docs`` adds the pages
     )
     app.state.settings, app.state.ollama_client = settings, ollama_client

@@ -9,6 +9,8 @@ AGENT_TOOL = "agent"
 
 DENIED = "The user denied this call."  # result of a tool call, before the reason
 
+OLLAMA_SETTING = "MOCHI_OLLAMA_HOST"  # environment variable of Ollama's address
+
 API_PREFIX = "/api/v1"
 OPENAI_PREFIX = "/v1"
 

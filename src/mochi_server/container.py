@@ -5,11 +5,14 @@ This module does not import the web framework.
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+
+from anyio import to_thread
 
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
 from mochi_server.agents.execution import AgentExecutionService, AgentTurns
@@ -22,9 +25,10 @@ from mochi_server.chat.preparation import ModelTurns
 from mochi_server.chat.service import TurnService
 from mochi_server.chat.steps import TurnRules
 from mochi_server.config import MochiServerSettings, hosts_file
-from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, PING_SECONDS
-from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
+from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, OLLAMA_SETTING, PING_SECONDS
+from mochi_server.errors import MochiError, NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.mcp.authorizations import McpAuthorizations
 from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.servers import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -47,6 +51,9 @@ from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.text import install_command
+
+_OVERDUE_SECONDS = 60
+"""Time after which a turn that has not continued counts as overdue."""
 
 logger = logging.getLogger(__name__)
 
@@ -90,11 +97,14 @@ class Services:
     ) -> None:
         self.ping_seconds = components.ping_seconds
         self.metrics = metrics = Metrics()
+        metrics.queue_limit.set(settings.max_queue)
+        self._data_dir = settings.data_dir
         connect = partial(
             AsyncOllamaClient,
             connect_timeout=settings.ollama_connect_timeout_seconds,
             stall_timeout=settings.ollama_stall_timeout_seconds,
             can_install=settings.env != "test",
+            setting="MOCHI_OLLAMA_HOSTS" if settings.ollama_hosts else OLLAMA_SETTING,
         )
         self.gateway = gateway = ModelGateway(
             InjectedOllamaClient(ollama_client, settings.ollama_host) if ollama_client else connect,
@@ -120,7 +130,14 @@ class Services:
         )
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
         tools_dir = settings.code_directory("tools_dir")
-        self.mcp = McpServers(tools_dir, [AGENT_TOOL], components.mcp, components.schema_checks())
+        self.mcp = McpServers(
+            tools_dir,
+            [AGENT_TOOL],
+            limits=components.mcp,
+            checks=components.schema_checks(),
+            secrets=self.stores.secrets,
+        )
+        self.mcp_authorizations = McpAuthorizations(self.mcp)
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,
@@ -227,6 +244,26 @@ class Services:
         self.webhooks.open()
         self.turns.open(is_shared=self.stores.is_shared)
 
+    async def measure(self) -> None:
+        """Update the metrics of Ollama, the disk and the store.
+
+        Those of a store that cannot be reached keep their values.
+        """
+        metrics = self.metrics
+        metrics.ollama.set(await self.fleet.is_reachable())
+        with suppress(OSError):
+            disk = await to_thread.run_sync(shutil.disk_usage, self._data_dir)
+            metrics.disk_free.set(disk.free)
+            metrics.disk_size.set(disk.total)
+        if not self.stores.connected:
+            return
+        with suppress(MochiError):
+            webhooks, age = await self.webhooks.backlog()
+            metrics.webhooks.set(webhooks)
+            metrics.webhook_age.set(age)
+            overdue = await self.stores.chats.due_turns(time.time() - _OVERDUE_SECONDS)
+            metrics.overdue.set(len(overdue))
+
     async def check_ready(self) -> None:
         """Raise ``ShuttingDown`` or ``NotReady`` if the server cannot run or store new turns."""
         if self.turns.shutdown.is_set():
@@ -263,6 +300,7 @@ class Services:
         self.is_closed = True
         await self.turns.aclose()
         await self.webhooks.aclose()
+        await self.mcp_authorizations.aclose()
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.stores.aclose()
@@ -298,7 +336,9 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     """
     if not settings.store_url:
         return FileStores(
-            settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir)
+            settings.resolved_sessions_dir,
+            settings.resolved(settings.agent_chats_dir),
+            settings.resolved("mcp_authorizations"),
         )
     with _database_driver():
         from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional

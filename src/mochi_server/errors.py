@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any, ClassVar, Literal
 
-from mochi_server.constants import FORMAT_VERSION
+from mochi_server.constants import FORMAT_VERSION, OLLAMA_SETTING
 from mochi_server.util.text import join_names, nearest
 
 
@@ -271,10 +271,11 @@ class OllamaUnreachable(MochiError):
     status = 502
     cause = "The connection to Ollama failed."
 
-    def __init__(self, host: str, reason: str) -> None:
+    def __init__(self, host: str, reason: str, setting: str = OLLAMA_SETTING) -> None:
+        """``setting`` is the environment variable that contains the address of the host."""
         text = (
             f"Cannot reach Ollama at {host}: {reason}. Start it with `ollama serve`, or correct "
-            "MOCHI_OLLAMA_HOST."
+            f"{setting}."
         )
         super().__init__(text, ollama_host=host)
 
@@ -323,6 +324,30 @@ class ToolNotFound(MochiError):
     status = 404
     cause = "The tool does not exist."
     template = "There is no tool named {tool_name!r}. GET /api/v1/tools lists the tools."
+
+
+class McpServerNotFound(MochiError):
+    code = "MCP_SERVER_NOT_FOUND"
+    status = 404
+    cause = "The MCP server does not exist."
+    template = (
+        "There is no MCP server named {name!r} in mcp.json. GET /api/v1/mcp/servers lists the MCP "
+        "servers."
+    )
+
+
+class McpAuthorizationUnavailable(MochiError):
+    code = "MCP_AUTHORIZATION_UNAVAILABLE"
+    status = 409
+    cause = "The MCP server is configured without authorization by a user."
+    template = "No user can authorize the MCP server {name!r}: {reason}."
+
+
+class McpAuthorizationFailed(MochiError):
+    code = "MCP_AUTHORIZATION_FAILED"
+    status = 502
+    cause = "The MCP server or its authorization server refused, or sent invalid data."
+    template = "The authorization at the MCP server {name!r} failed: {reason}."
 
 
 class ToolNotCalled(MochiError):
@@ -609,13 +634,17 @@ class Unauthorized(MochiError):
     status = 401
     cause = "The API key is missing or wrong."
 
-    def __init__(self, *, keys_exist: bool = True, key_sent: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        keys_exist: bool = True,
+        key_sent: bool = False,
+        source: str = "in MOCHI_API_KEYS, or the key that the server printed",
+    ) -> None:
+        """``source`` says where the keys of the server are."""
         text = "An API key is required: send `Authorization: Bearer <key>`."
         if key_sent:
-            text = (
-                "The API key is wrong. Send one of the keys in MOCHI_API_KEYS, or the key that "
-                "the server printed."
-            )
+            text = f"The API key is wrong. Send one of the keys {source}."
         hint = (
             " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, "
             "`insecure=True`)."
@@ -661,10 +690,14 @@ class HostForbidden(MochiError):
     code = "HOST_FORBIDDEN"
     status = 403
     cause = "The Host header does not name this machine."
-    template = (
-        "Host {host!r} is not a name of this machine. Use localhost, "
-        "or add the origin `http://{host}` to MOCHI_ALLOWED_ORIGINS."
-    )
+
+    def __init__(self, host: str, scheme: str = "http") -> None:
+        """``scheme`` is that of the page's address: `https` behind a proxy with TLS."""
+        text = (
+            f"Host {host!r} is not a name of this machine. Use localhost, "
+            f"or add the origin `{scheme}://{host}` to MOCHI_ALLOWED_ORIGINS."
+        )
+        super().__init__(text, host=host)
 
 
 class MalformedRequest(MochiError):
@@ -705,12 +738,20 @@ class RouteNotFound(MochiError):
     status = 404
     cause = "The path does not exist."
 
-    def __init__(self, path: str, similar: Sequence[str] = (), prefix: str = "") -> None:
-        advice = (
-            f"Use {' or '.join(similar)}."
-            if similar
-            else f"{prefix}/openapi.json lists all routes."
-        )
+    def __init__(
+        self,
+        path: str,
+        similar: Sequence[str] = (),
+        prefix: str = "",
+        *,
+        lacks_session: bool = False,
+    ) -> None:
+        """``similar`` are paths that exist. ``lacks_session``: the session ID is empty."""
+        advice = f"{prefix}/openapi.json lists all routes."
+        if similar:
+            advice = f"Use {' or '.join(similar)}."
+        if lacks_session:
+            advice = "The session ID between two slashes is empty. Send the ID of a session."
         super().__init__(f"There is no route {path!r}. {advice}", path=path)
 
 
@@ -718,8 +759,8 @@ class MethodNotAllowed(MochiError):
     code = "METHOD_NOT_ALLOWED"
     status = 405
     cause = "The route does not support the method."
-    template = "{path!r} does not support {method}. See the Allow header."
-    fields = ("method", "path")
+    template = "{path!r} does not support {method}. It supports {allowed}."
+    fields = ("method", "path", "allowed")
 
 
 class InternalError(MochiError):

@@ -107,7 +107,11 @@ def test_overflow_has_the_words_that_clients_look_for(conversation: Conversation
             "max_tokens: Field required",
         ),
         ([], "Input should be a JSON object"),
-        ("{", "The body is not valid JSON."),
+        (
+            "{",
+            "The body is not valid JSON: Expecting property name enclosed in double quotes at "
+            "line 1, column 2.",
+        ),
     ],
 )
 def test_invalid_bodies_are_rejected(server: RunningServer, body: Any, message: str) -> None:

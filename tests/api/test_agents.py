@@ -105,11 +105,14 @@ def agent_chat(api: Api, session_id: str) -> list[dict[str, Any]]:
 
 
 def agent_session_ids(api: Api, session_id: str) -> set[str]:
-    """Return the ids of the agent sessions that the tool results of a session name."""
-    results = [
-        message["content"] for message in api.messages(session_id) if message["role"] == "tool"
-    ]
-    return {result.split()[2] for result in results if result.startswith("Session ID: ")}
+    """Return the ids of the agent sessions that the tool messages of a session name."""
+    found = set()
+    for message in api.messages(session_id):
+        if message["content"].startswith("Session ID: "):
+            assert message["agent_session_id"] == message["content"].split()[2]
+            assert message["agent_name"] in ("helper", "other")
+            found.add(message["agent_session_id"])
+    return found
 
 
 def chat_bodies(stub: StubServer) -> list[dict[str, Any]]:
@@ -419,6 +422,7 @@ def test_stop_stores_partial_work_of_agent(slow_api: Api, phase: str) -> None:
     assert main[2]["content"].startswith(
         f"Session ID: {chat_id}\n\nThe turn was interrupted while this call was running"
     )
+    assert (main[2]["agent_name"], main[2]["agent_session_id"]) == ("helper", chat_id)
     for messages in (main, chat):
         called = [call["id"] for m in messages for call in m.get("tool_calls", ())]
         assert called == [m["tool_call_id"] for m in messages if m["role"] == "tool"]

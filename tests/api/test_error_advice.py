@@ -1,6 +1,7 @@
 """Error messages that say what to do: models, keys, hosts, limits and session files."""
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -58,7 +59,7 @@ def test_unknown_agent_session_names_the_list_of_agent_sessions(api: Api) -> Non
     ("method", "path", "advice"),
     [
         ("GET", "/sessions", "Use /api/v1/sessions."),
-        ("POST", "/v1/sessions/", "Use /api/v1/sessions."),
+        ("POST", "/v1/sessions", "Use /api/v1/sessions."),
         ("GET", "/sessions/0123456789/messages", "Use /api/v1/sessions/0123456789/messages."),
         ("POST", "/api/chat", "Use /api/v1/chat/{session_id} or /v1/chat/completions."),
         ("POST", "/chat/completions", "Use /v1/chat/completions."),
@@ -66,6 +67,12 @@ def test_unknown_agent_session_names_the_list_of_agent_sessions(api: Api) -> Non
         ("GET", "/api/tags", "Use /api/v1/models or /v1/models."),
         ("GET", "/models", "Use /api/v1/models or /v1/models."),
         ("GET", "/nothing", "/openapi.json lists all routes."),
+        (
+            "POST",
+            "/api/v1/chat//stream",
+            "The session ID between two slashes is empty. Send the ID of a session.",
+        ),
+        ("GET", "/api/v1/sessions//nothing", "/openapi.json lists all routes."),
     ],
 )
 def test_unknown_path_names_the_route_that_it_may_mean(
@@ -73,6 +80,69 @@ def test_unknown_path_names_the_route_that_it_may_mean(
 ) -> None:
     message = message_of(server.api(base_url=server.url), method, path, 404)
     assert message == f"There is no route {path!r}. {advice}"
+
+
+@cases("path", ["/sessions", "/sessions/", "/models/", "/health/live/", "/tools/", "/agents/"])
+def test_slash_at_the_end_of_a_path_is_ignored(api: Api, path: str) -> None:
+    assert api.http.get(path).status_code == 200
+
+
+def test_slash_at_the_end_of_a_posted_path_is_ignored(api: Api, server: RunningServer) -> None:
+    session = api.ok(api.http.post("/sessions/", json={"model": "mochi"}), 201)["session_id"]
+    stream = api.http.post(f"/chat/{session}/stream/", json={"message": "Hello!"})
+    assert stream.text.endswith("\n\n")
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "Hi."}]}
+    api.ok(api.http.post(f"{server.url}/v1/chat/completions/", json=body))
+    assert api.http.get(f"{server.url}/docs/").status_code == 200
+    assert api.http.get(f"{server.url}/docs/assets/").status_code == 404
+
+
+def test_wrong_method_names_the_methods(api: Api) -> None:
+    message = message_of(api, "POST", "/sessions/0123456789", 405)
+    assert message == (
+        "'/api/v1/sessions/0123456789' does not support POST. It supports DELETE, GET, HEAD, PATCH."
+    )
+
+
+@cases(
+    ("field", "hint"),
+    [
+        *((name, "Did you mean `message`?") for name in ("content", "prompt", "text", "messages")),
+        ("stream", "Omit it. `POST /api/v1/chat/{session_id}/stream` streams the answer."),
+        (
+            "tools",
+            "It is a setting of the session: `PATCH /api/v1/sessions/{session_id}` with "
+            '`{"tool_settings": {"tools": [...]}}`.',
+        ),
+        (
+            "model",
+            "It is a setting of the session: `PATCH /api/v1/sessions/{session_id}` with `model`.",
+        ),
+    ],
+)
+def test_field_of_another_api_has_a_hint(api: Api, field: str, hint: str) -> None:
+    session = api.create_session("mochi")["session_id"]
+    message = message_of(api, "POST", f"/chat/{session}", 422, json={field: True})
+    assert message == f"{field}: unknown field. {hint}"
+
+
+def test_tools_of_a_new_session_name_the_tool_settings(api: Api) -> None:
+    body = {"model": "mochi", "tools": ["add"]}
+    assert message_of(api, "POST", "/sessions", 422, json=body) == (
+        'tools: unknown field. Send it in `tool_settings`: `{"tool_settings": {"tools": [...]}}`.'
+    )
+
+
+@cases(
+    "path", ["cat.png", "./cat", "/home/ann/cat.jpg", "C:\\cat.gif", "https://example.com/cat.png"]
+)
+def test_path_in_place_of_an_image_is_named(api: Api, path: str) -> None:
+    session = api.create_session("echo")["session_id"]
+    body = {"message": "Describe it.", "images": [path]}
+    assert message_of(api, "POST", f"/chat/{session}", 422, json=body) == (
+        f"images.0: a path or an address, not an image: {path!r}. Send the content of the file as "
+        "base64"
+    )
 
 
 def test_unknown_prompt_and_confirmation_name_their_lists(api: Api) -> None:
@@ -105,9 +175,49 @@ def test_wrong_key_differs_from_missing_key(private_stub: StubServer, tmp_path: 
     assert messages["none"] == messages["basic"] != messages["wrong"]
 
 
-def test_foreign_host_names_the_setting_and_its_value(api: Api) -> None:
-    message = message_of(api, "GET", "/sessions", 403, headers={"Host": "chat.example:8000"})
-    assert message.endswith("add the origin `http://chat.example:8000` to MOCHI_ALLOWED_ORIGINS.")
+def test_wrong_key_names_the_setting_of_the_keys_file(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    (tmp_path / "keys.yaml").write_text("[]")
+    headers = {"Authorization": "Bearer wrong"}
+    messages = []
+    for keys in ((), ("right",)):
+        with RunningServer(
+            tmp_path, private_stub.url, api_keys=keys, api_keys_file="keys.yaml"
+        ) as server:
+            messages.append(message_of(server.client, "GET", "/sessions", 401, headers=headers))
+    file = "in the file of MOCHI_API_KEYS_FILE, to which `mochi-server keys add NAME` adds keys."
+    assert messages == [
+        f"The API key is wrong. Send one of the keys {file}",
+        f"The API key is wrong. Send one of the keys in MOCHI_API_KEYS or {file}",
+    ]
+
+
+@cases(
+    ("setting", "name"),
+    [
+        ({}, "MOCHI_OLLAMA_HOST"),
+        ({"ollama_hosts": ("http://127.0.0.1:9",)}, "MOCHI_OLLAMA_HOSTS"),
+        ({"ollama_hosts": ("a=http://127.0.0.1:9", "b=http://127.0.0.1:7")}, "MOCHI_OLLAMA_HOSTS"),
+    ],
+)
+def test_unreachable_host_names_its_setting(
+    tmp_path: Path, setting: dict[str, Any], name: str
+) -> None:
+    with RunningServer(tmp_path, "http://127.0.0.1:9", **setting) as server:
+        message = message_of(server.client, "POST", "/sessions", 502, json={"model": "mochi"})
+    assert f"correct {name}." in message
+
+
+@cases(("headers", "scheme"), [({}, "http"), ({"X-Forwarded-Proto": "https"}, "https")], ids=str)
+def test_foreign_host_names_the_setting_and_its_value(
+    api: Api, headers: dict[str, str], scheme: str
+) -> None:
+    sent = {"Host": "chat.example:8000", **headers}
+    message = message_of(api, "GET", "/sessions", 403, headers=sent)
+    assert message.endswith(
+        f"add the origin `{scheme}://chat.example:8000` to MOCHI_ALLOWED_ORIGINS."
+    )
 
 
 def test_import_of_a_later_version_is_refused(api: Api) -> None:

@@ -32,6 +32,8 @@ _TOOLS = '''
 _CHANGES_OF_ALL = [
     ("POST", "/tools/reload", None),
     ("POST", "/agents/reload", None),
+    ("POST", "/mcp/servers/none/authorize", None),
+    ("DELETE", "/mcp/servers/none/authorize", None),
     ("POST", "/system-prompts", {"filename": "x.md", "content": "x"}),
     ("PUT", "/system-prompts/x.md", {"content": "x"}),
     ("DELETE", "/system-prompts/x.md", None),

@@ -19,6 +19,7 @@ from tests.support.server import RunningServer
 from tests.support.stub import ModelStub
 from tests.support.tools import write_tools
 from tests.support.waiting import until
+from tests.support.webhooks import Receiver
 
 TOOLS = """
     def add(a: int, b: int) -> str:
@@ -288,3 +289,32 @@ def test_metric_names_have_prefix_and_unit() -> None:
         assert (kind == "counter") == name.endswith("_total")
         assert (kind == "histogram") == name.endswith("_seconds")
         assert text.endswith(".")
+
+
+def test_undelivered_webhooks_are_counted_until_the_receiver_accepts_them(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    receiver = Receiver()
+    receiver.answering.clear()
+    with RunningServer(tmp_path, private_stub.url, **receiver.settings) as server:
+        api = server.client
+        assert read(api)["mochi_undelivered_webhooks{}"] == 0
+        api.send_message(api.create_session("mochi")["session_id"], "Hello!")
+        until(lambda: receiver.received)
+        seen = read(api)
+        assert seen["mochi_undelivered_webhooks{}"] == 1
+        assert 0 < seen["mochi_oldest_webhook_age{}"] < 600
+        receiver.answering.set()
+        until(lambda: read(api)["mochi_undelivered_webhooks{}"] == 0)
+        assert read(api)["mochi_oldest_webhook_age{}"] == 0
+    receiver.close()
+
+
+def test_disk_queue_limit_and_overdue_turns_are_measured(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    with RunningServer(tmp_path, private_stub.url, max_queue=7) as server:
+        seen = read(server.client)
+    assert seen["mochi_queue_limit{}"] == 7
+    assert seen["mochi_overdue_turns{}"] == 0
+    assert 0 < seen["mochi_disk_free_bytes{}"] < seen["mochi_disk_size_bytes{}"]

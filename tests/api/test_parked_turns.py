@@ -757,7 +757,11 @@ class WaitingChats(FileSessionStore):
 
 
 def stores_with_waiting_chats(settings: MochiServerSettings) -> FileStores:
-    stores = FileStores(settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
+    stores = FileStores(
+        settings.resolved_sessions_dir,
+        settings.resolved(settings.agent_chats_dir),
+        settings.resolved("mcp_authorizations"),
+    )
     stores.agents = WaitingChats(stores.agents.path)
     return stores
 

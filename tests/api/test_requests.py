@@ -262,11 +262,24 @@ def test_invalid_positions_and_keys_are_explained(api: Api) -> None:
         assert response.json()["error"]["message"] == message
 
 
-def test_invalid_json_is_reported(api: Api) -> None:
-    response = api.http.post(
-        "/sessions", content=b"{", headers={"Content-Type": "application/json"}
-    )
-    assert response.json()["error"]["message"] == "The body is not valid JSON."
+@cases(
+    ("body", "message"),
+    [
+        (b"{", "Expecting property name enclosed in double quotes at line 1, column 2."),
+        (b'{\n  "model": qwen3\n}', "Expecting value at line 2, column 12."),
+        (
+            b"{'model': 'qwen3'}",
+            "Expecting property name enclosed in double quotes at line 1, column 2. Use double "
+            "quotes (\") instead of single quotes (').",
+        ),
+    ],
+)
+def test_invalid_json_is_reported_with_its_place(api: Api, body: bytes, message: str) -> None:
+    for path in ("/sessions", "/v1/chat/completions", "/v1/messages"):
+        url = path if path == "/sessions" else str(api.http.base_url.copy_with(path=path))
+        response = api.http.post(url, content=body, headers={"Content-Type": "application/json"})
+        found = response.json()["error"]["message"]
+        assert found == f"The body is not valid JSON: {message}", path
 
 
 @pytest.mark.parametrize(

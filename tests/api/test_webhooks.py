@@ -67,6 +67,9 @@ class TimedOutbox(WebhookOutbox):
     async def postpone(self, _: str, seconds: float) -> None:
         self.pauses.append(seconds)
 
+    async def backlog(self) -> tuple[int, Notice | None]:
+        raise NotImplementedError
+
     async def remove(self, _: str) -> None:
         self.pauses.append(None)
 
@@ -253,6 +256,9 @@ class ListedOutbox(WebhookOutbox):
         return self.waiting.pop(0) if self.waiting else None
 
     async def postpone(self, webhook_id: str, seconds: float) -> None:
+        raise NotImplementedError
+
+    async def backlog(self) -> tuple[int, Notice | None]:
         raise NotImplementedError
 
     async def remove(self, webhook_id: str) -> None:

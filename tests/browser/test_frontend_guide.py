@@ -127,6 +127,36 @@ def test_denied_tool_call_does_not_run(page: Page) -> None:
     expect(page.get_by_text("add_numbers: 5")).to_have_count(0)
 
 
+def test_agent_is_shown_at_work_and_named_in_its_approval(page: Page) -> None:
+    send(page, "Ask the librarian for books.", "qwen3:14b")
+    expect(page.get_by_text("The agent librarian works")).to_be_visible()
+    expect(page.get_by_text("Choose three books.")).to_be_visible()
+    expect(page.get_by_text("May the agent librarian call note?")).to_be_visible()
+    page.get_by_role("button", name="Approve").click()
+    expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
+    expect(page.locator(".answer > .text").first).to_contain_text("librarian: Session ID:")
+    expect(page.locator(".answer > .text").last).to_contain_text("three books by Le Guin")
+
+
+def test_enter_sends_and_shift_enter_begins_a_line(page: Page) -> None:
+    page.get_by_label("Model").select_option("llama3.2:3b")
+    message = page.get_by_label("Message")
+    message.fill("Why is")
+    message.press("Shift+Enter")
+    message.press_sequentially("the sky blue?")
+    message.press("Enter")
+    answered(page, WHY["llama3.2:3b"])
+    expect(page.locator(".user > .text")).to_have_text("Why is\nthe sky blue?")
+
+
+def test_chat_is_renamed(page: Page) -> None:
+    send(page, "Why is the sky blue?", "llama3.2:3b")
+    answered(page, WHY["llama3.2:3b"])
+    page.once("dialog", lambda dialog: dialog.accept("Blue"))
+    page.get_by_role("button", name="Rename").click()
+    expect(page.locator("#sessions button")).to_have_text("Blue")
+
+
 def test_edit_regenerate_and_branch(page: Page) -> None:
     send(page, "describe", "llama3.2:3b")
     expect(page.get_by_role("button", name="Branch")).to_have_count(1)

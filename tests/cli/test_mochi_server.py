@@ -198,6 +198,16 @@ def test_test_mode_begins_with_an_empty_store_every_time(tmp_path: Path) -> None
             assert command.end(signal.SIGINT) == 0
 
 
+@cases("word", ["serve", "start", "run"])
+def test_command_to_serve_is_not_needed(tmp_path: Path, word: str) -> None:
+    for arguments in ([word], ["--port", "0", word]):
+        code, text = run("mochi_server", *arguments, cwd=tmp_path)
+        assert (code, text.strip()) == (
+            2,
+            "mochi-server: the server needs no command: `mochi-server` starts it",
+        )
+
+
 def test_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

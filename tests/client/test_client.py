@@ -115,6 +115,7 @@ def test_attachments_are_files_or_bytes_with_a_name(
     client.chat(session_id, "Read.", attachments=[tmp_path / "notes.txt", data, encoded])
     stored = client.get_session(session_id)["messages"][0]["attachments"]
     assert [file["name"] for file in stored] == ["notes.txt", "b.csv", "c.txt"]
+    assert client.get_file(session_id, stored[1]["sha256"]) == b"1;2"
     content = chats(stub)[-1].body["messages"][-1]["content"]
     assert all(text in content for text in ("Three apples", "1;2", "Four"))
     with pytest.raises(FileNotFoundError):
@@ -154,7 +155,7 @@ def test_images_are_bytes_or_base64_or_files(
     first, second = sent["Look!"], sent["And this!"]  # there may be summaries too
     assert first[-1]["images"] == [base64_image(PNG)] * 3 + [base64_image(GIF)]
     assert [len(each.get("images", ())) for each in second] == [4, 0, 1]
-    with pytest.raises(ApiError, match=r"images\.0: not an image"):
+    with pytest.raises(ApiError, match=r"images\.0: a path or an address"):
         client.chat(session_id, "Look!", images=["two.gif"])
     with pytest.raises(FileNotFoundError):
         client.chat(session_id, "Look!", images=[tmp_path / "none.gif"])

@@ -30,7 +30,7 @@ PANELS: list[dict[str, Any]] = json.loads((DEPLOY / "grafana-dashboard.json").re
 QUERIES = [rule["expr"] for rule in ALERTS] + [
     target["expr"] for panel in PANELS for target in panel["targets"]
 ]
-FUNCTIONS = {"sum", "by", "rate", "increase", "histogram_quantile"}
+FUNCTIONS = {"sum", "max", "and", "by", "rate", "increase", "histogram_quantile"}
 
 
 def unit(directory: Path) -> Path:
@@ -107,6 +107,25 @@ def test_query_uses_metrics_and_labels_that_the_server_has(
     assert by | {label for label, _ in matchers} <= labels
     codes = {error.code for error in all_errors()}
     assert {value for label, value in matchers if label == "code"} <= codes
+
+
+@cases(
+    ("alert", "query"),
+    [
+        ("MochiOllamaHostDown", 'mochi_ollama_host_state{state="down"}'),
+        ("MochiQueueFull", 'code="OLLAMA_BUSY"'),
+        ("MochiWebhooksNotAccepted", "mochi_oldest_webhook_age"),
+        ("MochiTurnsOverdue", "mochi_overdue_turns"),
+        ("MochiDiskNearlyFull", "mochi_disk_free_bytes"),
+        ("MochiRequestsLimited", 'status="429"'),
+    ],
+)
+def test_each_danger_has_an_alert_and_a_panel(alert: str, query: str) -> None:
+    (rule,) = [rule for rule in ALERTS if rule["alert"] == alert]
+    assert query in rule["expr"]
+    metric = re.findall(r"mochi_\w+", rule["expr"])[0]
+    panels = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    assert [expression for expression in panels if metric in expression]
 
 
 def test_alert_rules_have_the_form_of_prometheus() -> None:

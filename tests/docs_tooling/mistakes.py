@@ -5,6 +5,7 @@ compares each row.
 """
 
 import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ MODELS = (
 TOOLS = {
     "__init__": """
         from .alarm import set_alarm
-        from .notes import add_note
+        from .notes import add_note, edit_note
         from .weather import get_weather
         __all__ = ["add_note", "get_weather", "set_alarm"]
     """,
@@ -138,6 +139,13 @@ def _command(*arguments: str, **environment: str) -> Callable[[World], Result]:
     return make
 
 
+def _taken_port(world: World) -> Result:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = _command("--port", port)(world)
+    return Result(result.place, result.message.replace(port, "8000"))
+
+
 def _banner(variable: str) -> Callable[[World], Result]:
     def make(world: World) -> Result:
         line = next(line for line in world.banner.splitlines() if f"Problem  {variable}" in line)
@@ -190,6 +198,14 @@ def _unreachable_ollama(world: World) -> Result:
         return _error(server.client, "POST", "/sessions", json={"model": "qwen3:8b"})
 
 
+def _unreachable_hosts(world: World) -> Result:
+    hosts = ("http://127.0.0.1:9",)
+    with RunningServer(
+        world.directory / "unreachable", world.stub.url, ollama_hosts=hosts
+    ) as server:
+        return _error(server.client, "POST", "/sessions", json={"model": "qwen3:8b"})
+
+
 def _busy(world: World) -> Result:
     session_id = world.session(tool_settings={"tools": ["get_weather"]})
     with world.api.open_stream(session_id, instruct(calls("get_weather", city="Oslo"))) as events:
@@ -226,6 +242,15 @@ def _key(**headers: str) -> Callable[[World], Result]:
     return lambda world: _error(world.with_key.client, "GET", "/sessions", headers=headers)
 
 
+def _key_not_in_file(world: World) -> Result:
+    directory = world.directory / "keys_file"
+    directory.mkdir()
+    (directory / "keys.yaml").write_text("[]")
+    with RunningServer(directory, world.stub.url, api_keys_file="keys.yaml") as server:
+        headers = {"Authorization": "Bearer wrong"}
+        return _error(server.client, "GET", "/sessions", headers=headers)
+
+
 START, SESSIONS, CHAT, TOOL, ACCESS = (
     "Start the server",
     "Create a session",
@@ -235,6 +260,8 @@ START, SESSIONS, CHAT, TOOL, ACCESS = (
 )
 MISTAKES: dict[str, list[Mistake]] = {
     START: [
+        Mistake("Another program uses the port", _taken_port),
+        Mistake("`mochi-server serve`", _command("serve")),
         Mistake("`mochi-server --prot 8001`", _command("--prot", "8001")),
         Mistake("`mochi-server --port many`", _command("--port", "many")),
         Mistake("`MOCHI_DATADIR=data mochi-server`", _banner("MOCHI_DATADIR")),
@@ -245,6 +272,11 @@ MISTAKES: dict[str, list[Mistake]] = {
     ],
     SESSIONS: [
         Mistake("Ollama is not running", _unreachable_ollama),
+        Mistake("The only host in `MOCHI_OLLAMA_HOSTS` is down", _unreachable_hosts),
+        Mistake(
+            '`{"model": "qwen3:8b", "tools": ["get_weather"]}`',
+            _request("POST", "/sessions", json={"model": "qwen3:8b", "tools": ["get_weather"]}),
+        ),
         Mistake(
             '`{"model": "qwen3"}`, if Ollama has `qwen3:8b`',
             _request("POST", "/sessions", json={"model": "qwen3"}),
@@ -270,6 +302,37 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake("A later version of mochi-server wrote the session file", _future_file),
     ],
     CHAT: [
+        Mistake(
+            '`{"content": "Hello!"}`',
+            _request("POST", "/chat/{session_id}", json={"content": "Hello!"}),
+        ),
+        Mistake(
+            '`{"message": "Hello!", "stream": true}`',
+            _request("POST", "/chat/{session_id}", json={"message": "Hello!", "stream": True}),
+        ),
+        Mistake(
+            '`{"message": "Hello!", "tools": ["get_weather"]}`',
+            _request("POST", "/chat/{session_id}", json={"message": "Hi!", "tools": []}),
+        ),
+        Mistake(
+            "`{'message': 'Hello!'}`, with single quotes",
+            _request(
+                "POST",
+                "/chat/{session_id}",
+                content=b"{'message': 'Hello!'}",
+                headers={"Content-Type": "application/json"},
+            ),
+        ),
+        Mistake(
+            '`{"message": "Describe it.", "images": ["cat.png"]}`',
+            _request(
+                "POST", "/chat/{session_id}", json={"message": "Hello!", "images": ["cat.png"]}
+            ),
+        ),
+        Mistake(
+            "The session ID in the path is empty",
+            _request("POST", "/chat//stream", json={"message": "Hello!"}),
+        ),
         Mistake(
             '`{"message": "Hello!", "temperature": 0}`',
             _request("POST", "/chat/{session_id}", json={"message": "Hello!", "temperature": 0}),
@@ -299,6 +362,10 @@ MISTAKES: dict[str, list[Mistake]] = {
     ],
     TOOL: [
         Mistake("`alarm.py` imports a module that does not exist", _tool_problem("alarm.py")),
+        Mistake(
+            "`__init__.py` imports `edit_note` from `notes.py`, which does not have it",
+            _tool_problem("__init__.py"),
+        ),
         Mistake("`def add_note(text) -> str` in a tool file", _tool_problem("add_note")),
         Mistake(
             "`dice.py` has a function that `__init__.py` does not export", _tool_problem("dice.py")
@@ -310,11 +377,21 @@ MISTAKES: dict[str, list[Mistake]] = {
     ],
     ACCESS: [
         Mistake("`POST /sessions` without `/api/v1`", _misplaced),
+        Mistake("`POST` to the address of a session", _request("POST", "/sessions/a1b2c3d4e5")),
         Mistake("No API key", _key()),
         Mistake("A wrong API key", _key(Authorization="Bearer wrong")),
+        Mistake("A wrong API key, and the server has a keys file", _key_not_in_file),
         Mistake(
             "A proxy that forwards the host name `chat.example`",
             _request("GET", "/sessions", headers={"Host": "chat.example"}),
+        ),
+        Mistake(
+            "A proxy with TLS that forwards the host name `chat.example`",
+            _request(
+                "GET",
+                "/sessions",
+                headers={"Host": "chat.example", "X-Forwarded-Proto": "https"},
+            ),
         ),
         Mistake(
             "A page of `https://app.example` calls the server",

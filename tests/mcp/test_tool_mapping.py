@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -120,6 +121,76 @@ async def test_arguments_are_checked_against_the_servers_schema(mapper: Mapper) 
         await tool.schema.bind({"day": "never"})
     with pytest.raises(InvalidArguments, match="Additional properties"):
         await tool.schema.bind({"day": "today", "hour": 1})
+
+
+@cases(
+    ("node", "sent", "bound"),
+    [
+        ({"type": "integer"}, "7", 7),
+        ({"type": "number"}, "-1.5", -1.5),
+        ({"type": "boolean"}, "true", True),
+        ({"type": "boolean"}, "False", False),
+        ({"type": ["integer", "null"]}, "7", 7),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "null", None),
+        ({"oneOf": [{"type": "boolean"}, {"$ref": "#/$defs/Small"}]}, "7", 7),
+        ({"enum": [1, 2]}, "2", 2),
+        ({"const": 3}, "3", 3),
+        ({"type": "array", "items": {"type": "integer"}}, '["1", 2]', [1, 2]),
+        ({"type": "array", "items": {"type": "integer"}}, ["1", "2"], [1, 2]),
+        ({"type": "object"}, '{"a": "1"}', {"a": "1"}),
+        ({"$ref": "#/$defs/Size"}, '{"width": "7"}', {"width": 7}),
+    ],
+)
+async def test_text_is_converted_where_the_schema_excludes_it(
+    mapper: Mapper, node: Any, sent: Any, bound: Any
+) -> None:
+    size = {"type": "object", "properties": {"width": {"type": "integer"}}}
+    tool = await mapper.tool(
+        properties={"a": node},
+        **{"$defs": {"Size": size, "Small": {"type": "integer", "maximum": 9}}},
+    )
+    arguments = {"a": sent}
+    (result,) = (await tool.schema.bind(arguments)).args
+    assert result == {"a": bound}
+    assert type(result["a"]) is type(bound)
+    assert arguments == {"a": sent}  # the conversation keeps what the model has sent
+
+
+@cases(
+    ("node", "sent"),
+    [
+        ({"type": "string"}, "7"),
+        ({}, "7"),
+        ({"type": ["integer", "string"]}, "7"),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "[1]"),
+        ({"enum": ["7", 8]}, "7"),
+    ],
+)
+async def test_text_that_the_schema_accepts_stays_text(
+    mapper: Mapper, node: Any, sent: str
+) -> None:
+    tool = await mapper.tool(properties={"a": node})
+    assert (await tool.schema.bind({"a": sent})).args == ({"a": sent},)
+
+
+@cases(
+    ("node", "sent", "problem"),
+    [
+        ({"type": "integer"}, "seven", "a: 'seven' is not of type 'integer'"),
+        ({"type": "integer"}, '"7"', "is not of type 'integer'"),
+        ({"type": "number"}, "NaN", "a: 'NaN' is not of type 'number'"),
+        ({"type": "number"}, "9" * 5000, "a: '9999"),
+        ({"type": "array"}, "[" * 200 + "]" * 200, "is not of type 'array'"),
+        ({"type": "array"}, "[" * 100_000, "a: '[[[["),
+        ({"anyOf": [{"type": "string", "maxLength": 1}, {"type": "integer"}]}, "77", "a: '77' is"),
+    ],
+)
+async def test_text_that_is_no_value_is_refused_as_it_was_sent(
+    mapper: Mapper, node: Any, sent: str, problem: str
+) -> None:
+    tool = await mapper.tool(properties={"a": node})
+    with pytest.raises(InvalidArguments, match=re.escape(problem)):
+        await tool.schema.bind({"a": sent})
 
 
 async def test_patterns_and_references_cannot_stall_validation(mapper: Mapper) -> None:

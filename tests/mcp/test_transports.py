@@ -36,6 +36,50 @@ def test_http_server_is_listed_called_and_listed_after_changes(
             until(lambda: "whisper" in api.ok(api.http.get("/tools"))["tools"])
 
 
+@pytest.mark.parametrize("entry", [{}, {"type": "sse"}], ids=["found out", "named"])
+def test_server_with_only_sse_is_listed_and_called(
+    stub: StubServer, tmp_path: Path, entry: dict[str, str]
+) -> None:
+    with HttpMcp(over_sse=True) as remote:
+        write_mcp(tmp_path, hand={**remote.entry, **entry})
+        with PatientServer(tmp_path, stub.url) as server:
+            api = server.api()
+            assert api.ok(api.http.get("/tools"))["groups"] == {"hand": ["shout", "much", "learn"]}
+            assert called(api, "shout", text="loud")["result"] == "LOUD"
+            assert called(api, "learn")["result"] == "learnt"
+            until(lambda: "whisper" in api.ok(api.http.get("/tools"))["tools"])
+
+
+@pytest.mark.slow
+def test_sse_server_is_reconnected_when_it_returns(stub: StubServer, tmp_path: Path) -> None:
+    with HttpMcp(over_sse=True) as remote:
+        port = remote.port
+        write_mcp(tmp_path, hand=remote.entry)
+        server = PatientServer(tmp_path, stub.url)
+        server.__enter__()
+        assert called(server.api(), "shout", text="one")["result"] == "ONE"
+    try:
+        until(lambda: "hand" in problems(server.api()))
+        with HttpMcp(port, over_sse=True):
+            assert called(server.api(), "shout", text="two")["result"] == "TWO"
+    finally:
+        server.__exit__()
+
+
+@pytest.mark.parametrize("over_sse", [False, True], ids=["streamable HTTP", "SSE"])
+def test_configured_headers_are_sent_with_each_request(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over_sse: bool
+) -> None:
+    monkeypatch.setenv("DOCS_TOKEN", "a-secret-token")
+    headers = {"Authorization": "Bearer ${DOCS_TOKEN}", "X-Team": "${TEAM:-blue}"}
+    with HttpMcp(over_sse=over_sse) as remote:
+        write_mcp(tmp_path, hand={**remote.entry, "headers": headers})
+        with PatientServer(tmp_path, stub.url) as server:
+            assert called(server.api(), "shout", text="loud")["result"] == "LOUD"
+        assert {sent.get("authorization") for sent in remote.headers} == {"Bearer a-secret-token"}
+        assert {sent.get("x-team") for sent in remote.headers} == {"blue"}
+
+
 def test_too_large_message_over_http_fails_only_its_call(stub: StubServer, tmp_path: Path) -> None:
     limits = replace(PATIENT, message_bytes=500_000)
     with HttpMcp() as remote:

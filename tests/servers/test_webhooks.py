@@ -45,6 +45,18 @@ def test_each_webhook_is_sent_by_one_server(
     assert len(receiver.received) == 10
 
 
+def test_each_server_counts_the_webhooks_that_wait(start: Start, receiver: Receiver) -> None:
+    receiver.answering.clear()
+    servers = [start(**receiver.settings) for _ in range(2)]
+    with Api(servers[0].url) as a, Api(servers[1].url) as b:
+        a.send_message(a.create_session("mochi")["session_id"], "Hi")
+        until(lambda: receiver.received)
+        for api in (a, b):
+            assert "mochi_undelivered_webhooks 1.0" in api.http.get("/metrics").text
+        receiver.answering.set()
+        until(lambda: "mochi_undelivered_webhooks 0.0" in b.http.get("/metrics").text)
+
+
 def test_other_server_sends_the_webhooks_of_a_killed_one(start: Start, receiver: Receiver) -> None:
     receiver.statuses = [500]
     first = start(**receiver.settings, **ENDS)

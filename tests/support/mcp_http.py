@@ -1,7 +1,7 @@
-"""MCP server over streamable HTTP with the official SDK, in a thread."""
+"""MCP server over streamable HTTP or SSE with the official SDK, in a thread."""
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -41,14 +41,30 @@ def _server() -> "MCPServer":
 
 
 class HttpMcp:
-    """MCP server on a real socket; use it as a context manager. Port 0 selects a free one."""
+    """MCP server on a real socket; use it as a context manager. Port 0 selects a free one.
 
-    def __init__(self, port: int = 0) -> None:
-        app = _server().streamable_http_app()
+    With `over_sse`, it has only the older transport.
+    """
+
+    def __init__(self, port: int = 0, *, over_sse: bool = False) -> None:
+        self._path = "/sse" if over_sse else "/mcp"
+        self.headers: list[dict[str, str]] = []  # of each request
+        self._app = _server().sse_app() if over_sse else _server().streamable_http_app()
         self._server = uvicorn.Server(
-            uvicorn.Config(app, port=port, log_config=None, timeout_graceful_shutdown=1)
+            uvicorn.Config(
+                self._record,
+                port=port,
+                log_config=None,
+                interface="asgi3",
+                timeout_graceful_shutdown=1,
+            )
         )
         self._thread = threading.Thread(target=self._server.run, daemon=True)
+
+    async def _record(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+        await self._app(scope, receive, send)
 
     @property
     def port(self) -> int:
@@ -57,7 +73,7 @@ class HttpMcp:
     @property
     def entry(self) -> dict[str, str]:
         """Return the entry for `mcp.json`."""
-        return {"type": "http", "url": f"http://127.0.0.1:{self.port}/mcp"}
+        return {"url": f"http://127.0.0.1:{self.port}{self._path}"}
 
     def __enter__(self) -> "HttpMcp":
         self._thread.start()

@@ -13,7 +13,11 @@ class GivenStores(FileStores):
     """File stores of a server, whose store for the sessions of users is given."""
 
     def __init__(self, settings: MochiServerSettings, chats: FileSessionStore) -> None:
-        super().__init__(chats.path, settings.resolved(settings.agent_chats_dir))
+        super().__init__(
+            chats.path,
+            settings.resolved(settings.agent_chats_dir),
+            settings.resolved("mcp_authorizations"),
+        )
         self.chats = chats
 
 

@@ -22,11 +22,10 @@ def test_page_has_the_message_of_a_mistake(servers: World, mistake: Mistake) -> 
     assert f"{row}\n" in PATH.read_text(), "run `uv run python -m tests.docs_tooling.mistakes`"
 
 
-def test_page_has_28_mistakes_and_no_others() -> None:
+def test_page_has_all_mistakes_and_no_others() -> None:
     rows = [
         line
         for line in PATH.read_text().splitlines()
         if line.startswith("| ") and "| Mistake |" not in line
     ]
-    assert len(rows) == len(ALL) == 28
     assert [row.partition(" | ")[0] for row in rows] == [f"| {mistake.text}" for mistake in ALL]

@@ -19,6 +19,7 @@ from mochi_server.ollama import (
     OllamaClient,
 )
 from mochi_server.ollama.errors import refusal_error, translate
+from mochi_server.ollama.payloads import parse_endpoint
 from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
@@ -181,7 +182,7 @@ def test_unknown_host_name_is_reported_in_words() -> None:
 
     assert (
         "http://nobody: Name or service not known."
-        in translate(NoSuchName(), "http://nobody").message
+        in translate(NoSuchName(), parse_endpoint("http://nobody")).message
     )
 
 

@@ -16,7 +16,10 @@ from mochi_server.ollama.errors import (
     reported_error,
     translate,
 )
+from mochi_server.ollama.payloads import parse_endpoint
 from tests.support.cases import cases
+
+OLLAMA = parse_endpoint("http://ollama")
 
 REFUSED = {
     "code": 400,
@@ -120,14 +123,14 @@ def test_refused_prompt_is_recognized_by_the_received_text() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_broken_connection_has_no_text_of_the_library(error: Exception) -> None:
-    message = translate(error, "http://ollama").message
+    message = translate(error, OLLAMA).message
     assert message.startswith("The connection to Ollama broke")
     assert (str(error) or type(error).__name__) not in message
 
 
 def test_failed_connection_has_no_text_of_the_library() -> None:
     error = translate(
-        aiohttp.ConnectionTimeoutError("Connection timeout to host http://ollama"), "http://ollama"
+        aiohttp.ConnectionTimeoutError("Connection timeout to host http://ollama"), OLLAMA
     )
     assert isinstance(error, OllamaUnreachable)
     assert "to host" not in error.message

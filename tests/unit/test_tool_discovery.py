@@ -88,8 +88,8 @@ def test_exports_groups_and_marks_are_read(tmp_path: Path) -> None:
     ("source", "name", "message"),
     [
         ("def broken(:\n    pass", "__init__.py", "SyntaxError"),
-        ("import no_such_module_at_all", "__init__.py", "ModuleNotFoundError"),
-        ("import sys\nsys.exit(3)", "__init__.py", "SystemExit"),
+        ("import no_such_module_at_all\n__all__ = []", "__init__.py", "ModuleNotFoundError"),
+        ("import sys\nsys.exit(3)\n__all__ = []", "__init__.py", "SystemExit"),
         (
             "from .inner import x\n__all__ = ['x']",
             "inner.py",
@@ -390,7 +390,7 @@ async def test_slow_import_is_used_when_it_ends(tmp_path: Path) -> None:
 
 
 def test_broken_package_is_reported_while_other_threads_import_modules(tmp_path: Path) -> None:
-    directory = write_tools(tmp_path, "import nothing")
+    directory = write_tools(tmp_path, "import nothing\n__all__ = []")
     ended = threading.Event()
 
     def import_modules() -> None:
@@ -416,3 +416,28 @@ def test_broken_package_is_reported_while_other_threads_import_modules(tmp_path:
     assert found == {
         Problem("__init__.py", "ModuleNotFoundError: No module named 'nothing' (line 1)")
     }
+
+
+def test_broken_init_loses_only_what_it_cannot_load(tmp_path: Path) -> None:
+    source = """
+        from __future__ import annotations
+        import no_such_module
+        from .dice import nothing, roll
+        from .weather import *
+        LIMIT = 1 / 0
+        def double(number: int) -> int:
+            "Double a number."
+            return 2 * number
+        __all__ = ["nothing", "roll", "double"]
+        __games__ = ["roll"]
+    """
+    roll = 'def roll() -> int:\n    "Roll a die."\n    return 4\n'
+    directory = write_tools(tmp_path, source, dice=roll, weather="(")
+    catalogue = ToolDiscoveryService(directory).discover()
+    assert list(catalogue.tools) == ["roll", "double"]
+    assert catalogue.groups == {"games": ["roll"]}
+    assert {problem.name for problem in catalogue.problems} == {"__init__.py", "weather.py"}
+    messages = [each.message for each in catalogue.problems if each.name == "__init__.py"]
+    assert messages[0] == "ModuleNotFoundError: No module named 'no_such_module' (line 3)"
+    assert messages[1] == "ImportError: cannot import name 'nothing' from 'dice' (dice.py) (line 4)"
+    assert messages[2] == "ZeroDivisionError: division by zero (line 6)"

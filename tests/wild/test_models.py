@@ -269,6 +269,26 @@ def test_repaired_text_of_v1_loses_nothing(server: RunningServer, ollama: FakeOl
     assert "</think>" not in text
 
 
+def test_complete_answer_of_v1_is_the_stored_one(server: RunningServer, ollama: FakeOllama) -> None:
+    ollama.script(lines("Hm.\n", "</think>\n", "\nHello."))
+    message = post(server, completion())["choices"][0]["message"]
+    assert (message["content"], message["reasoning"]) == ("Hello.", "Hm.\n")
+
+
+def test_usage_counts_both_requests_of_a_required_call(
+    server: RunningServer, ollama: FakeOllama
+) -> None:
+    ollama.script(lines("No."), lines('{"name": "look", "arguments": {"at": "home"}}'))
+    usage = post(server, completion(tools=[LOOK], tool_choice="required"))["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (40, 10)
+
+
+def test_session_with_an_empty_format_answers_in_plain_text(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(lines("Hello."))
+    session_id = api.create_session(MODEL, format={})["session_id"]
+    assert api.send_message(session_id, "Hi!")["message"]["content"] == "Hello."
+
+
 def test_windows_without_memory_are_not_tried_again(ollama: FakeOllama, tmp_path: Path) -> None:
     ollama.memory = 700
     ollama.script(lines("Hello."))
@@ -317,8 +337,8 @@ def test_reasoning_that_fills_the_window_gets_a_larger_one(
     with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
         api = running.client
         session_id = api.create_session(MODEL, think=True)["session_id"]
-        answer = api.send_message(session_id, "Hello!")
-    assert answer["message"]["content"] == "Hello."
+        shown = seen(api.stream_message(session_id, "Hello!"))
+    assert (shown.text, shown.thinking) == ("Hello.", "Hm.")
     assert [request["options"]["num_ctx"] for request in ollama.requests] == [8192, 16384]
 
 

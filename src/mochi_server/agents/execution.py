@@ -266,6 +266,8 @@ class AgentExecutionService:
         reported = AgentEvents(agent.name, turn_input.text or "", call_id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
+        if caller is not None:
+            caller.call.progress.agent_name = agent.name
         try:
             name, model = await self.find_model(agent, turn_input.model or "")
             run_id = new_id()
@@ -297,6 +299,7 @@ class AgentExecutionService:
                 )
                 messages = turn.writer.added
                 if caller is not None:
+                    caller.call.progress.agent_session_id = session.session_id
                     caller.call.progress.partial_output = f"Session ID: {session.session_id}"
                     caller.call.progress.agent_result = _progress(turn.writer)
                 if continued is not None and continued.has_ended:

@@ -52,6 +52,8 @@ class AnswerRequest:
         """
         answer = await self._sent_or_repeated()
         if answer.is_empty and self._may_change(answer):
+            if answer.thinking:
+                self.publish([snapshot(self.turn.writer.added)])
             again = await self._sent()
             again.add_usage(answer)
             answer = again
@@ -118,7 +120,9 @@ class AnswerRequest:
         again = replace(
             self, reminders=[*self.reminders, user_message(text)], schemas=[], _held_events=[]
         )
+        dropped = answer
         answer = await again._sent(call_format(self.schemas))
+        answer.add_usage(dropped)
         # Some models call the tool in spite of the format.
         if not answer.calls_any(names) and not answer.replace_text_by_call(names):
             self.turn.writer.answer = None  # the text is not stored

@@ -42,7 +42,7 @@ class GenerationOptions:
 
     def answer_format(self, default: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
         """Return the format of the answer. ``default`` is the format of the session."""
-        return default if self.format is None else self.format or None
+        return (default if self.format is None else self.format) or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,8 @@ _CODE_AGENTS = "--with-code-agents"
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error message in one line, without the usage text, and exit with code 2."""
+        if re.search("invalid choice: '(serve|start|run)'", message):
+            message = "the server needs no command: `mochi-server` starts it"
         self.exit(_print_error(message, program=self.prog))
 
     def check_options(self, argv: Sequence[str]) -> None:

@@ -168,6 +168,92 @@ class AsyncMochiClient:
         """
         return await self._send("GET", "/tools")
 
+    async def list_mcp_servers(self) -> list[Json]:
+        """List the MCP servers of the server with their states."""
+        return await self._list("servers", "GET", "/mcp/servers")
+
+    async def authorize_mcp_server(self, name: str, callback_url: str | None = None) -> Json:
+        """Begin to authorize the server at an MCP server.
+
+        A user opens the ``authorization_url`` of the result in a browser, which then returns to
+        ``callback_url``. The default is the URL of the server. The error is
+        ``MCP_AUTHORIZATION_FAILED`` if the MCP server refuses.
+        """
+        body = _without_none(callback_url=callback_url)
+        return await self._send("POST", f"{_path('mcp/servers', name)}/authorize", json=body)
+
+    async def forget_mcp_authorization(self, name: str) -> None:
+        """Remove the OAuth tokens of an MCP server, and end its connection."""
+        await self._request("DELETE", f"{_path('mcp/servers', name)}/authorize")
+
+    async def get_tool(self, name: str) -> Json:
+        """Get a tool with its JSON schema. The error is ``TOOL_NOT_FOUND`` if it does not exist."""
+        return await self._send("GET", _path("tools", name))
+
+    async def reload_tools(self) -> Json:
+        """Read the tools directory of the server again, and return the same as ``list_tools``."""
+        return await self._send("POST", "/tools/reload")
+
+    async def list_executions(self) -> Json:
+        """Get the latest tool calls of the server, with statistics."""
+        return await self._send("GET", "/tools/executions")
+
+    async def list_agents(self) -> dict[str, Json]:
+        """Get the agents by name. An invalid agent has an error message."""
+        body = await self._send("GET", "/agents")
+        return cast("dict[str, Json]", body["agents"])
+
+    async def get_agent(self, name: str) -> Json:
+        """Get an agent with its prompt and its tools.
+
+        The error is ``AGENT_NOT_FOUND`` if it does not exist.
+        """
+        return await self._send("GET", _path("agents", name))
+
+    async def reload_agents(self) -> dict[str, Json]:
+        """Read the agents directory of the server again, and return the agents by name."""
+        body = await self._send("POST", "/agents/reload")
+        return cast("dict[str, Json]", body["agents"])
+
+    async def list_agent_chats(self) -> list[Json]:
+        """List the sessions of agents, most recently changed first."""
+        return await self._list("sessions", "GET", "/agents/chats")
+
+    async def get_agent_chat(self, session_id: str) -> Json:
+        """Get a session of an agent with its messages."""
+        return await self._send("GET", _path("agents/chats", session_id))
+
+    async def list_prompts(self) -> list[Json]:
+        """List the prompt files, with the beginning of each."""
+        return await self._list("prompts", "GET", "/system-prompts")
+
+    async def get_prompt(self, filename: str) -> str:
+        """Get the text of a prompt file. The error is ``PROMPT_NOT_FOUND`` if it does not exist."""
+        prompt = await self._send("GET", _path("system-prompts", filename))
+        return str(prompt["content"])
+
+    async def create_prompt(self, filename: str, content: str) -> None:
+        """Create a prompt file. The error is ``PROMPT_EXISTS`` if the file exists."""
+        await self._request(
+            "POST", "/system-prompts", json={"filename": filename, "content": content}
+        )
+
+    async def update_prompt(self, filename: str, content: str) -> None:
+        """Replace the text of a prompt file."""
+        await self._request("PUT", _path("system-prompts", filename), json={"content": content})
+
+    async def delete_prompt(self, filename: str) -> None:
+        """Delete a prompt file."""
+        await self._request("DELETE", _path("system-prompts", filename))
+
+    async def list_hosts(self) -> list[Json]:
+        """List the Ollama hosts with their states and their numbers of requests."""
+        return await self._list("hosts", "GET", "/hosts")
+
+    async def get_health(self) -> Json:
+        """Get the state of the server and of Ollama."""
+        return await self._send("GET", "/health")
+
     async def create_session(self, model: str, **options: Unpack[SessionOptions]) -> Json:
         """Create a session. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
         return await self._send("POST", "/sessions", json={"model": model, **options})
@@ -186,6 +272,48 @@ class AsyncMochiClient:
     async def get_session(self, session_id: str) -> Json:
         """Get a session with its messages."""
         return await self._send("GET", _path("sessions", session_id))
+
+    async def get_status(self, session_id: str) -> Json:
+        """Get the state of a session, including its context window."""
+        return await self._send("GET", f"{_path('sessions', session_id)}/status")
+
+    async def list_messages(self, session_id: str) -> list[Json]:
+        """Get the messages of a session."""
+        return await self._list("messages", "GET", f"{_path('sessions', session_id)}/messages")
+
+    async def get_image(self, session_id: str, sha256: str) -> bytes:
+        """Get an image of a message by its SHA-256, which the message contains."""
+        path = f"{_path('sessions', session_id)}/blobs/{quote(sha256, safe='')}"
+        response = await self._request("GET", path)
+        return response.content
+
+    async def get_file(self, session_id: str, sha256: str) -> bytes:
+        """Get a file of a message by its SHA-256, which the message contains."""
+        path = f"{_path('sessions', session_id)}/files/{quote(sha256, safe='')}"
+        response = await self._request("GET", path)
+        return response.content
+
+    async def set_system_prompt(
+        self, session_id: str, content: str | None = None, *, source_file: str | None = None
+    ) -> Json:
+        """Set the system prompt of a session: ``content``, or else the text of a prompt file."""
+        path = f"{_path('sessions', session_id)}/system-prompt"
+        body = _without_none(content=content, source_file=source_file)
+        return await self._send("PUT", path, json=body)
+
+    async def remove_system_prompt(self, session_id: str) -> None:
+        """Remove the system prompt of a session."""
+        await self._request("DELETE", f"{_path('sessions', session_id)}/system-prompt")
+
+    async def summarize_session(self, session_id: str, model: str | None = None) -> Json:
+        """Summarize a session now, with ``model`` if it is not None, and return the summary."""
+        path = f"{_path('sessions', session_id)}/summarize"
+        body = _without_none(model=model)
+        return await self._send("POST", path, json=body, read_seconds=None)
+
+    async def get_summary(self, session_id: str) -> Json:
+        """Get the summary of a session. Without a summary, its fields are None."""
+        return await self._send("GET", f"{_path('sessions', session_id)}/summary")
 
     async def update_session(self, session_id: str, **changes: Unpack[SessionChanges]) -> Json:
         """Change settings of a session.
@@ -468,9 +596,35 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     list_models = blocking(AsyncMochiClient.list_models)
     get_model = blocking(AsyncMochiClient.get_model)
     list_tools = blocking(AsyncMochiClient.list_tools)
+    list_mcp_servers = blocking(AsyncMochiClient.list_mcp_servers)
+    authorize_mcp_server = blocking(AsyncMochiClient.authorize_mcp_server)
+    forget_mcp_authorization = blocking(AsyncMochiClient.forget_mcp_authorization)
+    get_tool = blocking(AsyncMochiClient.get_tool)
+    reload_tools = blocking(AsyncMochiClient.reload_tools)
+    list_executions = blocking(AsyncMochiClient.list_executions)
+    list_agents = blocking(AsyncMochiClient.list_agents)
+    get_agent = blocking(AsyncMochiClient.get_agent)
+    reload_agents = blocking(AsyncMochiClient.reload_agents)
+    list_agent_chats = blocking(AsyncMochiClient.list_agent_chats)
+    get_agent_chat = blocking(AsyncMochiClient.get_agent_chat)
+    list_prompts = blocking(AsyncMochiClient.list_prompts)
+    get_prompt = blocking(AsyncMochiClient.get_prompt)
+    create_prompt = blocking(AsyncMochiClient.create_prompt)
+    update_prompt = blocking(AsyncMochiClient.update_prompt)
+    delete_prompt = blocking(AsyncMochiClient.delete_prompt)
+    list_hosts = blocking(AsyncMochiClient.list_hosts)
+    get_health = blocking(AsyncMochiClient.get_health)
     create_session = blocking(AsyncMochiClient.create_session)
     list_sessions = blocking(AsyncMochiClient.list_sessions)
     get_session = blocking(AsyncMochiClient.get_session)
+    get_status = blocking(AsyncMochiClient.get_status)
+    list_messages = blocking(AsyncMochiClient.list_messages)
+    get_image = blocking(AsyncMochiClient.get_image)
+    get_file = blocking(AsyncMochiClient.get_file)
+    set_system_prompt = blocking(AsyncMochiClient.set_system_prompt)
+    remove_system_prompt = blocking(AsyncMochiClient.remove_system_prompt)
+    summarize_session = blocking(AsyncMochiClient.summarize_session)
+    get_summary = blocking(AsyncMochiClient.get_summary)
     update_session = blocking(AsyncMochiClient.update_session)
     edit_message = blocking(AsyncMochiClient.edit_message)
     set_title = blocking(AsyncMochiClient.set_title)
@@ -535,5 +689,5 @@ def _without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _path(resource: str, session_id: str) -> str:
-    return f"/{resource}/{quote(session_id, safe='')}"
+def _path(resource: str, name: str) -> str:
+    return f"/{resource}/{quote(name, safe='')}"

@@ -178,13 +178,14 @@ class Backoff:
         elif not self._was_connected:
             address = str(error.request.url.copy_with(path="", query=None, userinfo=None))
             advice = "Start mochi-server, or correct the address."
+            # Without the long traceback of the HTTP library.
             raise ConnectionFailed(
                 f"Cannot connect to {address.rstrip('/')}: {error}. {advice}"
-            ) from error
+            ) from None
         if self._failures >= len(self.delays):
             raise ConnectionFailed(
                 f"The connection to the server failed: {error or 'the server closed it'}"
-            ) from error
+            ) from None
         self._failures += 1
         return self.delays[self._failures - 1]
 

@@ -217,9 +217,9 @@ class Fleet:
             if responds := await host.client.is_reachable():
                 host.failure = None if self.is_single else host.failure
             else:
-                self.failed(
-                    host, OllamaUnreachable(host.client.endpoint.url, "it does not respond")
-                )
+                endpoint = host.client.endpoint
+                reason = "it does not respond"
+                self.failed(host, OllamaUnreachable(endpoint.url, reason, endpoint.setting))
             return responds
 
         results = await asyncio.gather(*map(check, self.active))

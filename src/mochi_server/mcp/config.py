@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from typing_extensions import Self
 
 from mochi_server.config import is_http_url
 from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
@@ -57,20 +66,66 @@ class LocalServer(BaseModel):
         return list(self.env.values())
 
 
+def _checked_url(value: str) -> str:
+    if not is_http_url(value):
+        raise ValueError("not an http:// or https:// URL")
+    return value
+
+
+class OAuthClient(BaseModel):
+    """OAuth client of an MCP server, if the authorization server does not register clients.
+
+    ``issuer`` is the authorization server that knows the secret. It is sent to no other server.
+    """
+
+    model_config = _SETTINGS
+    client_id: str = Field(min_length=1, validation_alias=AliasChoices("client_id", "clientId"))
+    client_secret: str = Field(
+        "", repr=False, validation_alias=AliasChoices("client_secret", "clientSecret")
+    )
+    grant: Literal["authorization_code", "client_credentials"] = Field(
+        "authorization_code", validation_alias=AliasChoices("grant", "grant_type", "grantType")
+    )
+    scope: str | None = None
+    issuer: str = ""
+
+    @model_validator(mode="after")
+    def _secret_has_owner(self) -> Self:
+        if self.issuer:
+            _checked_url(self.issuer)
+        if self.grant == "client_credentials" and not self.client_secret:
+            raise ValueError("client_credentials need a client_secret")
+        if self.client_secret and not self.issuer:
+            raise ValueError(
+                "a client_secret needs the issuer: the URL of its authorization server"
+            )
+        return self
+
+
 class RemoteServer(BaseModel):
-    """An MCP server that is reached over HTTP."""
+    """An MCP server that is reached over HTTP.
+
+    Without a type, its transport is streamable HTTP, or SSE if the server refuses that.
+    """
 
     model_config = _SETTINGS
     url: str = Field(repr=False)
     headers: dict[str, str] = Field({}, repr=False)
-    type: Literal["http", "streamable-http", "streamableHttp", "streamable_http"] = "http"
+    type: Literal["http", "streamable-http", "streamableHttp", "streamable_http", "sse"] | None = (
+        None
+    )
+    oauth: OAuthClient | None = None
 
-    @field_validator("url")
-    @classmethod
-    def _is_http(cls, value: str) -> str:
-        if not is_http_url(value):
-            raise ValueError("not an http:// or https:// URL")
-        return value
+    _is_http = field_validator("url")(_checked_url)
+
+    @property
+    def uses_oauth(self) -> bool:
+        """Whether the server may be authorized. A configured token takes its place."""
+        return not any(name.lower() == "authorization" for name in self.headers)
+
+    def over_sse(self) -> Self:
+        """Return the same server with the transport SSE."""
+        return self.model_copy(update={"type": "sse"})
 
     @property
     def location(self) -> str:
@@ -94,6 +149,8 @@ class RemoteServer(BaseModel):
         for value in self.headers.values():
             token = value.rpartition(" ")[2]  # after a scheme such as Bearer
             secrets += [value, token]
+        if self.oauth is not None:
+            secrets.append(self.oauth.client_secret)
         return list(filter(None, secrets))
 
 

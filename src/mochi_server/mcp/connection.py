@@ -1,14 +1,14 @@
-"""Connections to MCP servers through the MCP SDK, over child processes and HTTP.
+"""Connections to MCP servers through the MCP SDK.
 
-Unlike the transports of the SDK, these limit the size of messages and the time to close, and stop
-orphaned processes. Importing this module takes a second and needs the extra ``mcp``.
+Unlike the SDK, the transport over child processes limits the size of messages and the time to
+close, and stops orphaned processes.
+
+Importing this module takes a second and needs the extra ``mcp``.
 """
 
 import asyncio
-import logging
 import os
 import shutil
-import ssl
 import sysconfig
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -19,33 +19,29 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
-import httpx2
 import mcp_types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import Client, MCPError
 from mcp.client import Transport
 from mcp.client.stdio import get_default_environment
-from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from mochi_server import __version__
 from mochi_server.mcp.config import LocalServer, RemoteServer, ServerConfig
-from mochi_server.mcp.messages import MAX_TOOLS, MessageFilter, append, decode, read_lines
+from mochi_server.mcp.credentials import Credentials
+from mochi_server.mcp.http import open_http
+from mochi_server.mcp.messages import MAX_TOOLS, MessageFilter, decode, read_lines
 from mochi_server.mcp.session import McpSession, MessageTooLarge, invalid_response
 from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
 from mochi_server.tools.execution import ToolContent, ToolRaised
 from mochi_server.util import platform
-from mochi_server.util.net import is_loopback
 from mochi_server.util.schema_checks import SchemaChecks
 
 # Maximum seconds to wait until the event loop detects that a killed server has exited.
 _REAP_SECONDS = 1
 _CHUNK_BYTES = 64 * 1024  # maximum size of one read, and of one line of stderr
-_CONNECT_SECONDS = 10
-# Maximum seconds to wait for the response to the request that ends the HTTP session.
-_CLOSE_SECONDS = 1
 # A restarted server rejects requests of the old session.
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 # Prefixes of the SDK's messages for a refused response, and for a closed connection, whose code has
@@ -54,10 +50,6 @@ _FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
 
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
-
-# Logs of the SDK contain URLs and messages, which may be secret.
-for _name in ("mcp", "client", "httpx2", "httpcore2"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
@@ -110,6 +102,8 @@ class McpConnection:
 
     def _reason(self, error: MCPError) -> str:
         """Return why a call failed, and end the session if the connection or session is lost."""
+        if self.session.needs_authorization:
+            return self.session.authorization_advice
         reason = error.message
         for prefix in _FAILED_MESSAGES:
             reason = reason.removeprefix(prefix)
@@ -126,7 +120,7 @@ class McpConnection:
 
 @asynccontextmanager
 async def connect(
-    server: ServerConfig, cwd: str | None, session: McpSession
+    server: ServerConfig, cwd: str | None, session: McpSession, credentials: Credentials
 ) -> AsyncGenerator[McpConnection, None]:
     """Connect to an MCP server and yield the connection.
 
@@ -146,7 +140,7 @@ async def connect(
     if isinstance(server, LocalServer):
         streams = _stdio(server, cwd, session)
     else:
-        streams = _http(server, session)
+        streams = open_http(server, session, credentials)
     message_filter = MessageFilter(
         lambda: client.session.protocol_version or mcp_types.LATEST_PROTOCOL_VERSION
     )
@@ -287,107 +281,3 @@ async def _stop(process: Process, exit_seconds: float) -> None:
             platform.terminate_group(process.pid, kill=True)
         tasks.cancel_scope.deadline = anyio.current_time() + _REAP_SECONDS
         await process.wait()
-
-
-@asynccontextmanager
-async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[Any, None]:
-    async def limit(request: httpx2.Request) -> None:
-        if request.method == "DELETE":  # it ends the session
-            request.extensions["timeout"] = dict.fromkeys(
-                ("connect", "read", "write", "pool"), _CLOSE_SECONDS
-            )
-
-    async def check(response: httpx2.Response) -> None:
-        if response.request.method == "POST":  # the SDK ignores error responses to other requests
-            session.error_status = response.status_code if response.is_error else None
-        is_sse = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        encoding = response.headers.pop("content-encoding", "identity")
-        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
-        response.stream = _CheckedBody(
-            response.stream, encoding, is_sse=is_sse, limit=session.limits.message_bytes
-        )
-
-    is_https = server.url.lower().startswith("https")
-    certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if is_https:  # reading the certificates takes 50 ms
-        certificates = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
-    async with (
-        httpx2.AsyncClient(
-            # Compression would defeat the size limit.
-            headers={**server.headers, "Accept-Encoding": "identity"},
-            # The caller has a timeout for responses.
-            timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
-            verify=certificates,
-            trust_env=not is_loopback(httpx2.URL(server.url).host),
-            event_hooks={"request": [limit], "response": [check]},
-        ) as client,
-        streamable_http_client(
-            server.url, http_client=client, max_sse_event_size=session.limits.message_bytes
-        ) as streams,
-    ):
-        yield streams
-
-
-class _CheckedBody(httpx2.AsyncByteStream):
-    """A response body whose messages are within the limits.
-
-    Malformed responses become error responses.
-    """
-
-    def __init__(
-        self, body: httpx2.AsyncByteStream, encoding: str, *, is_sse: bool, limit: int
-    ) -> None:
-        self._body = body
-        self._limit = limit  # of a message, in bytes
-        self._encoding = encoding
-        self._is_sse = is_sse
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            if self._encoding.strip().lower() not in ("", "identity"):
-                raise httpx2.StreamError(
-                    "it sent a compressed response, although the request forbids it"
-                )
-            async for part in self._events() if self._is_sse else self._message():
-                yield part
-        except (MessageTooLarge, httpx2.StreamError) as error:
-            # The SDK shows only these types.
-            shown_type = httpx2.SSEError if self._is_sse else httpx2.StreamError
-            raise shown_type(str(error)) from error
-
-    async def aclose(self) -> None:
-        await self._body.aclose()
-
-    async def _message(self) -> AsyncIterator[bytes]:
-        data = bytearray()
-        async for chunk in self._body:
-            append(data, chunk, self._limit)
-            await asyncio.sleep(0)  # the body does not yield while there is data
-        message = await _checked(data)
-        if message is None:
-            raise httpx2.StreamError("its response is not valid MCP: it is not a message")
-        yield message
-
-    async def _events(self) -> AsyncIterator[bytes]:
-        data = bytearray()
-        others = bytearray()
-        async for line in read_lines(self._body, self._limit):
-            text = line.rstrip(b"\r")
-            if text.startswith(b"data:"):
-                append(data, text[5:] + b"\n", self._limit)
-            elif text:
-                append(others, text + b"\n", self._limit)
-            else:  # the end of an event
-                message = await _checked(data)
-                if message is not None:
-                    others += b"data: " + message + b"\n"
-                yield bytes(others) + b"\n"
-                data.clear()
-                others.clear()
-
-
-async def _checked(data: bytearray) -> bytes | None:
-    message = await decode(bytes(data))
-    if message is None:
-        return None
-    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()

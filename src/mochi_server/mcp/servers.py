@@ -11,15 +11,19 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
 
 import anyio
 
+from mochi_server.errors import McpServerNotFound
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
+from mochi_server.mcp.credentials import Credentials
 from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.session import DISCONNECTED, McpSession
 from mochi_server.mcp.tool_mapping import McpTool
+from mochi_server.sessions.store import SecretStore
+from mochi_server.storage.memory import MemorySecretStore
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.tools.loader import Problem
@@ -38,6 +42,9 @@ _MIN_SECRET_LENGTH = 4
 """Minimum length of a secret that is masked. Masking shorter values would make messages unreadable.
 """
 
+_WITHOUT_STREAMABLE_HTTP = (400, 404, 405)
+"""HTTP statuses with which servers of the transport SSE refuse a message, as MCP specifies."""
+
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME_LENGTH = 64
 
@@ -52,8 +59,10 @@ class McpServer:
         name: str,
         config: ServerConfig,
         directory: Path,
+        *,
         checks: SchemaChecks,
         limits: McpLimits,
+        credentials: Credentials,
     ) -> None:
         self.name = name
         self.location = config.location
@@ -61,7 +70,8 @@ class McpServer:
         self.has_inherited = False
         self.closed = False
         self._tool_problems: list[str] = []
-        self._config = config
+        self.config = config
+        self.credentials = credentials
         self._checks = checks
         self._limits = limits
         self._cwd: str | None = None
@@ -69,7 +79,7 @@ class McpServer:
             self._cwd = str(directory / config.cwd)
         secrets = [value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH]
         self._secrets = SecretMasker(secrets)
-        self.session = McpSession(name, self._secrets, limits)
+        self.session = self.new_session()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._calls = 0
         self._pause = limits.retry_seconds
@@ -84,7 +94,7 @@ class McpServer:
         """Offer the tools from before a reload until this server has listed its own, if its
         configuration is equal.
         """
-        if old is not None and old._config == self._config:
+        if old is not None and old.config == self.config:
             self.has_inherited = True
             self.tools = old.tools
             self._tool_problems = old._tool_problems
@@ -109,13 +119,33 @@ class McpServer:
             send = await asyncio.shield(session.opened)
             if send is None:
                 raise ToolRaised(f"the MCP server {self.name} cannot be reached: {session.problem}")
-            return await send(tool, arguments)
+            content = await send(tool, arguments)
+            return replace(content, text=self.credentials.tokens.mask(content.text))
         except ToolRaised as error:
-            raise ToolRaised(self._secrets.mask(str(error))) from None
+            text = self.credentials.tokens.mask(self._secrets.mask(str(error)))
+            raise ToolRaised(text) from None
         finally:
             self._calls -= 1
             if self._is_retired and not self._calls:
                 self._spawn(self.aclose())
+
+    def new_session(self) -> McpSession:
+        """Return the state of a new connection."""
+        return McpSession(self.name, self._secrets, self._limits)
+
+    def reconnect(self) -> None:
+        """End the connection, and connect anew at once."""
+        self.session.end()
+        self._pause = self._limits.retry_seconds
+        self.session = self.new_session()
+        self.start()
+
+    @property
+    def transport(self) -> Literal["stdio", "http", "sse"]:
+        """Transport of the connection."""
+        if not isinstance(self.config, RemoteServer):
+            return "stdio"
+        return "sse" if self.config.type == "sse" or self.session.over_sse else "http"
 
     async def retire(self) -> None:
         """Close the connection as soon as all running calls have ended."""
@@ -164,7 +194,7 @@ class McpServer:
                 )
         finally:
             session.end()
-        if isinstance(self._config, RemoteServer):
+        if isinstance(self.config, RemoteServer):
             pause = self._pause
             self._pause = min(2 * pause, self._limits.max_retry_seconds)
             await asyncio.sleep(pause)
@@ -173,10 +203,26 @@ class McpServer:
                 self._reconnect()
 
     async def _connect(self, session: McpSession) -> None:
+        try:
+            await self._connect_over(session, self.config)
+        except Exception:
+            if not (isinstance(self.config, RemoteServer) and self._may_use_sse(session)):
+                raise
+            session.over_sse = True
+            await self._connect_over(session, self.config.over_sse())
+
+    def _may_use_sse(self, session: McpSession) -> bool:
+        """Return whether a failed connection shows that the server has only the transport SSE."""
+        is_free = isinstance(self.config, RemoteServer) and self.config.type is None
+        return is_free and session.is_opening and session.error_status in _WITHOUT_STREAMABLE_HTTP
+
+    async def _connect_over(self, session: McpSession, config: ServerConfig) -> None:
         # Imported here, because the import takes a second and needs an extra.
         connection_module = await asyncio.to_thread(import_module, "mochi_server.mcp.connection")
         with session.limit_wait() as timeout:
-            async with connection_module.connect(self._config, self._cwd, session) as connection:
+            async with connection_module.connect(
+                config, self._cwd, session, self.credentials
+            ) as connection:
                 await self._list_tools(connection)
                 timeout.deadline = math.inf
                 session.open(connection.call)
@@ -207,13 +253,15 @@ class McpServers:
         reserved: Iterable[str] = (),
         limits: McpLimits | None = None,
         checks: SchemaChecks | None = None,
+        secrets: SecretStore | None = None,
     ) -> None:
         """``checks`` are closed with the servers."""
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()  # content of mcp.json when it was last read
         self.checks = checks or SchemaChecks()
-        self._limits = limits or McpLimits()
+        self._secrets = secrets or MemorySecretStore()
+        self.limits = limits or McpLimits()
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
@@ -243,6 +291,24 @@ class McpServers:
         async with self._lock:
             await self._start()
         await self._wait_for(self._servers.values())
+
+    async def settle(self) -> None:
+        """Open the servers, and wait until they have connected, at most for the limit of the
+        start.
+        """
+        await self.open()
+        await self._wait_for(self._servers.values())
+
+    def all(self) -> list[McpServer]:
+        """Return the servers in the order of ``mcp.json``."""
+        return list(self._servers.values())
+
+    async def get(self, name: str) -> McpServer:
+        """Return a server. Raises ``McpServerNotFound``."""
+        await self.open()
+        if name not in self._servers:
+            raise McpServerNotFound(name)
+        return self._servers[name]
 
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
         """Return a copy of ``catalogue`` with the tools, groups and problems of the MCP servers
@@ -280,7 +346,7 @@ class McpServers:
         name = unquote(source.removeprefix("mcp:").partition("/")[0])
         if name in self._servers:
             await asyncio.wait(
-                [self._servers[name].session.opened], timeout=self._limits.connect_seconds
+                [self._servers[name].session.opened], timeout=self.limits.connect_seconds
             )
 
     async def aclose(self) -> None:
@@ -301,7 +367,14 @@ class McpServers:
         existing = {"", *config.servers}
         self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in existing}
         self._servers = {
-            name: McpServer(name, server, self._directory, self.checks, self._limits)
+            name: McpServer(
+                name,
+                server,
+                self._directory,
+                checks=self.checks,
+                limits=self.limits,
+                credentials=Credentials.of(name, server, self._secrets),
+            )
             for name, server in config.servers.items()
             if self._directory
         }
@@ -312,7 +385,7 @@ class McpServers:
                 self._directory,
                 problem.message,
             )
-        self._wait_until = asyncio.get_running_loop().time() + self._limits.start_seconds
+        self._wait_until = asyncio.get_running_loop().time() + self.limits.start_seconds
         # Stop the old servers first, because they may have exclusive use of a file or port.
         await asyncio.gather(*(server.retire() for server in old.values()))
         self._retired = [server for server in (*self._retired, *old.values()) if not server.closed]

@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 from pydantic import ValidationError
 
+from mochi_server.constants import API_PREFIX
 from mochi_server.mcp.limits import McpLimits
 from mochi_server.tools.execution import ToolContent, shorten
 from mochi_server.util.text import SecretMasker
@@ -24,6 +26,18 @@ logger = logging.getLogger(__name__)
 Call = Callable[
     [str, dict[str, Any]], Awaitable[ToolContent]
 ]  # raises ``ToolRaised`` if the call fails
+
+
+class NeedsAuthorization(Exception):
+    """Only a user can authorize this server at an MCP server."""
+
+
+class OAuthFailed(Exception):
+    """The authorization at an MCP server failed. The message has no secrets."""
+
+
+class UnsafeAddress(OAuthFailed):
+    """A server names an address for the authorization that it must not name."""
 
 
 class MessageTooLarge(Exception):
@@ -62,6 +76,10 @@ class McpSession:
     problem: str | None = _CONNECTING
     error_status: int | None = None
     """HTTP status of the latest response to a message, if it is an error."""
+    over_sse: bool = False
+    """Whether the server has refused streamable HTTP."""
+    needs_authorization: bool = False
+    """Whether the server has refused a request without a valid token."""
     received_too_much: bool = False
     """Whether the server sent a too large message to its stdout."""
     ended: bool = False
@@ -92,10 +110,33 @@ class McpSession:
             text = shorten(self.secrets.mask(line), _MAX_TEXT)
             logger.debug("MCP server output server=%s: %s", self.name, text)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first attempt to connect, and has not ended."""
+        return self.problem == _CONNECTING
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether the attempt to connect has not ended."""
+        return not self.opened.done()
+
+    @property
+    def authorization_advice(self) -> str:
+        """What to do if the server needs authorization, as text."""
+        return (
+            f"it requires authorization. Send POST {API_PREFIX}/mcp/servers/"
+            f"{quote(self.name, safe='')}/authorize, and open the URL of the response in a browser"
+        )
+
     def explain(self, error: BaseException) -> str:
         """Return the cause of a failed connection as text, without secrets."""
         while inner := getattr(error, "exceptions", None):  # task groups raise exception groups
             error = inner[0]
+        if self.needs_authorization:
+            return self.authorization_advice
+        return self._known_cause(error) or self._other_cause(error)
+
+    def _known_cause(self, error: BaseException) -> str | None:
         if isinstance(error, TimeoutError) and error.errno is None:
             return f"it did not respond within {self.limits.connect_seconds:g} seconds"
         if isinstance(error, MessageTooLarge):
@@ -106,8 +147,13 @@ class McpSession:
             return f"it responded with HTTP status {self.error_status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
+        return None
+
+    def _other_cause(self, error: BaseException) -> str:
         if isinstance(error, ValidationError):
             text = invalid_response(error)
+        elif isinstance(error, OAuthFailed):
+            text = str(error)
         else:
             text = f"the connection failed: {str(error) or type(error).__name__}"
         line = " ".join(text.split())

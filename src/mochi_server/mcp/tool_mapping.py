@@ -105,7 +105,7 @@ async def _bind(
         raise InvalidArguments(reason) from error
     if "error" in result:
         raise InvalidArguments(result["error"])
-    return _SIGNATURE.bind(complete)
+    return _SIGNATURE.bind(result.get("arguments", complete))
 
 
 def content_of(result: "mcp_types.CallToolResult") -> ToolContent:

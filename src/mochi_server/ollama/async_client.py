@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 from typing_extensions import Self
 
+from mochi_server.constants import OLLAMA_SETTING
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError
 from mochi_server.ollama import errors, payloads
 from mochi_server.ollama.payloads import (
@@ -54,12 +55,14 @@ class AsyncOllamaClient:
         connect_timeout: float = 5,
         stall_timeout: float = 600,
         can_install: bool = True,
+        setting: str = OLLAMA_SETTING,
     ) -> None:
         """Timeouts are in seconds.
 
-        If ``can_install`` is false, error messages do not advise to install models.
+        If ``can_install`` is false, error messages do not advise to install models. ``setting`` is
+        the environment variable that error messages name for the address.
         """
-        self.endpoint = payloads.parse_endpoint(host)
+        self.endpoint = payloads.parse_endpoint(host, setting)
         self._stall_timeout = stall_timeout
         self._plain: AsyncPlainClient | None = None
         self._transport = Transport(
@@ -103,7 +106,7 @@ class AsyncOllamaClient:
         self, seconds: float = SHORT_CALL_SECONDS
     ) -> AsyncGenerator["AsyncPlainClient", None]:
         """Yield the client of the plain routes for at most ``seconds``. Translate its errors."""
-        with errors.translating_errors(self.endpoint.url), anyio.fail_after(seconds):
+        with errors.translating_errors(self.endpoint), anyio.fail_after(seconds):
             if self._plain is None:
                 library = await asyncio.to_thread(import_module, "mochi_server.ollama.library")
                 self._plain = library.AsyncPlainClient(self._transport)

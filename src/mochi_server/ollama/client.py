@@ -77,11 +77,11 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
 
     def show_model_details(self, name: str) -> "ModelDetails":
         """Return the ``ShowResponse`` of a model. Raises ``ModelNotFound``."""
-        with translating_errors(self._endpoint.url):
+        with translating_errors(self._endpoint):
             return self._plain.show(name)
 
     def _list_installed(self) -> list[ModelInfo]:
-        with translating_errors(self._endpoint.url):
+        with translating_errors(self._endpoint):
             models = read_tags(self._plain.list())
         return [self._with_details(model) for model in models.values()]
 

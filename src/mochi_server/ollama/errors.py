@@ -23,6 +23,7 @@ from mochi_server.errors import (
     OllamaError,
     OllamaUnreachable,
 )
+from mochi_server.ollama.payloads import Endpoint
 
 _CONNECT_ERRORS = (
     aiohttp.ClientConnectorError,
@@ -64,30 +65,31 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def translating_errors(host: str, timeout_advice: str = "") -> Iterator[None]:
+def translating_errors(endpoint: Endpoint, timeout_advice: str = "") -> Iterator[None]:
     """Translate the errors of a ``with`` block with ``translate``."""
     try:
         yield
     except MochiError:
         raise
     except Exception as error:
-        raise translate(error, host, timeout_advice) from error
+        raise translate(error, endpoint, timeout_advice) from error
 
 
-def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiError:
+def translate(error: Exception, endpoint: Endpoint, timeout_advice: str = "") -> MochiError:
     """Return ``OllamaUnreachable`` for a failed connection attempt and ``OllamaError`` for any
     other error.
 
-    ``host`` is the URL in the message. The message of a timeout ends with ``timeout_advice``.
+    The message contains the URL of ``endpoint``. That of a timeout ends with ``timeout_advice``.
     """
     import httpx  # noqa: PLC0415 - only errors need it
+
+    host = endpoint.url
 
     # The library `ollama` raises a plain ConnectionError if an attempt to connect fails.
     is_refused = type(error) is ConnectionError or isinstance(error, httpx.ConnectTimeout)
     if is_refused or isinstance(error, _CONNECT_ERRORS):
-        return OllamaUnreachable(
-            host, _system_reason(error) or "the connection failed or timed out"
-        )
+        reason = _system_reason(error) or "the connection failed or timed out"
+        return OllamaUnreachable(host, reason, endpoint.setting)
     if isinstance(error, (*_TIMEOUTS, httpx.TimeoutException)):
         return OllamaError(
             f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip()

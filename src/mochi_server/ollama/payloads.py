@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from mochi_server.constants import OLLAMA_SETTING
 from mochi_server.errors import OllamaError
 from mochi_server.ollama.types import (
     ChatMessage,
@@ -42,9 +43,11 @@ class Endpoint:
     headers: dict[str, str]
     # whether to use the proxies from environment variables. False if Ollama is on this machine
     use_proxy: bool
+    setting: str = OLLAMA_SETTING
+    """Environment variable that contains the address, for error messages."""
 
 
-def parse_endpoint(host: str) -> Endpoint:
+def parse_endpoint(host: str, setting: str = OLLAMA_SETTING) -> Endpoint:
     """Parse an address in the format of ``OLLAMA_HOST``.
 
     Without credentials, it gets the key ``OLLAMA_API_KEY``.
@@ -58,7 +61,7 @@ def parse_endpoint(host: str) -> Endpoint:
         headers["Authorization"] = f"Bearer {key}"
     address = parts.netloc.rpartition("@")[2]
     url = urlunsplit((parts.scheme, address, parts.path.rstrip("/"), "", ""))
-    return Endpoint(url, headers, use_proxy=not is_loopback(parts.hostname or ""))
+    return Endpoint(url, headers, use_proxy=not is_loopback(parts.hostname or ""), setting=setting)
 
 
 def chat_payload(

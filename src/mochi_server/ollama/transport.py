@@ -179,7 +179,7 @@ class Transport:
             if reader.failure is not None:
                 raise reader.failure
 
-        with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
+        with errors.translating_errors(self.endpoint, _STALL_ADVICE):
             with anyio.fail_after(self._stall_seconds):
                 response = await request
             with closing(response):
@@ -211,13 +211,13 @@ class Transport:
 
         Errors of the connection are translated, but not errors of ``feed``.
         """
-        with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
+        with errors.translating_errors(self.endpoint, _STALL_ADVICE):
             await _raise_for_status(response, payload)
         while not reader.done:
             try:  # for each token, so that a context manager would be too slow
                 data = await response.content.readany()
             except Exception as error:
-                raise errors.translate(error, self.endpoint.url, _STALL_ADVICE) from error
+                raise errors.translate(error, self.endpoint, _STALL_ADVICE) from error
             feed(data)
         # Read to the end, so that the connection can be reused.
         with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):

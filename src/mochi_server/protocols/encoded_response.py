@@ -38,7 +38,7 @@ async def respond(request: Request, encoder: Encoder, *, stream: bool | None) ->
 
 async def collected(run: Run) -> list[Part]:
     """Wait until a run has ended and return its parts."""
-    reader = PartReader(run)
+    reader = PartReader(run, collects=True)
     parts: list[Part] = []
 
     async def receive(_: Run, batch: Batch | None) -> None:

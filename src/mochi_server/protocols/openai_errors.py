@@ -97,7 +97,7 @@ def _first_problem(error: ValidationFailed) -> dict[str, str | None]:
         return {"message": error.message, "code": "invalid_request"}
     first = problems[0]
     if first["type"] == "json_invalid":
-        return {"message": "The body is not valid JSON.", "code": "invalid_json"}
+        return {"message": error.message, "code": "invalid_json"}
     path = _path(first["loc"][1:])
     # A field with a union type has one problem per member of the union.
     same_field = [problem["msg"] for problem in problems if _path(problem["loc"][1:]) == path]

@@ -44,7 +44,10 @@ class PartReader:
     execution phase becomes text.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, collects: bool = False) -> None:
+        """``collects`` states that all parts are sent at the end, so that a snapshot can take back
+        the text of an answer.
+        """
         self._run_id = run.origin
         self._agent_answers = run.input.agent is not None
         self._read_characters: dict[_TextClass, int] = {Text: 0, Reasoning: 0}
@@ -62,11 +65,13 @@ class PartReader:
         self._agent_call = ""  # ID of the tool call that started the latest agent
         self._open_calls: dict[str, None] = {}
         self._completed: events.MessageComplete | None = None
-        self._holds_text = run.holds_text
+        self._has_schema = run.holds_text
+        self._holds_text = collects or run.holds_text
         self._held = ""
-        """Text of the answer that may still be replaced, because the answer must fit a JSON
-        schema.
-        """
+        """Text of the answer that may still be replaced."""
+        self._holds_thinking = collects
+        self._held_thinking = ""
+        """Reasoning of the answer that may still be replaced."""
 
     def read(self, event: events.ChatEvent) -> _Parts:
         """Return the parts that an event adds to the answer."""
@@ -74,14 +79,14 @@ class PartReader:
             case events.ContentDelta():
                 return self._content(event.content)
             case events.ThinkingDelta():
-                self._read_characters[Reasoning] += len(event.content)
-                return self._text(Reasoning, event.content, events.ThinkingDelta)
+                return self._thinking(event.content)
             case events.AgentPlanning():
                 return self._agent_text(event)
             case events.TokenLogprobs():
                 self._logprobs += event.logprobs
                 return ()
-        if self._held and isinstance(event, _EndOfText):
+        is_held = bool(self._held or self._held_thinking)
+        if is_held and isinstance(event, _EndOfText):
             released = self._release(is_answer=isinstance(event, _EndOfAnswer))
             return [*released, *self._read_other(event)]
         return self._read_other(event)
@@ -133,6 +138,8 @@ class PartReader:
         The run has ended.
         """
         parts: list[Part] = []
+        if not self._has_schema:
+            parts += self._release(is_answer=True)
         for call_id in self._open_calls:
             parts.append(Result(call_id, "", "The turn was stopped before this call ended."))
         end = End(
@@ -152,14 +159,28 @@ class PartReader:
         return self._text(Text, text, events.ContentDelta)
 
     def _release(self, *, is_answer: bool) -> _Parts:
-        """Return the held text.
+        """Return the held reasoning and text.
 
-        Text before a tool call is reasoning, because only the answer fits the schema.
+        Text before a tool call is reasoning if only the answer fits a schema.
         """
+        thinking = self._held_thinking
         text = self._held
+        self._held_thinking = ""
         self._held = ""
+        self._read_characters[Reasoning] += len(thinking)
         self._read_characters[Text] += len(text)
-        return self._text(Text if is_answer else Reasoning, text, events.ContentDelta)
+        text_class = Text if is_answer or not self._has_schema else Reasoning
+        return [
+            *self._text(Reasoning, thinking, events.ThinkingDelta),
+            *self._text(text_class, text, events.ContentDelta),
+        ]
+
+    def _thinking(self, text: str) -> _Parts:
+        if self._holds_thinking:
+            self._held_thinking += text
+            return ()
+        self._read_characters[Reasoning] += len(text)
+        return self._text(Reasoning, text, events.ThinkingDelta)
 
     def _text(self, text_class: _TextClass, text: str, source: object) -> _Parts:
         if not text:
@@ -181,7 +202,11 @@ class PartReader:
         return self._text(Text if is_answer else Reasoning, event.content, type(event))
 
     def _snapshot(self, event: events.Snapshot) -> _Parts:
-        parts = [*self._unread(Reasoning, event.thinking, events.ThinkingDelta)]
+        parts: _Parts = ()
+        if self._holds_thinking:
+            self._held_thinking = event.thinking[self._read_characters[Reasoning] :]
+        else:
+            parts = self._unread(Reasoning, event.thinking, events.ThinkingDelta)
         if not self._holds_text:
             return [*parts, *self._unread(Text, event.content, events.ContentDelta)]
         self._held = event.content[self._read_characters[Text] :]

@@ -44,9 +44,12 @@ WITHOUT_KEY = frozenset(
         "/health/ready",
         f"{API_PREFIX}/health/live",
         f"{API_PREFIX}/health/ready",
+        f"{API_PREFIX}/mcp/callback",
     )
 )
-"""Paths that require no API key, because orchestrators such as Kubernetes have none."""
+"""Paths that require no API key, because orchestrators such as Kubernetes have none, and a browser
+has none after a redirect.
+"""
 
 _METRICS: Responses = {
     200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -83,7 +86,7 @@ async def get_ready(services: ServicesDep) -> Ready:
 @router.get("/metrics", response_class=Response, responses=_METRICS)
 async def get_metrics(services: ServicesDep) -> Response:
     """Get the metrics in the text format of Prometheus. `/metrics` returns the same metrics."""
-    services.metrics.ollama.set(await services.fleet.is_reachable())
+    await services.measure()
     return Response(
         services.metrics.render(),
         headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},

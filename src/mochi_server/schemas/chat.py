@@ -61,6 +61,18 @@ LastEventIdHeader = Annotated[
 ]
 
 
+_SETTING = "It is a setting of the session: `PATCH /api/v1/sessions/{session_id}` with "
+_HINTS = dict.fromkeys(("content", "messages", "prompt", "text"), "Did you mean `message`?")
+_HINTS |= {
+    "stream": "Omit it. `POST /api/v1/chat/{session_id}/stream` streams the answer.",
+    "model": f"{_SETTING}`model`.",
+    "tools": f'{_SETTING}`{{"tool_settings": {{"tools": [...]}}}}`.',
+    "agents": f'{_SETTING}`{{"agent_settings": {{"enabled_agents": [...]}}}}`.',
+    "system": "Set it with `PUT /api/v1/sessions/{session_id}/system-prompt`.",
+}
+"""Hints for names of other APIs."""
+
+
 class AttachmentIn(StrictBody):
     """A file with text, or a PDF. The model receives its text before the message."""
 
@@ -85,6 +97,8 @@ class ChatRequest(
 
     If there is no message, the model answers the last user message again.
     """
+
+    hints = _HINTS
 
     message: NonBlank | None = Field(
         None, description="Without it, the last user message is answered again."

@@ -4,11 +4,11 @@ envelope.
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import orjson
 from pydantic import (
@@ -37,6 +37,7 @@ Images = Annotated[
     list[Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]],
     Field(max_length=MAX_IMAGES, fail_fast=True),
 ]
+NO_HINTS: Mapping[str, str] = {}
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
 """Pattern for text that is not blank, for the OpenAPI document.
 
@@ -44,21 +45,27 @@ JavaScript's ``\\s`` lacks some of Python's blanks.
 """
 
 
-def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
+def reject_unknown(
+    names: Iterable[str], known: Collection[str], *, kind: str, hints: Mapping[str, str] = NO_HINTS
+) -> None:
     """Raise a `ValidationError` that names each unknown field or option and the nearest
-    known one.
+    known one, or the hint in ``hints``.
     """
     unknown = [name for name in names if name not in known]
     if unknown:
-        problems = [_problem(name, known, kind) for name in unknown[:MAX_REPORTED]]
+        problems = [_problem(name, known, kind, hints) for name in unknown[:MAX_REPORTED]]
         raise ValidationError.from_exception_data(kind, problems)
 
 
-def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
+def _problem(
+    name: str, known: Collection[str], kind: str, hints: Mapping[str, str]
+) -> InitErrorDetails:
     # Lone surrogates are escaped.
     name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()
     similar = nearest(name, known)
-    if "options" in known and name in OPTION_PROPERTIES:
+    if name in hints:
+        hint = hints[name]
+    elif "options" in known and name in OPTION_PROPERTIES:
         hint = f'Send it in `options`: `{{"options": {{"{name}": ...}}}}`.'
     elif similar:
         hint = f"Did you mean `{similar}`?"
@@ -128,8 +135,10 @@ class UnstoredBody(Body):
 class StrictBody(Body, extra="forbid"):
     """Base of request bodies under `/api/v1`.
 
-    The error for an unknown field names the nearest known field.
+    The error for an unknown field has its hint in ``hints``, or names the nearest known field.
     """
+
+    hints: ClassVar[Mapping[str, str]] = NO_HINTS
 
     @model_validator(mode="before")
     @classmethod
@@ -139,6 +148,7 @@ class StrictBody(Body, extra="forbid"):
                 data,
                 [field.alias or name for name, field in cls.model_fields.items()],
                 kind="field",
+                hints=cls.hints,
             )
         return data
 

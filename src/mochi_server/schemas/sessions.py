@@ -89,8 +89,16 @@ _STORED: dict[str, type[BaseModel]] = {
 """Classes of stored settings, by field name. They accept unknown keys; request classes do not."""
 
 
+_HINTS = {
+    "tools": 'Send it in `tool_settings`: `{"tool_settings": {"tools": [...]}}`.',
+    "agents": 'Send it in `agent_settings`: `{"agent_settings": {"enabled_agents": [...]}}`.',
+}
+
+
 class SessionDefaults(StrictBody):
     """Defaults for the chat requests of a session."""
+
+    hints = _HINTS
 
     title: Title | None = Field(
         None, description="One line. By default the server derives a title."

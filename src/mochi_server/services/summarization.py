@@ -72,6 +72,10 @@ class ConversationSummary(BaseModel):
 _SCHEMA = ConversationSummary.model_json_schema()
 
 
+_MIN_CHECK_SECONDS = 0.1
+"""Shortest time between two checks whether the server is idle, also with an interval of 0."""
+
+
 @dataclass
 class _SummaryState:
     task: "asyncio.Task[None] | None" = None
@@ -233,7 +237,7 @@ class SummarizationService:
             wait = self._last_turn + self.idle_seconds - time.monotonic()
             if wait <= 0 and not self._turns:
                 return
-            await asyncio.sleep(max(wait, self.interval))
+            await asyncio.sleep(max(wait, self.interval, _MIN_CHECK_SECONDS))
 
     async def _update_summary(
         self,

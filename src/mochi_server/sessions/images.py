@@ -10,6 +10,12 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.types import Image
 
 _DATA_URL = re.compile(r"data:[^,;]{0,100}(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
+_PATH = re.compile(
+    r"(https?|file)://|(?!/9j/)~?[./\\]|[A-Za-z]:[/\\]|[^\n]{1,1000}\.(png|jpe?g|webp|gif|bmp)$",
+    re.IGNORECASE,
+)
+"""Pattern of texts that are no base64 but a path or a URL."""
+_MAX_SHOWN = 100
 _LINE_ENDS = str.maketrans("", "", "\r\n")
 
 Location = tuple[str | int, ...]  # path of a field in a request body
@@ -34,7 +40,13 @@ def _decode(location: Location, text: str) -> Image:
     try:
         data = b64decode(encoded, validate=True)
     except ValueError as error:
-        raise ValidationFailed.at(location, "not an image: invalid base64") from error
+        problem = "not an image: invalid base64"
+        if _PATH.match(text):
+            problem = (
+                f"a path or an address, not an image: {text[:_MAX_SHOWN]!r}. Send the content of "
+                "the file as base64"
+            )
+        raise ValidationFailed.at(location, problem) from error
     try:
         return Image.of(data)
     except ValueError as error:

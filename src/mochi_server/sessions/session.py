@@ -147,6 +147,8 @@ _STRING_FIELDS = (
     "thinking",
     "tool_name",
     "tool_call_id",
+    "agent_name",
+    "agent_session_id",
     "key_digest",
     "raw",
 )

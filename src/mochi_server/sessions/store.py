@@ -239,6 +239,25 @@ class WebhookOutbox(Protocol):
     async def remove(self, webhook_id: str) -> None:
         """Remove a notice."""
 
+    async def backlog(self) -> "tuple[int, Notice | None]":
+        """Return the number of notices that are not delivered, and the oldest one."""
+
+
+class SecretStore(Protocol):
+    """Protocol of a store for small secrets, such as the tokens of MCP servers.
+
+    A key consists of letters, digits and hyphens. Methods raise ``StorageFailed``.
+    """
+
+    async def get(self, key: str) -> bytes | None:
+        """Return a secret, or None if there is none."""
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Store or replace a secret."""
+
+    async def remove(self, key: str) -> None:
+        """Remove a secret, if it exists."""
+
 
 class VisibleSessions:
     """View of a ``SessionStore``, in which sessions that the current caller may not see do not
@@ -324,6 +343,7 @@ class Stores(Protocol):
     chats: SessionStore
     agents: SessionStore
     webhooks: WebhookOutbox
+    secrets: SecretStore
     is_shared: bool = False  # whether other servers may use the same sessions
 
     @property

@@ -259,6 +259,10 @@ class Message(TypedDict, total=False):
     ]
     tool_name: Annotated[str, Field(description="tool: name of the tool.")]
     tool_call_id: Annotated[str, Field(description="tool: ID of the tool call.")]
+    agent_name: Annotated[str, Field(description="tool: name of the agent that the call has run.")]
+    agent_session_id: Annotated[
+        str, Field(description="tool: ID of the session of the agent that the call has run.")
+    ]
     success: Annotated[bool, Field(description="tool: whether the call succeeded.")]
     error_code: Annotated[str, Field(description="tool: code of the error.")]
     decided_by: Annotated[

@@ -90,3 +90,19 @@ class MemorySessionStore(rules.SessionStore):
         self._images.update({image.sha256: image.data for image in images})
         self._records[record.metadata.session_id] = record
         return record.session()
+
+
+class MemorySecretStore(rules.SecretStore):
+    """``SecretStore`` in memory."""
+
+    def __init__(self) -> None:
+        self._secrets: dict[str, bytes] = {}
+
+    async def get(self, key: str) -> bytes | None:
+        return self._secrets.get(key)
+
+    async def put(self, key: str, data: bytes) -> None:
+        self._secrets[key] = data
+
+    async def remove(self, key: str) -> None:
+        self._secrets.pop(key, None)

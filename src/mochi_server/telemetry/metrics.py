@@ -86,8 +86,12 @@ class Metrics(GatewayObserver):
         )
         text = "Load times of models for which a request had to wait."
         self._loads = new(Histogram, "model_load_duration_seconds", text, "model", buckets=_LOADS)
-        text = "Changes of sessions' context windows, by reason."
-        self._adjustments = new(Counter, "context_adjustments", text, "reason")
+        self._adjustments = new(
+            Counter,
+            "context_adjustments",
+            "Changes of sessions' context windows, by reason.",
+            "reason",
+        )
         self._compactions = new(
             Counter, "context_compactions", "Prompts whose oldest turns were summarized."
         )
@@ -100,13 +104,19 @@ class Metrics(GatewayObserver):
         self.refused_calls = new(
             Counter, "tool_calls_refused", "Tool calls refused because no thread was free."
         )
-        text = "Errors by code: failed turns (`turn`) and error responses (`request`)."
-        self._errors = new(Counter, "errors", text, "code", "of")
+        self._errors = new(
+            Counter,
+            "errors",
+            "Errors by code: failed turns (`turn`) and error responses (`request`).",
+            "code",
+            "of",
+        )
         self._responses = new(
             Counter, "http_requests", "HTTP requests that ended.", "method", "status"
         )
-        text = "Complete answers of each Ollama host."
-        self._host_requests = new(Counter, "ollama_host_requests", text, "host")
+        self._host_requests = new(
+            Counter, "ollama_host_requests", "Complete answers of each Ollama host.", "host"
+        )
         text = "Time in which the host loaded models (`load`) and evaluated prompts (`evaluation`)."
         self._host_seconds = new(Counter, "ollama_host_seconds", text, "host", "of")
         text = (
@@ -114,8 +124,12 @@ class Metrics(GatewayObserver):
             "report it."
         )
         self._host_tokens = new(Counter, "ollama_host_prompt_tokens", text, "host", "kind")
-        text = "Requests that wait in this server for a slot of the host."
-        self._host_queue = new(Gauge, "ollama_host_queued_requests", text, "host")
+        self._host_queue = new(
+            Gauge,
+            "ollama_host_queued_requests",
+            "Requests that wait in this server for a slot of the host.",
+            "host",
+        )
         self._host_state = new(
             Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state"
         )
@@ -134,6 +148,24 @@ class Metrics(GatewayObserver):
         self.store = new(
             Gauge, "store_connected", "1 if the session store is reachable, otherwise 0."
         )
+        self.queue_limit = new(
+            Gauge, "queue_limit", "Requests that may wait for a model: `MOCHI_MAX_QUEUE`."
+        )
+        self.webhooks = new(
+            Gauge, "undelivered_webhooks", "Webhooks that the receiver has not accepted yet."
+        )
+        self.webhook_age = new(
+            Gauge,
+            "oldest_webhook_age",
+            "Age of the oldest webhook that is not delivered, in seconds.",
+        )
+        self.overdue = new(
+            Gauge, "overdue_turns", "Stored turns that should have continued a minute ago."
+        )
+        self.disk_free = new(
+            Gauge, "disk_free_bytes", "Free space on the disk of the data directory."
+        )
+        self.disk_size = new(Gauge, "disk_size_bytes", "Size of the disk of the data directory.")
         self.ollama = new(
             Gauge, "ollama_connected", "1 if Ollama responds to this request, otherwise 0."
         )

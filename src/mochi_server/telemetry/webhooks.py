@@ -69,6 +69,13 @@ class WebhookService:
         """Stop sending. The next start sends the rest."""
         await cancel_and_wait(self._sender)
 
+    async def backlog(self) -> tuple[int, float]:
+        """Return the number of webhooks that are not delivered, and the age of the oldest one in
+        seconds.
+        """
+        count, oldest = await self._outbox.backlog()
+        return count, 0.0 if oldest is None else _age(oldest)
+
     async def _send_all(self) -> None:
         attempts = set[asyncio.Future[Any]]()
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
@@ -118,9 +125,7 @@ class WebhookService:
             )
 
     async def _attempt_ended(self, notice: Notice, problem: str | None) -> None:
-        # An unreadable webhook counts as old, so that it is sent only once.
-        match = _TIMESTAMP.search(notice.body)
-        age = time.time() - timestamp(match and match[1])
+        age = _age(notice)
         if problem is not None:
             logger.warning(
                 "webhook not accepted webhook_id=%s age=%d: %s", notice.webhook_id, age, problem
@@ -146,3 +151,12 @@ class WebhookService:
                 return None if 200 <= response.status < 300 else f"status {response.status}"
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             return type(error).__name__
+
+
+def _age(notice: Notice) -> float:
+    """Return the age of a webhook in seconds.
+
+    An unreadable webhook counts as old, so that it is sent only once.
+    """
+    match = _TIMESTAMP.search(notice.body)
+    return time.time() - timestamp(match and match[1])

@@ -3,12 +3,15 @@
 A broken file disables only its own functions.
 """
 
+import __future__
+
 import ast
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.abc import Loader
@@ -18,6 +21,7 @@ from itertools import count
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
+from typing import Any
 
 from mochi_server.util import regular_files
 from mochi_server.util.text import text_of_error
@@ -162,7 +166,33 @@ class _PackageImporter(Loader):
         self._make_relative(tree)
         with _PARSER:
             code = compile(tree, path, "exec", dont_inherit=True)
-        exec(code, vars(module))  # noqa: S102 - this is an import
+        if module.__name__ == self.name:
+            self._execute_each(
+                path, tree, code.co_flags & __future__.annotations.compiler_flag, vars(module)
+            )
+        else:
+            exec(code, vars(module))  # noqa: S102 - this is an import
+
+    def _execute_each(
+        self, path: Path, tree: ast.Module, flags: int, variables: dict[str, Any]
+    ) -> None:
+        """Execute the statements of a file one by one.
+
+        One that fails is reported, and placeholders replace the names that it would import.
+        """
+        for statement in _split_imports(tree.body):
+            with _PARSER:
+                code = compile(
+                    ast.Module([statement], []), path, "exec", flags=flags, dont_inherit=True
+                )
+            try:
+                exec(code, variables)  # noqa: S102 - this is an import
+            except BaseException as error:  # user code may raise anything
+                self._report(error, path)
+                if isinstance(statement, ast.Import | ast.ImportFrom):
+                    for alias in statement.names:
+                        name = alias.asname or _first_name(alias.name)
+                        variables[name] = UnavailableFunction(path.name)
 
     def _report(self, error: BaseException, file: Path) -> None:
         """Record an import error with file and line.
@@ -179,7 +209,7 @@ class _PackageImporter(Loader):
             if path.is_relative_to(self._directory):
                 file = path
                 line = number
-        text = describe(error, line)
+        text = describe(error, line).replace(f"{self.name}.", "")
         for directory in (self._directory.resolve(), self._directory):
             text = text.replace(f"{directory}{os.sep}", "")
         self.problems.append(Problem(file.relative_to(self._directory).as_posix(), text))
@@ -201,6 +231,18 @@ class _PackageImporter(Loader):
                     elif first in siblings:
                         alias.name = f"{self.name}.{first}"
                         alias.asname = first
+
+
+def _split_imports(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a file, with one import statement for each imported name."""
+    for statement in statements:
+        if not isinstance(statement, ast.Import | ast.ImportFrom):
+            yield statement
+            continue
+        for alias in statement.names:
+            single = copy(statement)
+            single.names = [alias]
+            yield single
 
 
 def _first_name(module: str) -> str:

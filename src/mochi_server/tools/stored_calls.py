@@ -110,6 +110,11 @@ def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
         message["error_code"] = outcome.error_code
     if outcome.is_interrupted:
         message["interrupted"] = True
+    progress = outcome.call.progress
+    if progress.agent_name is not None:
+        message["agent_name"] = progress.agent_name
+    if progress.agent_session_id is not None:
+        message["agent_session_id"] = progress.agent_session_id
     if outcome.call.arguments != call.arguments:
         message["arguments"] = outcome.call.arguments
     return message

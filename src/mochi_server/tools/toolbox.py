@@ -46,6 +46,10 @@ class CallProgress:
     """The running call, with any arguments that the user edited."""
     partial_output: str = ""
     """Beginning of the result if the turn ends during the call."""
+    agent_name: str | None = None
+    """Name of the agent that the call runs, or None."""
+    agent_session_id: str | None = None
+    """ID of the agent's session, or None if the agent has not started."""
     agent_result: Any = None
     """``TurnResult`` of the agent that the call runs, or None."""
 

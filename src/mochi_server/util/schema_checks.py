@@ -96,7 +96,7 @@ class SchemaChecks:
 
     async def check_arguments(
         self, schema: Mapping[str, Any], arguments: Mapping[str, Any]
-    ) -> dict[str, str]:
+    ) -> dict[str, Any]:
         """Run ``util.schema_worker.check_arguments``. Raises ``CheckFailed``."""
         return await self.run(
             "check_arguments", self._argument_seconds, schema=schema, arguments=arguments

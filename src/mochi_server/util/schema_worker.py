@@ -18,13 +18,16 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 
-from mochi_server.constants import MAX_SCHEMA_VALUES
+from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_SCHEMA_VALUES
 from mochi_server.util import platform
 
 _MAX_MEMORY = 1 << 30
 _MAX_LEVELS = 5_000
 _MAX_ERRORS = 20
 _MAX_ERROR_LENGTH = 1_000
+_MAX_CONVERTED = 1_000  # maximum number of texts that one round converts
+_MAX_CONVERSIONS = 5  # maximum number of rounds
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _MAPS = {"properties", "patternProperties", "dependentSchemas", "dependencies"}
 _DEFINITIONS = {"$defs", "definitions"}
@@ -99,16 +102,76 @@ class _Expansion:
 
 
 def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return ``{"error": text}`` for invalid arguments, or an empty dictionary if they are
-    valid.
+    """Return the ``error`` of the arguments, or the ``arguments`` if they were converted, or an
+    empty result if they are valid.
+
+    Models often send values as text. Where the schema excludes text, text that is JSON is converted
+    to its value.
     """
     validator_class = _class(validator_for(schema, default=Draft202012Validator))
     validator = validator_class(schema, registry=referencing.Registry())
+    rounds = 0
     try:
-        error = "; ".join(_errors(validator, arguments))
+        while rounds < _MAX_CONVERSIONS and _convert_texts(validator, arguments):
+            rounds += 1  # a converted object can contain text, too
+        error = "; ".join(map(_explain, _errors(validator, arguments, _MAX_ERRORS)))
     except RecursionError:
         error = "they are nested too deeply for the schema"
-    return {"error": error} if error else {}
+    if error:
+        return {"error": error}
+    return {"arguments": arguments} if rounds else {}  # a copy of large arguments takes long
+
+
+def _convert_texts(validator: Validator, arguments: dict[str, Any]) -> bool:
+    """Replace text that is JSON where the schema excludes text. Return whether any was replaced."""
+    has_changed = False
+    for error in _errors(validator, arguments, _MAX_CONVERTED):
+        if not _excludes_text(error) or not error.absolute_path:
+            continue
+        value = _value_of(error.instance)
+        if isinstance(value, str):
+            continue
+        *parents, key = error.absolute_path
+        container: Any = arguments
+        for parent in parents:
+            container = container[parent]
+        container[key] = value
+        has_changed = True
+    return has_changed
+
+
+def _excludes_text(error: ValidationError) -> bool:
+    """Return whether a value is text, and the schema accepts no text in its place."""
+    if not isinstance(error.instance, str):
+        return False
+    match error.validator:
+        case "type":
+            return True
+        case "enum":
+            return not any(isinstance(choice, str) for choice in error.validator_value)
+        case "const":
+            return not isinstance(error.validator_value, str)
+        case "anyOf" | "oneOf":
+            branches = {each.schema_path[0] for each in error.context}
+            excluding = {each.schema_path[0] for each in error.context if _excludes_text(each)}
+            return branches == excluding != set()
+    return False
+
+
+def _value_of(text: str) -> object:
+    """Return the value of a text that is JSON, otherwise the text."""
+    try:
+        value = json.loads(_PYTHON_WORDS.get(text, text), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return text
+    return text if _is_nested_deeper(value, MAX_ARGUMENT_LEVELS) else value
+
+
+def _is_nested_deeper(value: object, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_nested_deeper(item, levels - 1) for item in items)
 
 
 def check_answer(schema: dict[str, Any], text: str) -> dict[str, Any]:
@@ -133,18 +196,17 @@ def _refuse_constant(name: str) -> None:
     raise json.JSONDecodeError("invalid value", name, 0)
 
 
-def _errors(validator: Validator, value: object) -> list[str]:
-    """Return the first errors of a value.
+def _errors(validator: Validator, value: object, count: int) -> list[ValidationError]:
+    """Return the first ``count`` errors of a value.
 
     A schema with an unresolvable reference accepts every value.
     """
     try:
-        errors = [*islice(validator.iter_errors(value), _MAX_ERRORS)]
+        return [*islice(validator.iter_errors(value), count)]
     except (MemoryError, RecursionError):
         raise
     except Exception:  # the library does not document the type
         return []
-    return [*map(_explain, errors)]
 
 
 def _explain(error: ValidationError) -> str:

@@ -20,10 +20,19 @@ _PACKAGE = "mochi-server"
 
 class SecretMasker:
     def __init__(self, values: Iterable[str]) -> None:
+        self._values: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+        self.add(values)
+
+    def add(self, values: Iterable[str]) -> None:
+        """Mask these values, too."""
+        new = set(values) - self._values - {""}
+        if not new:
+            return
+        self._values |= new
         # Longest first, because a secret may be part of a longer secret.
-        secrets = sorted(set(values) - {""}, key=len, reverse=True)
-        escaped = "|".join(map(re.escape, secrets))
-        self._pattern = re.compile(escaped) if secrets else None
+        secrets = sorted(self._values, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, secrets)))
 
     def mask(self, value: Any) -> Any:
         """Return ``value`` as a JSON value in which ``MASK`` replaces the secrets.

@@ -114,6 +114,8 @@ class KeyRing:
     def __init__(self, unnamed: Sequence[str] = (), path: Path | None = None) -> None:
         """``unnamed`` are the keys of the settings. Raises ``KeysFileInvalid``."""
         self.is_empty = not unnamed and path is None
+        self.source = _source(unnamed, path)
+        """Text for an error message that says where the keys are."""
         self._unnamed = []
         for number, key in enumerate(unnamed, 1):
             self._unnamed.append((hash_of(key.encode()), Caller(f"key-{number}")))
@@ -150,6 +152,13 @@ class KeyRing:
         if self._path is None:
             return []
         return [(key["hash"], caller_of(key)) for key in read_keys(self._path)]
+
+
+def _source(unnamed: Sequence[str], path: Path | None) -> str:
+    if path is None:
+        return "in MOCHI_API_KEYS, or the key that the server printed"
+    added = "in the file of MOCHI_API_KEYS_FILE, to which `mochi-server keys add NAME` adds keys"
+    return f"in MOCHI_API_KEYS or {added}" if unnamed else added
 
 
 def _file_version(path: Path) -> tuple[int, ...]:

@@ -36,6 +36,7 @@ _USER_NEEDS_KEY = "X-Mochi-User is for backends. It requires an API key of the s
 _USER = re.compile("[!-~]{1,128}")
 _SHARED = re.compile(
     rf"(GET|HEAD) (|{API_PREFIX})/metrics/?|POST {API_PREFIX}/\w+/reload/?|"
+    rf"(POST|DELETE) {API_PREFIX}/mcp/.*|"
     rf"(?!GET|HEAD).* {API_PREFIX}/system-prompts.*"
 )
 """Methods and paths of the routes that show or change what all users share."""
@@ -99,6 +100,18 @@ def limit_bodies(app: ASGIApp, max_bytes: int) -> ASGIApp:
             return message
 
         return receive_limited
+
+    return call
+
+
+def ignore_trailing_slash(app: ASGIApp) -> ASGIApp:
+    """Return middleware that removes a slash at the end of the path, except from the path `/`."""
+
+    def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        path = scope.get("path", "")
+        if path.endswith("/") and route_path(scope) != "/":
+            scope["path"] = path[:-1]
+        return app(scope, receive, send)
 
     return call
 
@@ -203,7 +216,10 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
         if not name or is_loopback(name) or name in allowed:
             return None
         address = _local_address(scope)
-        return errors.HostForbidden(host) if address and address.is_loopback else None
+        if address is None or not address.is_loopback:
+            return None
+        is_secure = "https" in (header(scope, b"x-forwarded-proto").strip(), scope.get("scheme"))
+        return errors.HostForbidden(host, "https" if is_secure else "http")
 
     return check
 
@@ -280,7 +296,7 @@ def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) ->
             return errors.Forbidden(_USER_NEEDS_KEY)
         caller = keys.find(sent)
         if caller is None:
-            return errors.Unauthorized(key_sent=bool(sent))
+            return errors.Unauthorized(key_sent=bool(sent), source=keys.source)
         return _set_caller(scope, caller, may_name_user=caller.sees_all)
 
     return check

@@ -4,7 +4,7 @@ responses.
 
 import inspect
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from typing import Any
 
@@ -178,7 +178,7 @@ async def _on_error(request: Request, exception: Exception) -> Response:
     error = _to_mochi_error(request, exception)
     headers = {}
     if isinstance(error, errors.MethodNotAllowed):
-        headers["Allow"] = ", ".join(sorted(_methods(request)))
+        headers["Allow"] = error.details["allowed"]
     return error_response(error, request.scope, headers)
 
 
@@ -208,6 +208,12 @@ def _similar_routes(request: Request) -> list[str]:
     return [path for path in full if _matches(request, path=path) != {Match.NONE}]
 
 
+def _lacks_session(request: Request) -> bool:
+    """Return whether the path of the request would exist if it contained a session ID."""
+    path = re.sub("/(chat|sessions)//", r"/\1/0/", request.scope["path"])
+    return path != request.scope["path"] and _matches(request, path=path) != {Match.NONE}
+
+
 def _to_mochi_error(request: Request, error: Exception) -> MochiError:
     cause = (
         error.__cause__ if isinstance(error, HTTPException) else error
@@ -219,10 +225,14 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
     if not isinstance(error, HTTPException):
         return errors.InternalError()
     if error.status_code == 405:
-        return errors.MethodNotAllowed(request.method, request.url.path)
+        allowed = ", ".join(sorted(_methods(request)))
+        return errors.MethodNotAllowed(request.method, request.url.path, allowed)
     if error.status_code == 404:
         return errors.RouteNotFound(
-            request.url.path, _similar_routes(request), request.scope.get("root_path", "")
+            request.url.path,
+            _similar_routes(request),
+            request.scope.get("root_path", ""),
+            lacks_session=_lacks_session(request),
         )
     # FastAPI raises this error for a body that the JSON parser cannot even decode.
     return ValidationFailed(
@@ -239,7 +249,18 @@ def _validation_error(error: RequestValidationError) -> ValidationFailed:
         entries.append(to_entry(problem, [part, *steps]))
     message = describe(entries)
     if entries[0]["type"] == "json_invalid":
-        message = "The body is not valid JSON."
+        message = _json_problem(str(error.body), int(entries[0]["loc"][-1]), error.errors()[0])
     elif entries[0]["type"] == "missing" and entries[0]["loc"] == ["body"]:
         message = "The body is missing. Send a JSON object."
     return ValidationFailed(message, errors=entries)
+
+
+def _json_problem(text: str, position: int, problem: Mapping[str, Any]) -> str:
+    """Return the error message for a body that is not JSON: what is wrong, and where."""
+    line = text.count("\n", 0, position) + 1
+    column = position - text.rfind("\n", 0, position)
+    reason = problem["ctx"]["error"]
+    message = f"The body is not valid JSON: {reason} at line {line}, column {column}."
+    if text[position : position + 1] == "'":
+        message += " Use double quotes (\") instead of single quotes (')."
+    return message

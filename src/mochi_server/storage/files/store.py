@@ -17,6 +17,7 @@ from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import storage_errors
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
+from mochi_server.storage.files.secrets import FileSecretStore
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
 from mochi_server.util.platform import scan_directory
 from mochi_server.util.tasks import run_shielded
@@ -176,13 +177,16 @@ def _without_notice(webhook_id: str, stored: SessionMetadata) -> dict[str, Any]:
 
 
 class FileStores(Stores):
-    """``Stores`` in two directories: one for the sessions of users, one for the sessions of
-    agents.
+    """``Stores`` in three directories: for the sessions of users, the sessions of agents, and
+    secrets.
     """
 
-    def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
+    def __init__(
+        self, sessions_dir: str | Path, agent_chats_dir: str | Path, secrets_dir: str | Path
+    ) -> None:
         self.chats: FileSessionStore = FileSessionStore(sessions_dir)
         self.agents: FileSessionStore = FileSessionStore(agent_chats_dir)
+        self.secrets: FileSecretStore = FileSecretStore(secrets_dir)
 
     @property
     def webhooks(self) -> FileWebhookOutbox:  # type: ignore[override]  # a protocol attribute

@@ -62,6 +62,10 @@ class FileWebhookOutbox(WebhookOutbox):
             await self._delivered(entry.notice)
             self._entries.pop(webhook_id, None)
 
+    async def backlog(self) -> tuple[int, Notice | None]:
+        oldest = next(iter(self._entries.values()), None)
+        return len(self._entries), None if oldest is None else oldest.notice
+
     def _outdated(self, now: float) -> Notice | None:
         """Return a notice that a later one of its session replaces, or None."""
         return next(

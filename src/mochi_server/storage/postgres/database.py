@@ -288,7 +288,8 @@ async def migrate(database: Database) -> int:
                 f"up to {latest}"
             )
             raise StorageFailed("use the database", OSError(errno.EINVAL, text))
-        for number in range(version + 1, latest + 1):
+        missing = [number for number in sorted(known) if number > version]
+        for number in missing:
             await connection.execute(sql.SQL(known[number]))
             await connection.execute(
                 "INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number]

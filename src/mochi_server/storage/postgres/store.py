@@ -51,6 +51,7 @@ from mochi_server.storage.postgres.processes import (
     locked_names,
 )
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
+from mochi_server.storage.postgres.secrets import PostgresSecretStore
 from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox, insert_notices
 from mochi_server.storage.session_record import SessionCache, SessionLocks
 from mochi_server.util.clock import as_datetime, as_text, new_id, now, timestamp
@@ -568,6 +569,7 @@ class PostgresStores(rules.Stores):
         self._database = Database(url)
         self._process = ServerProcess(self._database, own_url)
         self.webhooks: PostgresWebhookOutbox = PostgresWebhookOutbox(self._database)
+        self.secrets: PostgresSecretStore = PostgresSecretStore(self._database)
         shared = (self._database, self._process, self.webhooks)
         self.chats: PostgresSessionStore = PostgresSessionStore(*shared, "chats")
         self.agents: PostgresSessionStore = PostgresSessionStore(*shared, "agents")

@@ -22,6 +22,9 @@ UPDATE webhooks SET claimed = clock_timestamp() + make_interval(secs => %s) WHER
         WHERE e.session_id = w.session_id AND e.number < w.number)
     ORDER BY w.due LIMIT 1 FOR UPDATE SKIP LOCKED
 ) RETURNING webhook_id, session_id, body, is_request"""
+_OLDEST = """
+SELECT (SELECT count(*) FROM webhooks), webhook_id, session_id, body, is_request FROM webhooks
+ORDER BY number LIMIT 1"""
 _POSTPONE = """
 UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s), claimed = NULL
 WHERE webhook_id = %s"""
@@ -55,3 +58,11 @@ class PostgresWebhookOutbox(WebhookOutbox):
     async def remove(self, webhook_id: str) -> None:
         async with self._database.connection("remove a webhook") as connection:
             await connection.execute("DELETE FROM webhooks WHERE webhook_id = %s", [webhook_id])
+
+    async def backlog(self) -> tuple[int, Notice | None]:
+        async with self._database.connection("count the webhooks") as connection:
+            row = await fetch_one(connection, _OLDEST, [])
+        if row is None:
+            return 0, None
+        count, *notice = row
+        return count, Notice(*notice)

@@ -1,0 +1,159 @@
+"""States of the MCP servers, and their authorization with OAuth."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from mochi_server.errors import McpAuthorizationFailed, McpAuthorizationUnavailable
+from mochi_server.mcp.config import RemoteServer
+from mochi_server.mcp.pending import PendingAuthorization, Redirect
+from mochi_server.mcp.servers import McpServer, McpServers
+from mochi_server.mcp.session import McpSession
+from mochi_server.util.tasks import cancel_and_wait, start_in
+
+McpState = Literal["connected", "connecting", "needs_authorization", "failed"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class McpServerState:
+    """State of one MCP server. ``problems`` are texts without secrets."""
+
+    name: str
+    location: str
+    transport: Literal["stdio", "http", "sse"]
+    state: McpState
+    is_authorized: bool
+    tools: int
+    problems: list[str]
+
+
+class McpAuthorizations:
+    """Authorizations of the MCP servers of one manager."""
+
+    def __init__(self, servers: McpServers) -> None:
+        self._servers = servers
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    async def states(self) -> list[McpServerState]:
+        """Return the states of all MCP servers, in the order of ``mcp.json``."""
+        await self._servers.settle()
+        return [await self._state_of(server) for server in self._servers.all()]
+
+    async def authorize(self, name: str, callback_url: str) -> str:
+        """Begin to authorize this server at an MCP server, and return the URL that a user opens.
+
+        Raises ``McpServerNotFound``, ``McpAuthorizationUnavailable`` and
+        ``McpAuthorizationFailed``.
+        """
+        server = await self._servers.get(name)
+        config = _authorizable(server)
+        session = server.new_session()
+        url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        # Imported here, because the import takes a second and needs an extra.
+        browser = await asyncio.to_thread(import_module, "mochi_server.mcp.browser")
+        pending = PendingAuthorization(server.credentials)
+        authorizing = browser.authorize(config, session, pending, callback_url, url)
+        task = start_in(self._tasks, self._run(server, session, authorizing))
+        await asyncio.wait(
+            {task, url},
+            timeout=self._servers.limits.connect_seconds,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if url.done():
+            return url.result()
+        if task.done():
+            raise McpAuthorizationFailed(name, task.result())
+        await cancel_and_wait([task])
+        raise McpAuthorizationFailed(name, session.explain(TimeoutError()))
+
+    async def finish(self, redirect: Redirect) -> str:
+        """Complete an authorization with the redirect of a browser. Return the server's name.
+
+        Raises ``McpAuthorizationFailed``.
+        """
+        seconds = self._servers.limits.connect_seconds
+        await self._servers.open()
+        for server in self._servers.all():
+            pending = PendingAuthorization(server.credentials)
+            outcome = await pending.finish(redirect, seconds)
+            if outcome is None:
+                continue
+            if outcome:
+                raise McpAuthorizationFailed(server.name, outcome)
+            return server.name
+        raise McpAuthorizationFailed("?", "the link is unknown, used or expired; begin again")
+
+    async def forget(self, name: str) -> None:
+        """Remove the tokens of an MCP server and end its connection.
+
+        Raises ``McpServerNotFound``.
+        """
+        server = await self._servers.get(name)
+        await server.credentials.remove()
+        if isinstance(server.config, RemoteServer) and server.config.uses_oauth:
+            server.tools = []
+            server.reconnect()
+
+    async def aclose(self) -> None:
+        """End the authorizations that wait for a user."""
+        await cancel_and_wait(list(self._tasks))
+
+    async def _run(
+        self,
+        server: McpServer,
+        session: McpSession,
+        authorizing: Coroutine[Any, Any, None],
+    ) -> str:
+        """Authorize at a server, and return why that failed, or ""."""
+        try:
+            await authorizing
+        except Exception as error:
+            reason = session.explain(error)
+            logger.warning("MCP authorization failed server=%s: %s", server.name, reason)
+            return reason
+        logger.info("MCP authorization succeeded server=%s", server.name)
+        server.reconnect()
+        return ""
+
+    async def _state_of(self, server: McpServer) -> McpServerState:
+        record = json.loads(await server.credentials.load())
+        return McpServerState(
+            name=server.name,
+            location=server.location,
+            transport=server.transport,
+            state=_state_of(server.session),
+            is_authorized=record.get("tokens") is not None,
+            tools=len(server.tools),
+            problems=server.problems,
+        )
+
+
+def _state_of(session: McpSession) -> McpState:
+    if session.problem is None:
+        return "connected"
+    if session.problem == session.authorization_advice:
+        return "needs_authorization"
+    return "connecting" if session.is_first else "failed"
+
+
+def _authorizable(server: McpServer) -> RemoteServer:
+    """Return the configuration of a server that a user can authorize.
+
+    Raises ``McpAuthorizationUnavailable``.
+    """
+    config = server.config
+    if not isinstance(config, RemoteServer):
+        raise McpAuthorizationUnavailable(server.name, "it is a program, not a remote server")
+    if not config.uses_oauth:
+        reason = "its entry in mcp.json has the header Authorization. Remove the header"
+        raise McpAuthorizationUnavailable(server.name, reason)
+    if config.oauth is not None and config.oauth.grant == "client_credentials":
+        reason = "its entry in mcp.json has client credentials, which need no user"
+        raise McpAuthorizationUnavailable(server.name, reason)
+    return config

@@ -1,0 +1,48 @@
+"""Stored authorization of an MCP server: its tokens, and the state of an authorization in a
+browser.
+
+Other servers of the database read and change the same values.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+from mochi_server.mcp.config import ServerConfig
+from mochi_server.sessions.store import SecretStore
+from mochi_server.util.text import SecretMasker
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Stored authorization of one MCP server.
+
+    It is bound to the URL, so that a server that takes over the name never receives the tokens.
+    """
+
+    secrets: SecretStore
+    key: str
+    tokens: SecretMasker
+    """Masker of the tokens that this process has read."""
+
+    @classmethod
+    def of(cls, name: str, config: ServerConfig, secrets: SecretStore) -> "Credentials":
+        url = getattr(config, "url", "")
+        return cls(secrets, sha256(f"{name}\n{url}".encode()).hexdigest()[:32], SecretMasker(()))
+
+    async def load(self) -> bytes:
+        """Return the stored record as JSON, or an empty object."""
+        return await self.secrets.get(f"tokens-{self.key}") or b"{}"
+
+    async def save(self, record: str) -> None:
+        await self.secrets.put(f"tokens-{self.key}", record.encode())
+
+    async def remove(self) -> None:
+        """Forget the tokens, the registration of this client, and a pending authorization."""
+        await self.secrets.remove(f"tokens-{self.key}")
+        await self.secrets.remove(f"pending-{self.key}")
+
+    async def load_pending(self) -> bytes | None:
+        return await self.secrets.get(f"pending-{self.key}")
+
+    async def save_pending(self, pending: str) -> None:
+        await self.secrets.put(f"pending-{self.key}", pending.encode())

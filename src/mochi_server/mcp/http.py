@@ -1,0 +1,211 @@
+"""Transports of remote MCP servers: streamable HTTP, and the older SSE.
+
+Unlike the transports of the SDK, these limit the size of messages and the time to close. Importing
+this module takes a second and needs the extra ``mcp``.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from mochi_server.mcp.addresses import check_named_url
+from mochi_server.mcp.config import RemoteServer
+from mochi_server.mcp.credentials import Credentials
+from mochi_server.mcp.limits import McpLimits
+from mochi_server.mcp.messages import append, decode, read_lines
+from mochi_server.mcp.oauth import is_oauth, provider_of
+from mochi_server.mcp.session import McpSession, MessageTooLarge, OAuthFailed
+from mochi_server.util.net import is_loopback
+
+_CONNECT_SECONDS = 10
+# Maximum seconds to wait for the response to the request that ends the HTTP session.
+_CLOSE_SECONDS = 1
+_TIMEOUTS = ("connect", "read", "write", "pool")
+_REFUSED = (401, 403)
+
+
+@asynccontextmanager
+async def open_http(
+    server: RemoteServer, session: McpSession, credentials: Credentials
+) -> AsyncGenerator[Any, None]:
+    """Open the transport of a remote MCP server, and yield its incoming and outgoing streams."""
+    client = await http_client(server, session, provider_of(server, credentials, session))
+    if server.type == "sse":
+        # The SDK opens and closes the client.
+        async with sse_client(server.url, httpx_client_factory=lambda *_, **__: client) as streams:
+            yield streams
+        return
+    limit = session.limits.message_bytes
+    async with (
+        client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=limit) as streams,
+    ):
+        yield streams
+
+
+async def http_client(
+    server: RemoteServer, session: McpSession, auth: httpx2.Auth | None
+) -> httpx2.AsyncClient:
+    """Return a client for the requests to an MCP server, and to its authorization server."""
+    host = httpx2.URL(server.url).host
+    certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if server.url.lower().startswith("https") or not is_loopback(host):
+        # This takes 50 ms. A server on this machine rarely names an authorization server elsewhere.
+        certificates = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
+    return httpx2.AsyncClient(
+        # Compression would defeat the size limit.
+        headers={**server.headers, "Accept-Encoding": "identity"},
+        # The caller has a timeout for responses.
+        timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
+        verify=certificates,
+        trust_env=not is_loopback(host),
+        auth=auth,
+        event_hooks={
+            "request": [partial(_check_request, server, session)],
+            "response": [partial(_check_response, server, session)],
+        },
+    )
+
+
+async def _check_request(
+    server: RemoteServer, session: McpSession, request: httpx2.Request
+) -> None:
+    if is_oauth(request):  # also a redirect, which can lead only to the same host
+        session.error_status = None  # of the MCP server, which required the authorization
+        await check_named_url(server.url, str(request.url))
+        request.extensions["timeout"] = dict.fromkeys(_TIMEOUTS, session.limits.connect_seconds)
+    elif request.method == "DELETE":  # it ends the session
+        request.extensions["timeout"] = dict.fromkeys(_TIMEOUTS, _CLOSE_SECONDS)
+
+
+async def _check_response(
+    server: RemoteServer, session: McpSession, response: httpx2.Response
+) -> None:
+    over_sse = server.type == "sse"
+    is_post = response.request.method == "POST"
+    is_authorization = is_oauth(response.request)
+    # Streamable HTTP ignores error responses to other requests.
+    if not is_authorization and (is_post or over_sse):
+        session.error_status = response.status_code if response.is_error else None
+        if is_post and over_sse and response.is_error:
+            session.end()  # the SDK would wait for a response forever
+    content_type = response.headers.get("content-type", "").lower()
+    if is_authorization:
+        kind: type[_LimitedBody] = _OAuthBody
+    elif content_type.startswith("text/event-stream"):
+        kind = _CheckedEvents
+    elif over_sse or response.status_code in _REFUSED:
+        kind = _LimitedBody
+    else:
+        kind = _CheckedMessage
+    encoding = response.headers.pop("content-encoding", "identity")
+    assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
+    response.stream = kind(response.stream, encoding, session.limits)
+
+
+class _LimitedBody(httpx2.AsyncByteStream):
+    """A response body of limited size."""
+
+    max_bytes: int | None = None  # the default is the limit of a message
+
+    error: type[Exception] = httpx2.StreamError  # the SDK shows only this type
+
+    def __init__(self, body: httpx2.AsyncByteStream, encoding: str, limits: McpLimits) -> None:
+        self._body = body
+        self._limits = limits
+        self._limit = self.max_bytes or limits.message_bytes
+        self._encoding = encoding
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            if self._encoding.strip().lower() not in ("", "identity"):
+                raise httpx2.StreamError(
+                    "it sent a compressed response, although the request forbids it"
+                )
+            async for part in self._parts():
+                yield part
+        except (MessageTooLarge, httpx2.StreamError) as error:
+            raise self.error(str(error)) from error
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        yield bytes(await self._whole())
+
+    async def _whole(self) -> bytearray:
+        data = bytearray()
+        async for chunk in self._body:
+            append(data, chunk, self._limit)
+            await asyncio.sleep(0)  # the body does not yield while there is data
+        return data
+
+
+class _OAuthBody(_LimitedBody):
+    """The response body of an authorization server, which is small and arrives soon."""
+
+    max_bytes = 256 * 1024
+    error = OAuthFailed
+
+    async def _whole(self) -> bytearray:
+        with anyio.fail_after(self._limits.connect_seconds):
+            return await super()._whole()
+
+
+class _CheckedMessage(_LimitedBody):
+    """A response body that is one message. A malformed response becomes an error response."""
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        message = await _checked(await self._whole())
+        if message is None:
+            raise httpx2.StreamError("its response is not valid MCP: it is not a message")
+        yield message
+
+
+class _CheckedEvents(_LimitedBody):
+    """An event stream whose messages are within the limits.
+
+    Malformed responses become error responses.
+    """
+
+    error = httpx2.SSEError
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        data = bytearray()
+        others = bytearray()
+        async for line in read_lines(self._body, self._limit):
+            text = line.rstrip(b"\r")
+            if text.startswith(b"data:"):
+                append(data, text[5:] + b"\n", self._limit)
+            elif text:
+                append(others, text + b"\n", self._limit)
+            else:  # the end of an event
+                yield await _event(bytes(others), data)
+                data.clear()
+                others.clear()
+
+
+async def _event(others: bytes, data: bytearray) -> bytes:
+    """Return an event with its lines other than ``data``, and its message, if it has one."""
+    if b"event: endpoint\n" in others or b"event:endpoint\n" in others:
+        # With this event, a server of the transport SSE names the path for messages.
+        return others + b"data:" + bytes(data) + b"\n"
+    message = await _checked(data)
+    if message is None:
+        return others + b"\n"
+    return others + b"data: " + message + b"\n\n"
+
+
+async def _checked(data: bytearray) -> bytes | None:
+    message = await decode(bytes(data))
+    if message is None:
+        return None
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()

@@ -1,0 +1,309 @@
+"""OAuth of remote MCP servers: the SDK's client providers, with stored tokens.
+
+Importing this module takes a second and needs the extra ``mcp``.
+"""
+
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import httpx2
+from mcp.client.auth import (
+    OAuthClientProvider,
+    OAuthFlowError,
+    OAuthRegistrationError,
+    OAuthTokenError,
+)
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.client.auth.utils import extract_field_from_www_auth
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, BaseModel, ValidationError
+
+from mochi_server.mcp.config import RemoteServer
+from mochi_server.mcp.credentials import Credentials
+from mochi_server.mcp.session import McpSession, NeedsAuthorization, OAuthFailed
+from mochi_server.util.net import is_loopback
+
+_CLIENT_NAME = "mochi-server"
+_MARK = "mochi_server_oauth"
+_LONG_AGO = 1.0  # a Unix time
+_EXPIRED = (400, 401)
+"""HTTP statuses with which an authorization server refuses a refresh token."""
+
+# Logs of the SDK contain URLs, messages and tokens.
+for _name in ("mcp", "client", "httpx2", "httpcore2"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+def is_oauth(request: httpx2.Request) -> bool:
+    """Return whether a request is part of the authorization, and not for the MCP server."""
+    return _MARK in request.extensions
+
+
+def provider_of(
+    server: RemoteServer, credentials: Credentials, session: McpSession
+) -> httpx2.Auth | None:
+    """Return the authentication of the requests to an MCP server, or None."""
+    if not server.uses_oauth:
+        return None
+    if server.oauth is not None and server.oauth.grant == "client_credentials":
+        return _ClientCredentialsProvider(server, credentials, session)
+    return _StoredTokensProvider(server, credentials, session)
+
+
+class _Record(BaseModel):
+    """Stored authorization of a server."""
+
+    tokens: OAuthToken | None = None
+    expires_at: float | None = None  # Unix time in seconds
+    client: OAuthClientInformationFull | None = None
+    metadata: OAuthMetadata | None = None
+    resource: ProtectedResourceMetadata | None = None
+
+
+class Browser(Protocol):
+    """Browser of a user, as a provider uses it."""
+
+    @property
+    def callback_url(self) -> str:
+        """URL to which the authorization server redirects the browser."""
+
+    async def show(self, url: str) -> None:
+        """Receive the URL of the authorization server that the user opens."""
+
+    async def wait(self) -> AuthorizationCodeResult:
+        """Wait for the redirect to the callback URL."""
+
+
+class _StoredTokensProvider(OAuthClientProvider):
+    """Provider that reads the tokens before each request, because another process may have
+    refreshed or removed them.
+
+    It refreshes tokens. It raises ``NeedsAuthorization`` where only a user can authorize.
+    """
+
+    _can_authorize = False
+
+    def __init__(
+        self,
+        server: RemoteServer,
+        credentials: Credentials,
+        session: McpSession,
+        browser: Browser | None = None,
+    ) -> None:
+        self._prepare(server, credentials, session)
+        if browser is None:
+            metadata = OAuthClientMetadata(client_name=_CLIENT_NAME, redirect_uris=None)
+            super().__init__(server.url, metadata, self)
+            return
+        metadata = OAuthClientMetadata(
+            client_name=_CLIENT_NAME,
+            redirect_uris=[AnyUrl(browser.callback_url)],
+            application_type="native"
+            if is_loopback(urlsplit(browser.callback_url).hostname or "")
+            else "web",
+        )
+        super().__init__(server.url, metadata, self, browser.show, browser.wait)
+
+    def _prepare(self, server: RemoteServer, credentials: Credentials, session: McpSession) -> None:
+        self._server = server
+        self._credentials = credentials
+        self._mcp_session = session
+        self._refused_token: str | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return (await self._load()).tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._credentials.tokens.add(_secrets_of(tokens))
+        record = _Record(
+            tokens=tokens,
+            expires_at=self.context.token_expiry_time,
+            client=self.context.client_info,
+            metadata=self.context.oauth_metadata,
+            resource=self.context.protected_resource_metadata,
+        )
+        await self._credentials.save(record.model_dump_json())
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return (await self._load()).client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        record = await self._load()
+        record = record.model_copy(update={"client": client_info})
+        await self._credentials.save(record.model_dump_json())
+
+    async def _load(self) -> _Record:
+        try:
+            record = _Record.model_validate_json(await self._credentials.load())
+        except ValidationError:  # a damaged file
+            return _Record()
+        self._credentials.tokens.add(_secrets_of(record.tokens))
+        return record
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        record = await self._load()
+        context = self.context
+        context.current_tokens = record.tokens
+        context.token_expiry_time = record.expires_at
+        if record.tokens is not None and record.tokens.access_token == self._refused_token:
+            context.token_expiry_time = _LONG_AGO
+        context.oauth_metadata = record.metadata
+        context.protected_resource_metadata = record.resource
+        self._initialized = False  # the next request reads the record again
+
+    async def _auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        # The flow of the SDK lets only one request run at a time, so it begins only if needed.
+        await self._initialize()
+        tokens = self.context.current_tokens
+        if tokens is None or self.context.is_token_valid():
+            self._add_auth_header(request)
+            response = yield request
+            if not _is_refused(response):
+                return
+            if response.status_code == httpx2.codes.FORBIDDEN and not self._can_authorize:
+                raise self._needs_authorization()
+            self._refused_token = tokens.access_token if tokens else None
+        if not self._can_authorize and not self.context.can_refresh_token():
+            raise self._needs_authorization()
+        flow = super()._auth_flow(request)
+        try:
+            outgoing = await flow.__anext__()
+            while True:
+                response = yield _marked(outgoing, request)
+                is_refused = outgoing is request and _is_refused(response)
+                if is_refused and not self._can_authorize:
+                    raise self._needs_authorization()
+                outgoing = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        except OAuthFlowError as error:
+            raise _failure(error) from None
+        finally:
+            await flow.aclose()
+
+    async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
+        if response.status_code in _EXPIRED:
+            record = await self._load()
+            sent = self.context.current_tokens
+            if record.tokens and sent and record.tokens.access_token != sent.access_token:
+                await self._initialize()  # another process was faster
+                return True
+            record = record.model_copy(update={"tokens": None})
+            await self._credentials.save(record.model_dump_json())
+            raise self._needs_authorization()
+        if response.is_error:
+            raise OAuthTokenError(f"HTTP {response.status_code}")
+        return await super()._handle_refresh_response(response)
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self._server.oauth is not None and self._server.oauth.scope:
+            self.context.client_metadata.scope = self._server.oauth.scope
+        return await super()._perform_authorization()
+
+    def _needs_authorization(self) -> NeedsAuthorization:
+        self._mcp_session.needs_authorization = True
+        return NeedsAuthorization()
+
+
+class BrowserProvider(_StoredTokensProvider):
+    """Provider that always authorizes anew, with a user in a browser."""
+
+    _can_authorize = True
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return the configured client, or the registered one if it has this callback URL."""
+        redirect_uris = self.context.client_metadata.redirect_uris
+        oauth = self._server.oauth
+        if oauth is not None:
+            return OAuthClientInformationFull(
+                client_id=oauth.client_id,
+                client_secret=oauth.client_secret or None,
+                token_endpoint_auth_method="client_secret_post" if oauth.client_secret else "none",
+                redirect_uris=redirect_uris,
+                issuer=oauth.issuer or None,
+            )
+        client = await super().get_client_info()
+        if client is None or client.redirect_uris != redirect_uris:
+            return None
+        expires = client.client_secret_expires_at
+        return None if expires and expires < time.time() else client
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        self.context.clear_tokens()
+        self.context.oauth_metadata = None
+        self.context.protected_resource_metadata = None
+
+
+class _ClientCredentialsProvider(_StoredTokensProvider, ClientCredentialsOAuthProvider):
+    """Provider that authorizes with the ID and secret of a client, without a user."""
+
+    _can_authorize = True
+
+    def __init__(self, server: RemoteServer, credentials: Credentials, session: McpSession) -> None:
+        assert server.oauth is not None  # noqa: S101 - the caller has checked it
+        self._prepare(server, credentials, session)
+        ClientCredentialsOAuthProvider.__init__(
+            self,
+            server_url=server.url,
+            storage=self,
+            client_id=server.oauth.client_id,
+            client_secret=server.oauth.client_secret,
+            scope=server.oauth.scope,
+            issuer=server.oauth.issuer,
+        )
+
+
+def _marked(outgoing: httpx2.Request, request: httpx2.Request) -> httpx2.Request:
+    """Mark a request as part of the authorization, except the request to the MCP server."""
+    if outgoing is not request:
+        outgoing.extensions = {**outgoing.extensions, _MARK: True}
+        outgoing.headers["Accept-Encoding"] = "identity"
+    return outgoing
+
+
+def _is_refused(response: httpx2.Response) -> bool:
+    if response.status_code == httpx2.codes.FORBIDDEN:
+        return extract_field_from_www_auth(response, "error") == "insufficient_scope"
+    return bool(response.status_code == httpx2.codes.UNAUTHORIZED)
+
+
+def _secrets_of(tokens: OAuthToken | None) -> list[str]:
+    if tokens is None:
+        return []
+    return [tokens.access_token, tokens.refresh_token or ""]
+
+
+def _failure(error: OAuthFlowError) -> OAuthFailed:
+    """Return an error whose text has no secrets, which that of the SDK can contain."""
+    match error:
+        case OAuthRegistrationError():
+            return OAuthFailed(
+                f"its authorization server does not register this client{_status_in(error)}. "
+                "Register it there, and set `oauth` in mcp.json"
+            )
+        case OAuthTokenError():
+            return OAuthFailed(
+                f"its authorization server does not issue a token{_status_in(error)}"
+            )
+    return OAuthFailed(f"its authorization server cannot be used: {error}")
+
+
+def _status_in(error: Exception) -> str:
+    """Return the HTTP status that the text of an error of the SDK contains, as text."""
+    found: Any = re.search(r"\b[1-5]\d\d\b", str(error).partition("{")[0])
+    return f" (HTTP {found[0]})" if found else ""

@@ -1,0 +1,348 @@
+"""Remote MCP servers that require OAuth: authorization in a browser, refresh, and client
+credentials.
+"""
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_server.client import MochiClient
+from mochi_server.mcp.config import read_config
+from mochi_stub import StubServer
+from tests.mcp.patient_server import PatientServer
+from tests.mcp.test_servers import called, problems
+from tests.support.api import Api
+from tests.support.cases import cases
+from tests.support.mcp import write_mcp
+from tests.support.mcp_oauth import CLIENT_SECRET, OAuthMcp
+from tests.support.waiting import until
+
+SERVER_LOGS = ("uvicorn.error", "uvicorn.access", "mcp", "httpx2", "httpcore2")
+
+
+@pytest.fixture
+def remote() -> Iterator[OAuthMcp]:
+    """An MCP server that requires OAuth."""
+    with OAuthMcp() as remote:
+        yield remote
+
+
+def state_of(api: Api) -> str:
+    return str(server_of(api)["state"])
+
+
+def server_of(api: Api) -> dict[str, Any]:
+    (server,) = api.ok(api.http.get("/mcp/servers"))["servers"]
+    assert isinstance(server, dict)
+    return server
+
+
+def begin(api: Api, **body: str) -> str:
+    """Begin an authorization, and return the URL for the browser."""
+    begun = api.ok(api.http.post("/mcp/servers/hand/authorize", json=body))
+    assert begun["expires_in"] == 600
+    return str(begun["authorization_url"])
+
+
+def browse(url: str) -> httpx.Response:
+    """Open a URL as the browser of a user, and follow the redirects."""
+    return httpx.get(url, follow_redirects=True, trust_env=False, timeout=60)
+
+
+def authorize(api: Api) -> None:
+    """Authorize the server `hand`, and wait until it is connected."""
+    page = browse(begin(api))
+    assert page.status_code == 200, page.text
+    until(lambda: state_of(api) == "connected")
+
+
+def stored(data_dir: Path) -> list[Path]:
+    return sorted((data_dir / "mcp_authorizations").glob("*"))
+
+
+@pytest.mark.parametrize("over_sse", [False, True], ids=["streamable HTTP", "SSE"])
+def test_user_authorizes_in_a_browser(
+    stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, over_sse: bool
+) -> None:
+    with OAuthMcp(over_sse=over_sse) as remote:
+        write_mcp(tmp_path, hand=remote.entry)
+        with PatientServer(tmp_path, stub.url) as server:
+            api = server.api()
+            until(lambda: state_of(api) == "needs_authorization")
+            assert "POST /api/v1/mcp/servers/hand/authorize" in problems(api)["hand"]
+            assert remote.registered == {}  # before a user asks for it
+            url = begin(api)
+            assert "code_challenge_method=S256" in url
+            page = browse(url)
+            assert (page.status_code, page.url.path) == (200, "/api/v1/mcp/callback")
+            assert "authorized at the MCP server hand" in page.text
+            assert page.headers["referrer-policy"] == "no-referrer"
+            until(lambda: state_of(api) == "connected")
+            assert server_of(api) == {
+                "name": "hand",
+                "location": remote.entry["url"],
+                "transport": "sse" if over_sse else "http",
+                "state": "connected",
+                "is_authorized": True,
+                "tools": 2,
+                "problems": [],
+            }
+            assert called(api, "shout", text="loud")["result"] == "LOUD"
+        with PatientServer(tmp_path, stub.url) as server:  # tokens outlive the process
+            assert called(server.api(), "shout", text="again")["result"] == "AGAIN"
+    assert remote.grants == ["authorization_code"]
+    assert not any(secret and secret in caplog.text for secret in remote.issued)
+    files = stored(tmp_path)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE(files[0].parent.stat().st_mode) == 0o700
+
+
+def test_tokens_never_reach_tools_exports_and_errors(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    caplog.set_level("DEBUG")
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        authorize(api)
+        session = api.create_session(
+            "mochi", tool_settings={"tool_group": "hand", "execution_policy": "never_confirm"}
+        )
+        session_id = session["session_id"]
+        assert called(api, "reveal", session_id)["result"] == "***"
+        seen = [
+            api.http.get(path).text
+            for path in (
+                "/mcp/servers",
+                "/tools",
+                "/tools/executions",
+                "/metrics",
+                f"/sessions/{session_id}",
+                f"/sessions/{session_id}/export",
+            )
+        ]
+    # The log of this process also has the requests of the tests themselves.
+    logged = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name in SERVER_LOGS or record.name.startswith("mochi_server")
+    ]
+    text = "\n".join([*seen, *logged])
+    assert "MCP authorization succeeded" in text
+    assert not any(secret and secret in text for secret in remote.issued)
+
+
+def test_expired_token_is_refreshed_without_a_user(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        authorize(api)
+        (file,) = (tmp_path / "mcp_authorizations").glob("tokens-*")
+        record = json.loads(file.read_text())
+        file.write_text(json.dumps({**record, "expires_at": 1}))
+        assert called(api, "shout", text="loud")["result"] == "LOUD"
+        assert json.loads(file.read_text())["tokens"] != record["tokens"]
+    assert remote.grants == ["authorization_code", "refresh_token"]
+
+
+def test_revoked_token_is_refreshed_once_then_a_user_is_needed(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        authorize(api)
+        remote.access.clear()
+        assert called(api, "shout", text="loud")["result"] == "LOUD"
+        assert remote.grants == ["authorization_code", "refresh_token"]
+        remote.access.clear()
+        remote.refresh.clear()
+        assert "requires authorization" in called(api, "shout", text="loud")["error_message"]
+        until(lambda: state_of(api) == "needs_authorization")
+        assert server_of(api)["is_authorized"] is False
+        authorize(api)
+        assert called(api, "shout", text="loud")["result"] == "LOUD"
+    assert len(remote.registered) == 1  # the registration stays
+
+
+def test_forgotten_tokens_are_removed_and_no_longer_sent(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        authorize(api)
+        assert stored(tmp_path)
+        assert api.http.delete("/mcp/servers/hand/authorize").status_code == 204
+        until(lambda: state_of(api) == "needs_authorization")
+        assert stored(tmp_path) == []
+        assert api.ok(api.http.get("/tools"))["groups"] == {"hand": []}
+
+
+def test_tokens_of_a_server_are_not_sent_to_another_url_of_its_name(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with OAuthMcp() as other, PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        authorize(api)
+        write_mcp(tmp_path, hand=other.entry)
+        api.ok(api.http.post("/tools/reload"))
+        until(lambda: state_of(api) == "needs_authorization")
+        assert server_of(api)["is_authorized"] is False
+
+
+def test_refused_authorization_is_reported(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    remote.refuses = True
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        page = browse(begin(api))
+        assert (page.status_code, "access_denied" in page.text) == (400, True)
+        assert server_of(api)["is_authorized"] is False
+
+
+def test_callback_needs_the_state_of_the_latest_authorization(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        first, second = begin(api), begin(api)
+        unknown = api.http.get("/mcp/callback", params={"state": "<b>made up</b>", "code": "x"})
+        assert (unknown.status_code, "unknown, used or expired" in unknown.text) == (400, True)
+        assert api.http.get("/mcp/callback").status_code == 400
+        assert browse(first).status_code == 400
+        done = browse(second)
+        assert done.status_code == 200
+        assert browse(str(done.url)).status_code == 400  # a code is used once
+
+
+def test_callback_url_can_be_that_of_a_proxy(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        public = "https://chat.example/api/v1/mcp/callback"
+        url = begin(api, callback_url=public)
+        redirect = httpx.get(url, trust_env=False).headers["location"]
+        assert redirect.startswith(public)
+        assert browse(redirect.replace("https://chat.example", server.url)).status_code == 200
+        until(lambda: state_of(api) == "connected")
+        refused = api.http.post(
+            "/mcp/servers/hand/authorize", json={"callback_url": "javascript:1"}
+        )
+        assert refused.status_code == 422
+
+
+def test_client_credentials_need_no_user(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MACHINE_SECRET", CLIENT_SECRET)
+    entry = json.loads(json.dumps(remote.machine).replace(CLIENT_SECRET, "${MACHINE_SECRET}"))
+    write_mcp(tmp_path, hand=entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        assert called(api, "shout", text="loud")["result"] == "LOUD"
+        remote.access.clear()
+        assert called(api, "shout", text="again")["result"] == "AGAIN"
+        assert remote.grants == ["client_credentials", "client_credentials"]
+        refused = api.http.post("/mcp/servers/hand/authorize")
+        assert refused.json()["error"]["code"] == "MCP_AUTHORIZATION_UNAVAILABLE"
+
+
+def test_wrong_client_secret_is_reported_without_it(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    entry = remote.machine
+    entry["oauth"]["client_secret"] = "a-wrong-secret"
+    write_mcp(tmp_path, hand=entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        problem = problems(server.api())["hand"]
+    assert "does not issue a token (HTTP 401)" in problem
+    assert "a-wrong-secret" not in problem
+
+
+def test_servers_without_oauth_cannot_be_authorized(stub: StubServer, tmp_path: Path) -> None:
+    write_mcp(
+        tmp_path,
+        program={"command": "true"},
+        token={"url": "http://127.0.0.1:9/mcp", "headers": {"authorization": "Bearer x"}},
+        gone={"url": "http://127.0.0.1:9/mcp"},
+    )
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+
+        def refusal(name: str) -> tuple[int, str]:
+            response = api.http.post(f"/mcp/servers/{name}/authorize")
+            return response.status_code, response.json()["error"]["message"]
+
+        assert refusal("nothing")[0] == 404
+        assert refusal("program") == (
+            409,
+            "No user can authorize the MCP server 'program': it is a program, not a remote server.",
+        )
+        assert refusal("token")[0] == 409
+        assert refusal("gone")[0] == 502
+        assert api.http.delete("/mcp/servers/nothing/authorize").status_code == 404
+
+
+def test_callback_of_the_browser_needs_no_api_key(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url, api_keys=("key",)) as server:
+        assert server.api().http.get("/mcp/servers").status_code == 401
+        with MochiClient(server.url, api_key="key") as client:
+            until(lambda: client.list_mcp_servers()[0]["state"] == "needs_authorization")
+            url = client.authorize_mcp_server("hand")["authorization_url"]
+            assert browse(url).status_code == 200
+            until(lambda: client.list_mcp_servers()[0]["state"] == "connected")
+            client.forget_mcp_authorization("hand")
+            until(lambda: client.list_mcp_servers()[0]["state"] == "needs_authorization")
+
+
+@cases(
+    ("oauth", "problem"),
+    [
+        ({}, "oauth.client_id: Field required"),
+        ({"clientId": "x", "clientSecret": "hush"}, "oauth: a client_secret needs the issuer"),
+        (
+            {"client_id": "x", "grant": "client_credentials"},
+            "client_credentials need a client_secret",
+        ),
+        ({"client_id": "x", "issuer": "login.example"}, "not an http:// or https:// URL"),
+        ({"client_id": "x", "grant": "password"}, "oauth.grant: Input should be"),
+    ],
+)
+def test_invalid_oauth_client_is_a_problem(
+    tmp_path: Path, oauth: dict[str, str], problem: str
+) -> None:
+    write_mcp(tmp_path, hand={"url": "https://docs.example/mcp", "oauth": oauth})
+    (found,) = read_config(tmp_path / "tools").problems
+    assert problem in found.message
+    assert "hush" not in found.message
+
+
+def test_pre_registered_client_authorizes_without_registration(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        callback = f"{server.url}/api/v1/mcp/callback"
+        remote.register("known", callback)
+        write_mcp(tmp_path, hand={**remote.entry, "oauth": {"clientId": "known"}})
+        api.ok(api.http.post("/tools/reload"))
+        authorize(api)
+        assert called(api, "shout", text="loud")["result"] == "LOUD"
+    assert list(remote.registered) == ["known"]
