@@ -13,7 +13,7 @@ COPY tools tools
 COPY agents agents
 COPY system_prompts system_prompts
 COPY chat_sessions/README.md chat_sessions/README.md
-RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir ".[postgres]"
+RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir ".[files,postgres]"
 
 FROM python:3.13-slim AS stub
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin stub

@@ -52,3 +52,7 @@ MAX_ARGUMENT_LEVELS = 100  # nesting of tool call arguments; JSON encoders fail 
 # In the arguments of a tool call, whose validation blocks the event loop.
 MAX_ARGUMENT_VALUES = 50_000
 MAX_SCHEMA_VALUES = 20_000  # in the schema of an MCP tool
+MAX_ATTACHMENTS = 16  # per message
+MAX_ATTACHMENT_NAME_CHARS = 255
+MAX_ATTACHMENT_TEXT_BYTES = 16 * 1024 * 1024  # of the text of an attached file
+PDF_SECONDS = 10  # limit of the time in which the text of a PDF is read

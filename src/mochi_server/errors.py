@@ -154,8 +154,8 @@ class SessionTooNew(MochiError):
 class BlobNotFound(MochiError):
     code = "BLOB_NOT_FOUND"
     status = 404
-    cause = "No message of the session has this image."
-    template = "No message of this session has the image {sha256!r}."
+    cause = "No message of the session has this image or file."
+    template = "No message of this session has the image or file {sha256!r}."
 
 
 class ResponseNotFound(MochiError):

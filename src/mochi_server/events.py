@@ -232,7 +232,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ContextCompacted:
-    """Old messages were left out of the prompt, or tool results were shortened.
+    """Old messages were left out of the prompt, or tool results and files were shortened.
+
+    ``trimmed_tool_results`` also counts old messages whose files were left out.
 
     The stored session is complete.
     """
@@ -250,6 +252,7 @@ class TurnWarning:
     - ``THINKING_NOT_SUPPORTED``, ``TOOLS_NOT_SUPPORTED``, ``IMAGES_NOT_SUPPORTED``: the model lacks
       this capability.
     - ``IMAGE_NOT_FOUND``: images of the history are no longer stored and were left out.
+    - ``FILE_NOT_FOUND``: files of the history are no longer stored and were left out.
     - ``TOOL_LIMIT_REACHED``: the model reached the limit of tool calls and now answers without
       tools.
     - ``TOOL_CALLS_LEFT_OUT``: one answer had more distinct tool calls than the limit. The others

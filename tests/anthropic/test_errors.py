@@ -57,7 +57,7 @@ def with_system(content: Any) -> dict[str, Any]:
         ),
         (
             user([PDF]),
-            "messages.0.content.0: this server does not support PDF input, only text and images",
+            "messages.0.content.0: this server does not support PDF input like this: ",
         ),
         (with_system(None), "messages.1.content"),
         (with_system(5), "messages.1.content"),

@@ -13,7 +13,7 @@ from mochi_stub import StubServer
 from tests.anthropic.conversation import LOOK, STREAMED, Conversation, call_of, client_of, text_of
 from tests.openai.conversation import stored
 from tests.support.cases import cases
-from tests.support.images import PNG, base64_image
+from tests.support.images import PNG, base64_image, sha256_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
@@ -22,6 +22,10 @@ PDF: Any = {
     "type": "document",
     "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
 }
+PLAIN_IN_PROMPT = (
+    f'[Begin of file "file" {sha256_of(b"Plain.")[:8]}]\nPlain.\n'
+    f'[End of file "file" {sha256_of(b"Plain.")[:8]}]'
+)
 BILLING = "x-anthropic-billing-header: cc_version=2.1.0; cch=1a2b3;"
 OTHER: Any = {
     "name": "other",
@@ -372,7 +376,7 @@ def test_documents_of_the_past_become_notes(conversation: Conversation) -> None:
         f"Read.\n{HIDDEN_DOCUMENT}",
         f"See.\n{HIDDEN_DOCUMENT}",
     )
-    assert last["content"] == "And this?\nPlain."
+    assert last["content"] == f"{PLAIN_IN_PROMPT}\n\nAnd this?"
     assert [notice["code"] for notice in answer.mochi["notices"]] == ["DOCUMENT_LEFT_OUT"]
 
 

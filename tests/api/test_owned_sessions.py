@@ -6,6 +6,7 @@ The operations come from the document, so a new route is attacked without new co
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 CANARY = "canary-of-ann"
 UNKNOWN = "0123456789"
 KEY = "key-of-ann"
+FILE = f"{CANARY} in a file".encode()
 _TOOLS = '''
     def note(text: str) -> str:
         """Write a note."""
@@ -60,7 +62,7 @@ def victim(shared_server: RunningServer) -> Victim:
 
 
 class Victim:
-    """Everything that `ann` owns: two waiting turns, a session with an image, an agent's chat and a
+    """Everything that `ann` owns: two waiting turns, a session with an image and a file, an agent's chat and a
     stored response.
 
     One of the turns is parked: its client has disconnected.
@@ -79,7 +81,8 @@ class Victim:
             tool_settings={**settings, "execution_policy": "never_confirm"},
             tags=[CANARY],
         )
-        api.send_message(self.shown, CANARY, images=[base64_image(PNG)])
+        file = {"name": "secret.txt", "data": b64encode(FILE).decode()}
+        api.send_message(self.shown, CANARY, images=[base64_image(PNG)], attachments=[file])
         self.message = api.messages(self.shown)[-1]["message_id"]
         called = self._session(
             "mochi", tool_settings={**settings, "execution_policy": "never_confirm"}
@@ -161,7 +164,7 @@ def attacks(route: Route, victim: Victim, session_id: str) -> Iterator[dict[str,
     values = {
         "session_id": session_id,
         "message_index": "1",
-        "sha256": sha256_of(PNG),
+        "sha256": sha256_of(FILE if "/files/" in route.path else PNG),
         "model_name": "mochi",
     }
     path = victim.url(re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "none"), route.path))
@@ -213,8 +216,17 @@ def _resume(confirmation: str) -> dict[str, Any]:
 
 
 def _message_with_image() -> dict[str, Any]:
+    """Return a message with an image and a file."""
     reference = {"sha256": sha256_of(PNG), "media_type": "image/png"}
-    return {"role": "user", "content": "Look.", "images": [reference]}
+    file = {
+        "name": "secret.txt",
+        "media_type": "text/plain",
+        "size": len(FILE),
+        "sha256": sha256_of(FILE),
+        "text_sha256": sha256_of(FILE),
+        "characters": len(FILE),
+    }
+    return {"role": "user", "content": "Look.", "images": [reference], "attachments": [file]}
 
 
 def seen(response: httpx.Response, session_id: str) -> tuple[int, str]:
@@ -349,6 +361,7 @@ def test_import_gives_no_access_to_images_of_another_key(
     assert imported["owner"] != victim.owner
     path = f"/sessions/{imported['session_id']}"
     assert error_of(bob.http.get(f"{path}/blobs/{sha256_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
+    assert error_of(bob.http.get(f"{path}/files/{sha256_of(FILE)}")) == (404, "BLOB_NOT_FOUND")
     assert base64_image(PNG) not in bob.http.get(f"{path}/export").text
     assert base64_image(PNG) in victim.api.http.get(f"/sessions/{victim.shown}/export").text
 

@@ -210,6 +210,18 @@ def test_images_are_sent_and_shown(page: Page, scene: Scene, tmp_path: Path) -> 
     expect(page.locator(".answer > .text").last).to_contain_text("images 1")
 
 
+def test_files_are_sent_and_downloaded(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Three apples")
+    page.get_by_label("Files").set_input_files(tmp_path / "notes.txt")
+    send(page, "describe", "gemma3:12b")
+    expect(page.locator(".answer > .text")).to_contain_text("images 0")
+    page.reload()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="notes.txt").click()
+    assert download.value.suggested_filename == "notes.txt"
+    assert download.value.path().read_text() == "Three apples"
+
+
 def test_rejected_first_message_leaves_no_session(
     page: Page, server: RunningServer, tmp_path: Path
 ) -> None:

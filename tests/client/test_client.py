@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mochi_server.client import ApiError, AsyncMochiClient, ConnectionFailed, MochiClient
+from mochi_server.client.client import AttachedFile
 from mochi_server.events import (
     ContentDelta,
     Done,
@@ -142,6 +143,23 @@ def test_stream_of_typed_events_adds_up_to_the_answer(client: MochiClient) -> No
     assert (stored["content"], stored["thinking"]) == (stream.text, stream.thinking)
     with client.listen(session_id) as again:
         assert list(again) == events
+
+
+def test_attachments_are_files_or_bytes_with_a_name(
+    client: MochiClient, stub: StubServer, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("Three apples")
+    session_id = client.create_session("mochi")["session_id"]
+    data: AttachedFile = {"name": "b.csv", "data": b"1;2", "media_type": "text/csv"}
+    encoded: AttachedFile = {"name": "c.txt", "data": "Rm91cg=="}
+    client.chat(session_id, "Read.", attachments=[tmp_path / "notes.txt", data, encoded])
+    stored = client.get_session(session_id)["messages"][0]["attachments"]
+    assert [file["name"] for file in stored] == ["notes.txt", "b.csv", "c.txt"]
+    assert client.get_file(session_id, stored[1]["sha256"]) == b"1;2"
+    content = chats(stub)[-1].body["messages"][-1]["content"]
+    assert all(text in content for text in ("Three apples", "1;2", "Four"))
+    with pytest.raises(FileNotFoundError):
+        client.chat(session_id, "Read.", attachments=[tmp_path / "none.txt"])
 
 
 def test_turn_in_the_background_returns_its_run(client: MochiClient) -> None:

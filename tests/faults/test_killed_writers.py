@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import SessionManager, SessionQuery
-from mochi_server.sessions.types import images_in
+from mochi_server.sessions.types import blobs_in
 from mochi_server.storage.files.backend import DirectoryUse
 from tests.faults.killed_writer import State, Step, write_until_killed
 from tests.faults.rounds import repeated
@@ -99,9 +99,7 @@ def stored(manager: SessionManager, ids: set[str]) -> Known:
 
 def named_images(manager: SessionManager, known: Known) -> set[str]:
     return {
-        name
-        for session_id in known
-        for name in images_in(manager.load_session(session_id).messages)
+        name for session_id in known for name in blobs_in(manager.load_session(session_id).messages)
     }
 
 

@@ -237,7 +237,7 @@ def test_system_message_is_an_instruction_of_the_turn(frontend: Frontend, stub: 
     assert frontend.roles() == ["user", "assistant"]
 
 
-_FILE = {"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,YQ=="}
+_FILE = {"type": "file", "mediaType": "text/plain", "url": "https://example.org/notes.txt"}
 _RESPONDED = {
     "type": "tool-note",
     "toolCallId": "c",

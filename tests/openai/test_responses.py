@@ -540,7 +540,7 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
         (
             {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]},
             400,
-            "input[0].content[0]",
+            "input[0].content[0].file_id",
         ),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},

@@ -5,6 +5,8 @@ import pytest
 from mochi_server.errors import BlobNotFound, SessionBusy, SessionConflict, SessionNotFound
 from mochi_server.sessions import (
     AgentSettings,
+    Attachment,
+    Blob,
     ChatSession,
     Image,
     SessionQuery,
@@ -30,6 +32,9 @@ NO_IDS = [
     "0123456789.json",
 ]
 SHOWN, OTHER = Image.of(PNG), Image.of(GIF)
+TEXT = Blob.hashed(b"Minutes", "text/plain")
+PDF = Attachment("a.pdf", Blob.hashed(b"%PDF-", "application/pdf"), TEXT, 5, 7)
+NOTES = Attachment("a.txt", Blob.hashed(b"Notes", "text/plain"), Blob.hashed(b"Notes", ""), 5, 5)
 
 
 async def test_created_session_loads_as_it_was_created(store: SessionStore) -> None:
@@ -555,3 +560,22 @@ async def test_new_session_stores_images_of_its_messages(store: SessionStore) ->
     await store.delete(created.session_id)
     with pytest.raises(BlobNotFound):
         await store.load_image(SHOWN.sha256)
+
+
+async def test_file_is_stored_with_its_text_and_deleted_with_its_message(
+    store: SessionStore,
+) -> None:
+    session = await stored_session(store)
+    message = user_message("read", attachments=[PDF, NOTES])
+    blobs = [*PDF.blobs, *NOTES.blobs]
+
+    changed = await appended(store, session.session_id, [message], images=blobs)
+
+    assert changed.messages[0]["attachments"] == [PDF.reference, NOTES.reference]
+    assert await store.load(session.session_id) == changed
+    for blob in blobs:
+        assert await store.load_image(blob.sha256) == blob.data
+    await store.delete(session.session_id)
+    for blob in blobs:
+        with pytest.raises(BlobNotFound):
+            await store.load_image(blob.sha256)

@@ -142,7 +142,7 @@ CASES = [
         sent=[user("Two?")],
         action="edit",
         images={0: (OTHER_IMAGE,)},
-        expected="messages.0: the images of a stored message cannot be changed",
+        expected="messages.0: the images and files of a stored message cannot be changed",
     ),
     Case(
         id="image of a tool result",

@@ -17,7 +17,7 @@ from mochi_server.inference.window_allocation import Allocation
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.checkpoint import Checkpoint
-from mochi_server.sessions.types import Message, images_of
+from mochi_server.sessions.types import Message, attachments_of, images_of
 
 _INSTRUCTION = (
     "Write a summary of the conversation so far that lets you continue it. Keep facts, names, "
@@ -151,6 +151,8 @@ def _line(message: Message) -> str:
     images = images_of(message)
     if images:
         line += f" [showed images: {len(images)}]"
+    for attachment in attachments_of(message):
+        line += f" [attached the file {attachment['name']!r}]"
     return line
 
 

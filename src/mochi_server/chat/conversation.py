@@ -8,7 +8,7 @@ from mochi_server.chat.notices import notices_of
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import FieldChanges, SessionStore
-from mochi_server.sessions.types import Image
+from mochi_server.sessions.types import Blob
 from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.storage.retry import StorageRetry
 
@@ -74,7 +74,7 @@ class Conversations:
     def agent_chat(self, session_id: str) -> Conversation:
         return Conversation(session_id, self.agent_chats, "agent_chat", self.retry)
 
-    async def in_memory(self, session: ChatSession, images: Sequence[Image] = ()) -> Conversation:
+    async def in_memory(self, session: ChatSession, images: Sequence[Blob] = ()) -> Conversation:
         """Return a conversation that contains ``session`` with its ``images`` and is never
         saved.
         """

@@ -69,7 +69,15 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
             raise IdempotencyKeyReused(turn_input.key, None)
     answers = session.history[indexes[-1] + 1 :]
     change: HistoryChange = "continue" if turn_input.change == "continue" else "regenerate"
-    again = replace(turn_input, text=None, images=(), results=(), result_images=(), change=change)
+    again = replace(
+        turn_input,
+        text=None,
+        images=(),
+        attachments=(),
+        results=(),
+        result_images=(),
+        change=change,
+    )
     last = last_answer(answers)
     if last is not None and ends_turn(last):
         answered_by = last.get("model", "")
@@ -87,8 +95,10 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
 
 def _contains(turn_input: TurnInput, stored: Message) -> bool:
     if stored["role"] == "user":
-        references = [image.reference for image in turn_input.images]
-        return stored["content"] == turn_input.text and stored.get("images", []) == references
+        images = [image.reference for image in turn_input.images]
+        files = [attachment.reference for attachment in turn_input.attachments]
+        has_blobs = stored.get("images", []) == images and stored.get("attachments", []) == files
+        return stored["content"] == turn_input.text and has_blobs
     for result in turn_input.results:
         is_same_call = result.get("tool_call_id") == stored.get("tool_call_id")
         if is_same_call and result["content"] == stored["content"]:

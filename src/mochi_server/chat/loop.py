@@ -77,8 +77,8 @@ class TurnLoop:
         is_reported = turn.rules.plans and writer.added  # an agent continues
         if warnings and not is_reported:
             self.publish(warnings)
-        if turn.input.new_images:
-            await writer.wait_until_stored()  # the prompt is built from the stored images
+        if turn.input.new_blobs:
+            await writer.wait_until_stored()  # the prompt is built from the stored images and files
         try:
             await self._do_steps(model_call)
         finally:

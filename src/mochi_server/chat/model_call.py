@@ -15,7 +15,7 @@ from mochi_server.constants import RELOADING_OPTIONS
 from mochi_server.errors import ContextOverflow, OllamaError, ToolsNotSupported
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.messages import shows_images, with_images
+from mochi_server.inference.messages import shows_images, with_attachments, with_images
 from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
 from mochi_server.inference.session_window import allocate_window
 from mochi_server.inference.slots import Exchange
@@ -272,6 +272,11 @@ class TurnPrompt:
         if missing:
             call.warn(
                 "IMAGE_NOT_FOUND", f"The prompt omits images that are no longer stored: {missing}."
+            )
+        messages, missing = await with_attachments(messages, call.writer.load_image)
+        if missing:
+            call.warn(
+                "FILE_NOT_FOUND", f"The prompt omits files that are no longer stored: {missing}."
             )
         return FixedPrompt(messages, self.size)
 

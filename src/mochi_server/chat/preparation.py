@@ -9,14 +9,17 @@ from typing import Any, Protocol
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.prompt import Prompt
 from mochi_server.chat.run import Run
 from mochi_server.chat.steps import TurnRules
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
 from mochi_server.chat.writer import TurnWriter
+from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import MochiError
 from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.session_window import allocate_window
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.session import ChatSession, edited, has_stale_checkpoint
@@ -107,6 +110,8 @@ class ModelTurns(TurnPreparation):
         prepared = await self._prepared(
             run, session, turn_input, writer, gateway=gateway, model=model
         )
+        if turn_input.attachments and not isinstance(model, MochiError):
+            _check_attachments(prepared, model)
         return replace(prepared, ticket=ticket, drops_checkpoint=drops_checkpoint)
 
     async def prepare_continued(
@@ -242,6 +247,25 @@ class MissingAgentToolbox:
         if call.id == self.call_id:
             return failed(call, f"There is no agent named {self.name!r}.")
         return await self.toolbox.run(call, publish)
+
+
+def _check_attachments(prepared: PreparedTurn, model: ModelInfo) -> None:
+    """Raise ``ValidationFailed`` if the new files do not fit into the model's largest window, even
+    without the earlier turns.
+    """
+    writer = prepared.writer
+    allocation = allocate_window(prepared.gateway, model, prepared.session, writer.history)
+    prompt = Prompt(writer.messages, writer.turn_start).shortest
+    tokens = allocation.estimate.tokens(prompt.size_with(prepared.toolbox.schemas()))
+    largest = allocation.largest
+    if largest is None or tokens + MIN_ANSWER_TOKENS <= largest:
+        return
+    problem = (
+        f"attachments: the message with its files has about {tokens} tokens, and the largest "
+        f"context window of model {model.name!r} has {largest}. Attach less, or use a model with "
+        "a longer context."
+    )
+    raise errors.ValidationFailed(problem, window=largest, estimated_tokens=tokens)
 
 
 def _requested_model(

@@ -11,10 +11,11 @@ from mochi_server.errors import ContextOverflow
 from mochi_server.inference.messages import EncodedMessages, encode_messages, to_ollama_messages
 from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
+from mochi_server.sessions.attachments import omission_note, with_files
 from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.session import system_message
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, attachments_of
 
 
 def with_instructions(
@@ -53,7 +54,7 @@ class Prompt:
     turn_start: int  # index of the user message to answer
     checkpoint: Checkpoint | None = None
     trim_end: int = 0
-    """Number of first messages whose long tool results and result images are trimmed."""
+    """Number of first messages whose long tool results, result images and files are trimmed."""
     trim_turn: bool = False
     """Whether results of the current turn are trimmed too, except the latest."""
     shows_images: bool = True
@@ -148,7 +149,7 @@ class Prompt:
     def _is_unchanged(self, block: Block, begin: int) -> bool:
         if begin < self.trim_limit and block.cached(_has_long_results):
             return False
-        return not block.cached(encode_messages).size.images
+        return block.cached(encode_messages).is_complete
 
     def _to_ollama(self, start: int, end: int) -> list[ChatMessage]:
         messages: Sequence[Message] = self.history[start:end]
@@ -167,7 +168,11 @@ class Prompt:
         return 1 if self.history and self.history[0]["role"] == "system" else 0
 
     def _is_trimmed(self, index: int) -> bool:
-        return index < self.trim_limit and _is_long_result(self.history[index])
+        message = self.history[index]
+        if message["role"] == "user":
+            is_old = index < self.trim_end and index != self.turn_start
+            return is_old and bool(attachments_of(message))
+        return index < self.trim_limit and _is_long_result(message)
 
     @cached_property
     def _latest_round(self) -> int:
@@ -184,6 +189,8 @@ class Prompt:
         message = self.history[index]
         if not self._is_trimmed(index):
             return message
+        if message["role"] == "user":
+            return _without_attachments(message)
         half, text = TRIMMED_CHARS // 2, message["content"]
         if len(text) > TRIMMED_CHARS:
             note = f"\n[... {len(text) - TRIMMED_CHARS} characters of an old result left out ...]\n"
@@ -198,6 +205,14 @@ def checkpoint_tokens(window: int) -> int:
     tokens.
     """
     return min(CHECKPOINT_TOKENS, window // 4)
+
+
+def _without_attachments(message: Message) -> Message:
+    notes = []
+    for attachment in attachments_of(message):
+        notes.append(omission_note(attachment, "is left out, because the conversation is long"))
+    content = with_files(message["content"], notes)
+    return {**message, "content": content, "attachments": []}
 
 
 def _has_long_results(messages: Sequence[Message]) -> bool:

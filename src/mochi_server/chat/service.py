@@ -293,7 +293,7 @@ class TurnService:
             with acting_as(run.caller):
                 turn = await turns.prepare(run, session, new_input)
             self.refuse_at_shutdown()
-            first_write = turn.writer.begin(new_input.new_images)
+            first_write = turn.writer.begin(new_input.new_blobs)
             count_start()
             return self._launch(run, play_turn(turn, run), locks.pop_all(), first_write)
 

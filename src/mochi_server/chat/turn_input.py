@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from mochi_server.ollama.payloads import qualified_name
+from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.history import complete_length, first_answer_index
-from mochi_server.sessions.types import Image, Message, ToolExecutionPolicy
+from mochi_server.sessions.types import Blob, Image, Message, ToolExecutionPolicy
 
 HistoryChange = Literal["none", "regenerate", "continue", "edit"]
 """What a turn does to the history before the model answers.
@@ -78,6 +79,7 @@ class TurnInput:
 
     text: str | None = None  # new user message, or the new text of the edited message
     images: tuple[Image, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
     results: Sequence[Message] = ()  # results of client tools, stored before the user message
     result_images: tuple[Image, ...] = ()  # images to which the results refer
     change: HistoryChange = "none"
@@ -116,20 +118,25 @@ class TurnInput:
             qualified_name(self.model or "") == qualified_name(other.model or "")
             and self.text == other.text
             and self.images == other.images
+            and self.attachments == other.attachments
             and self.generation == other.generation
         )
 
     @property
-    def new_images(self) -> tuple[Image, ...]:
-        """Images of the new messages, which are stored with them."""
-        return self.images + self.result_images
+    def new_blobs(self) -> tuple[Blob, ...]:
+        """Images and files of the new messages, which are stored with them."""
+        blobs: list[Blob] = [*self.images, *self.result_images]
+        for attachment in self.attachments:
+            blobs.extend(attachment.blobs)
+        return tuple(blobs)
 
     def without_data(self) -> "TurnInput":
-        if not self.new_images:
+        if not self.new_blobs:
             return self
+        attachments = tuple(attachment.without_data() for attachment in self.attachments)
         images = tuple(image.without_data() for image in self.images)
         result_images = tuple(image.without_data() for image in self.result_images)
-        return replace(self, images=images, result_images=result_images)
+        return replace(self, images=images, attachments=attachments, result_images=result_images)
 
 
 _ADAPTER = TypeAdapter(TurnInput)

@@ -17,7 +17,7 @@ from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.history import INTERRUPTED, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
-from mochi_server.sessions.types import Image, Message, ToolCall, with_unreadable_images
+from mochi_server.sessions.types import Blob, Image, Message, ToolCall, with_unreadable_images
 from mochi_server.tools.stored_calls import interrupted_outcome, stored_outcomes, tool_message
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.tasks import run_shielded
@@ -100,13 +100,13 @@ class TurnWriter:
         self.messages = self.messages.extended(self.added)
         self.outcomes: list[ToolOutcome] = stored_outcomes(self.added)
 
-    def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None]":
-        """Begin to store the turn, the new messages and their images. Return the write."""
+    def begin(self, blobs: Sequence[Blob] = ()) -> "asyncio.Future[None]":
+        """Begin to store the turn, the new messages and their blobs. Return the write."""
         opening = self._opening
         change = Change(
             [*opening.messages, *self._new_messages],
             start=opening.start,
-            images=images,
+            images=blobs,
             turn=self.turn,
             versions=opening.versions,
             revision=opening.revision,
@@ -129,7 +129,7 @@ class TurnWriter:
             await asyncio.shield(self._initial_write)
 
     async def load_image(self, name: str) -> bytes:
-        """Return an image of the session. Raises ``BlobNotFound``."""
+        """Return a blob of the session. Raises ``BlobNotFound``."""
         image = self.unstored_images.get(name)
         if image is not None:
             return image.data
@@ -370,7 +370,8 @@ def _new_messages(turn_input: TurnInput, session_id: str) -> list[Message]:
     messages = list(turn_input.results)
     if (text := turn_input.new_message) is not None:
         digest = None if turn_input.key is None else key_digest(session_id, turn_input.key)
-        messages.append(user_message(text, turn_input.images, key_digest=digest))
+        message = user_message(text, turn_input.images, turn_input.attachments, key_digest=digest)
+        messages.append(message)
     return messages
 
 

@@ -19,8 +19,8 @@ from mochi_server.errors import BlobNotFound, SessionNotFound
 from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
-from mochi_server.sessions.types import Image, SessionQuery, images_in
-from mochi_server.sessions.versions import Versions, images_in_versions, with_versions
+from mochi_server.sessions.types import Blob, SessionQuery, blobs_in
+from mochi_server.sessions.versions import Versions, blobs_in_versions, with_versions
 from mochi_server.util.clock import timestamp
 
 logger = logging.getLogger(__name__)
@@ -139,21 +139,21 @@ def _updated(session: ChatSession) -> float:
     return timestamp(session.metadata.updated_at)
 
 
-async def _images(store: SessionStore, session: ChatSession, versions: Versions) -> list[Image]:
-    """Return the images of ``session`` and its ``versions`` from ``store``, without missing and
-    invalid images.
+async def _images(store: SessionStore, session: ChatSession, versions: Versions) -> list[Blob]:
+    """Return the images and files of ``session`` and its ``versions`` from ``store``, without
+    missing ones.
     """
-    images = []
-    for name in sorted(images_in(session.history) | images_in_versions(versions)):
+    blobs = []
+    for name in sorted(blobs_in(session.history) | blobs_in_versions(versions)):
         try:
-            images.append(Image.of(await store.load_image(name)))
-        except (BlobNotFound, ValueError):
+            blobs.append(Blob.hashed(await store.load_image(name), "application/octet-stream"))
+        except BlobNotFound:
             logger.warning(
-                "image is missing and is not copied: session_id=%s sha256=%s",
+                "blob is missing and is not copied: session_id=%s sha256=%s",
                 session.session_id,
                 name,
             )
-    return images
+    return blobs
 
 
 @asynccontextmanager

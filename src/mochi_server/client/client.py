@@ -27,6 +27,14 @@ Picture = (
 )  # an image: its bytes, its base64 text or data URL, or the path of its file
 
 
+class AttachedFile(TypedDict, total=False):
+    """A file that is not on the disk: its name, its bytes or base64 text, and its media type."""
+
+    name: Required[str]
+    data: Required[bytes | str]
+    media_type: str
+
+
 class GenerationOptions(TypedDict, total=False):
     """Options of answers. None means the default."""
 
@@ -39,12 +47,14 @@ class GenerationOptions(TypedDict, total=False):
 class TurnOptions(GenerationOptions, total=False):
     """Options of a turn.
 
-    The default of ``on_disconnect`` is ``continue``. ``images`` are sent with the message.
+    The default of ``on_disconnect`` is ``continue``. ``images`` and ``attachments`` are sent with
+    the message. An attachment is the path of a file, or an ``AttachedFile``.
 
     With ``background``, ``chat`` returns the state of the run at once. Streams do not accept it.
     """
 
     images: Sequence[Picture]
+    attachments: Sequence[os.PathLike[str] | AttachedFile]
     if_busy: Literal["reject", "wait"]
     if_waiting: Literal["reject", "deny"]
     on_disconnect: Literal["cancel", "continue"]
@@ -310,6 +320,12 @@ class AsyncMochiClient:
     async def get_image(self, session_id: str, sha256: str) -> bytes:
         """Get an image of a message by its SHA-256, which the message contains."""
         path = f"{_path('sessions', session_id)}/blobs/{quote(sha256, safe='')}"
+        response = await self._request("GET", path)
+        return response.content
+
+    async def get_file(self, session_id: str, sha256: str) -> bytes:
+        """Get a file of a message by its SHA-256, which the message contains."""
+        path = f"{_path('sessions', session_id)}/files/{quote(sha256, safe='')}"
         response = await self._request("GET", path)
         return response.content
 
@@ -679,6 +695,7 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     get_status = blocking(AsyncMochiClient.get_status)
     list_messages = blocking(AsyncMochiClient.list_messages)
     get_image = blocking(AsyncMochiClient.get_image)
+    get_file = blocking(AsyncMochiClient.get_file)
     set_system_prompt = blocking(AsyncMochiClient.set_system_prompt)
     remove_system_prompt = blocking(AsyncMochiClient.remove_system_prompt)
     summarize_session = blocking(AsyncMochiClient.summarize_session)
@@ -724,7 +741,19 @@ def _turn_body(message: str | None, options: TurnOptions) -> dict[str, Any]:
     images = options.get("images")
     if images:
         body["images"] = [_encoded_image(image) for image in images]
+    attachments = options.get("attachments")
+    if attachments:
+        body["attachments"] = [_encoded_file(attachment) for attachment in attachments]
     return body
+
+
+def _encoded_file(attachment: os.PathLike[str] | AttachedFile) -> Json:
+    if isinstance(attachment, os.PathLike):
+        path = Path(attachment)
+        return {"name": path.name, "data": b64encode(path.read_bytes()).decode()}
+    data = attachment["data"]
+    encoded = data if isinstance(data, str) else b64encode(data).decode()
+    return {**attachment, "data": encoded}
 
 
 def _encoded_image(image: Picture) -> str:

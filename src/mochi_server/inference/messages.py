@@ -11,8 +11,15 @@ import orjson
 from mochi_server.errors import BlobNotFound
 from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
+from mochi_server.sessions.attachments import omission_note, text_in_prompt, with_files
 from mochi_server.sessions.history import History
-from mochi_server.sessions.types import Message, images_in, images_of, readable_images_of
+from mochi_server.sessions.types import (
+    AttachmentReference,
+    Message,
+    attachments_of,
+    images_of,
+    readable_images_of,
+)
 
 _SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
 UNREADABLE_IMAGES = "[Images are left out here, because the model could not decode them.]"
@@ -47,6 +54,9 @@ def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
         sent["thinking"] = message["thinking"]
     if "images" in message:
         _add_images(sent, message)
+    attachments = attachments_of(message)
+    if attachments:
+        sent["attachments"] = attachments
     return sent
 
 
@@ -69,11 +79,12 @@ def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
 class EncodedMessages(NamedTuple):
     """Messages encoded as JSON for Ollama, and their size.
 
-    Images are represented by their SHA-256 names.
+    ``is_complete`` is false if the JSON only names images or files.
     """
 
     encoded: Encoded
     size: PromptSize
+    is_complete: bool
 
 
 def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
@@ -82,14 +93,18 @@ def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
     The thinking of the model is omitted.
     """
     converted = to_ollama_messages(messages, len(messages))
-    return EncodedMessages(
-        Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted)
-    )
+    encoded = Encoded(b",".join(map(orjson.dumps, converted)))
+    is_complete = not any(map(_names_blobs, converted))
+    return EncodedMessages(encoded, PromptSize.of(converted), is_complete)
+
+
+def _names_blobs(message: ChatMessage) -> bool:
+    return "images" in message or "attachments" in message
 
 
 def shows_images(history: History) -> bool:
-    return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(
-        images_in(history.tail)
+    return any(block.cached(encode_messages).size.images for block in history.blocks) or any(
+        images_of(message) for message in history.tail
     )
 
 
@@ -118,3 +133,45 @@ async def with_images(
         for message in messages
     ]
     return sent, sum(name not in encoded for name in names)
+
+
+async def with_attachments(
+    messages: Sequence[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
+) -> tuple[list[ChatMessage | Encoded], int]:
+    """Put the text of attached files before the content of their messages.
+
+    Return the messages and the number of missing files.
+    """
+    sent: list[ChatMessage | Encoded] = []
+    missing = 0
+    for message in messages:
+        if not isinstance(message, dict) or "attachments" not in message:
+            sent.append(message)
+            continue
+        files = []
+        for attachment in message["attachments"]:
+            text = await _load_text(attachment, load)
+            if text is None:
+                missing += 1
+                text = omission_note(attachment, "is no longer stored")
+            files.append(text)
+        with_text: ChatMessage = {**message, "content": with_files(message["content"], files)}
+        del with_text["attachments"]
+        sent.append(with_text)
+    return sent, missing
+
+
+async def _load_text(
+    attachment: AttachmentReference, load: Callable[[str], Awaitable[bytes]]
+) -> str | None:
+    """Return the text of a file between its marks, or None if it is no longer stored."""
+    try:
+        data = await load(attachment["text_sha256"])
+    except BlobNotFound:
+        return None
+    text = await anyio.to_thread.run_sync(_decoded, data)
+    return text_in_prompt(attachment, text)
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode(errors="replace")

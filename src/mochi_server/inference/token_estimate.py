@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from mochi_server.ollama.types import ChatMessage
+from mochi_server.sessions.attachments import size_in_prompt
 
 _TOKENS_PER_CHAR = 1 / 3.5  # of prose, slightly too high, until the model's ratio is known
 _MIN_CALIBRATION_CHARS = 400  # in shorter prompts, the chat template distorts the ratio
@@ -43,6 +44,7 @@ class PromptSize:
             characters += _TEMPLATE_CHARS
             characters += len(message.get("content") or "")
             characters += len(message.get("thinking") or "")
+            characters += size_in_prompt(message.get("attachments") or ())
             calls = message.get("tool_calls")
             if calls:
                 characters += len(orjson.dumps(calls))

@@ -13,6 +13,7 @@ from mochi_server.inference.window_registry import (
     WindowRegistry,
     capped,
     manual_window,
+    max_window,
 )
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
@@ -65,6 +66,15 @@ class Allocation:
     @property
     def manual(self) -> int | None:
         return manual_window(self.model, self.config or {})
+
+    @property
+    def largest(self) -> int | None:
+        """Largest window that a request can have, or None if it is unknown."""
+        if self.manual is not None:
+            return self.manual
+        if self.model.is_cloud or self.context_length is None:
+            return self.context_length
+        return max_window(self.model)
 
     @property
     def can_grow(self) -> bool:

@@ -265,7 +265,7 @@ class WindowRegistry:
         """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
         default = self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
         window = max(
-            min(_max_window(model), default), capped(model.num_ctx or 0, model.context_length)
+            min(max_window(model), default), capped(model.num_ctx or 0, model.context_length)
         )
         return capped(window, entry.ceiling)
 
@@ -283,7 +283,7 @@ class WindowRegistry:
         """Return the initial window, doubled until ``required_tokens`` fit, up to the largest
         window.
         """
-        largest = capped(_max_window(model), entry.ceiling)
+        largest = capped(max_window(model), entry.ceiling)
         window = self._initial_window(entry, model)
         while window < required_tokens and window < largest:
             window = min(window * _GROWTH_FACTOR, largest)
@@ -329,7 +329,8 @@ def _needed(required_tokens: int, answer_tokens: int, *, is_loaded: bool) -> flo
     return needed if is_loaded else max(needed, required_tokens + answer_tokens)
 
 
-def _max_window(model: ModelInfo) -> int:
+def max_window(model: ModelInfo) -> int:
+    """Return the largest window that the registry chooses for a model."""
     if model.context_length is None:
         return _DEFAULT_LIMIT
     return max(int(model.context_length * SAFE_WINDOW_RATIO), 1)

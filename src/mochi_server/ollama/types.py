@@ -50,6 +50,7 @@ class ChatMessage(TypedDict, total=False):
     content: str
     thinking: str
     images: list[str]
+    attachments: list[Any]  # references to files, which are replaced by their text
     tool_calls: list[dict[str, Any]]
     tool_name: str
     tool_call_id: str

@@ -20,7 +20,8 @@ Action ``edit``:
 
 Actions ``regenerate`` and ``edit``:
 
-5. The last user message has other images than the stored one: error, images cannot be changed.
+5. The last user message has other images or files than the stored one: error, they cannot be
+   changed.
 6. Other messages: edit the user message at that position.
 
 Action ``compare``:
@@ -33,9 +34,9 @@ Actions ``compare`` and ``compare_all``:
    last result: store the results, and continue.
 9. No user message after the last assistant message: error, nothing is new.
 10. Only ``compare_all``: the user messages equal the stored ones: generate the last answer again.
-11. Without a key: the last user message equals the stored one, also in its images, and that has no
-    complete answer: generate the answer again, or continue after a tool result, with no call
-    required.
+11. Without a key: the last user message equals the stored one, also in its images and files, and
+    that has no complete answer: generate the answer again, or continue after a tool result, with no
+    call required.
 12. Other messages: store the results, and add the user message.
 
 A new message must not be blank. Only results of pending calls are stored. With ``compare_all``,
@@ -51,7 +52,7 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.protocols.sent_messages import SentMessages, names_of_calls
 from mochi_server.sessions.history import History, follows_result, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest
-from mochi_server.sessions.types import Image, Message, images_in, images_of
+from mochi_server.sessions.types import Image, Message, blobs_in, blobs_of
 
 
 def to_turn(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
@@ -101,7 +102,7 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
         return replace(turn, change="continue")
     if sent.action == "compare_all" and sent.last_index == index and _are_stored(sent, history):
         return replace(turn, change="regenerate")
-    if turn.key is not None or not _is_unanswered(session, sent.with_images[index]):
+    if turn.key is not None or not _is_unanswered(session, sent.with_references[index]):
         return _with_user_message(turn, sent, index)
     if follows_result(history):  # the model has already called a tool
         return replace(turn, change="continue", tools=replace(turn.tools, must_call=False))
@@ -133,9 +134,9 @@ def _answering_again(session: ChatSession, sent: SentMessages, turn: TurnInput) 
         if not is_stored:
             raise sent.error("the session does not have this user message at this position", index)
     edit_index = stored[len(asked) - 1]
-    images = [image.sha256 for image in sent.images.get(last, ())]
-    if images and images != images_of(session.history[edit_index]):
-        raise sent.error("the images of a stored message cannot be changed", last)
+    blobs = blobs_of(sent.with_references[last])
+    if blobs and blobs != blobs_of(session.history[edit_index]):
+        raise sent.error("the images and files of a stored message cannot be changed", last)
     return replace(turn, change="edit", edit_index=edit_index, text=text)
 
 
@@ -143,7 +144,12 @@ def _with_user_message(turn: TurnInput, sent: SentMessages, index: int) -> TurnI
     content = sent.messages[index]["content"]
     if not content.strip():
         raise sent.error("the user's message must not be blank", index)
-    return replace(turn, text=content, images=sent.images.get(index, ()))
+    return replace(
+        turn,
+        text=content,
+        images=sent.images.get(index, ()),
+        attachments=sent.attachments.get(index, ()),
+    )
 
 
 def _user_indexes(messages: Sequence[Message]) -> list[int]:
@@ -167,7 +173,7 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
     if index is None:
         return False
     stored = session.history[index]
-    if stored["content"] != message["content"] or images_of(stored) != images_of(message):
+    if stored["content"] != message["content"] or blobs_of(stored) != blobs_of(message):
         return False
     last = session.history[-1]
     return last["role"] in ("user", "tool") or bool(last.get("interrupted"))
@@ -175,7 +181,7 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
 
 def _with_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
     results = _results(session, sent, turn.key)
-    names = images_in(results)
+    names = blobs_in(results)
     stored: dict[str, Image] = {}
     for images in sent.images.values():
         stored |= {image.sha256: image for image in images if image.sha256 in names}
@@ -191,7 +197,7 @@ def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[
     for index in keyed_indexes(session, key):
         pending.add(session.history[index].get("tool_call_id", ""))
     results: list[Message] = []
-    for message in _after_last_answer(sent.with_images):
+    for message in _after_last_answer(sent.with_references):
         if message["role"] != "tool":
             continue
         call_id = message.get("tool_call_id", "")

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import chain
 
 from fastapi import Request
 
@@ -52,7 +51,7 @@ async def estimate(services: Services, turn: TurnInput, sent: SentMessages) -> i
     Raises ``MochiError``.
     """
     model = await services.gateway.find_model(turn.model or "")
-    history = History.of(sent.with_images)
+    history = History.of(sent.with_references)
     prompt = Prompt(history, sent.last_user_index or 0, shows_images=model.has_capability("vision"))
     size = prompt.size_with(turn.tools.client_tools if turn.tools.may_call else ())
     return services.gateway.windows.estimate(model.name).tokens(size)
@@ -105,7 +104,7 @@ async def _start(
         tools=list(turn.tools.names or ()), execution_policy=turn.policy or _DEFAULT_POLICY
     )
     session = ChatSession.create(SessionCreationOptions(turn.model or "", tool_settings=settings))
-    session.messages = sent.with_images
+    session.messages = sent.with_references
     return await _in_memory(services, session, replace(turn, change="continue", key=None), sent)
 
 
@@ -172,7 +171,7 @@ async def _with_agent(
     if session_id is None:
         session = ChatSession.create(SessionCreationOptions(task.model or ""))
         session.metadata.extra[OWNER] = agent.name
-        earlier = sent.with_images[: sent.last_index]
+        earlier = sent.with_references[: sent.last_index]
         session.messages = [message for message in earlier if message["role"] != "system"]
         return await _in_memory(services, session, task, sent)
     conversation = services.conversations.agent_chat(session_id)
@@ -185,8 +184,8 @@ async def _with_agent(
 async def _in_memory(
     services: Services, session: ChatSession, turn: TurnInput, sent: SentMessages
 ) -> Run:
-    images = [*chain.from_iterable(sent.images.values())]
-    return await services.turns.start(await services.conversations.in_memory(session, images), turn)
+    conversation = await services.conversations.in_memory(session, sent.blobs)
+    return await services.turns.start(conversation, turn)
 
 
 def _check_capabilities(tools: ToolSelection, images: Collection[object], model: ModelInfo) -> None:
@@ -215,11 +214,11 @@ def _task(turn: TurnInput, sent: SentMessages) -> str:
         "tool_choice": turn.tools.must_call,
         "logprobs": turn.generation.logprobs is not None,
         "response_format": turn.generation.format,
-        "messages": sent.images.get(sent.last_index),
+        "messages": sent.images.get(sent.last_index) or sent.attachments.get(sent.last_index),
     }
     for name, is_set in refused.items():
         if is_set:
-            content = "the images" if name == "messages" else "this field"
+            content = "the images and files" if name == "messages" else "this field"
             problem = f"agents use their own tools and answer with plain text; leave out {content}"
             raise ValidationFailed.at(name, problem)
     last = sent.messages[sent.last_index]

@@ -3,16 +3,18 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 import orjson
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_IMAGES, MAX_MESSAGE_CHARS
 from mochi_server.errors import ValidationFailed
+from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.images import Location, read_images
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Image, Message, Role, ToolCall
+from mochi_server.sessions.types import Blob, Image, Message, Role, ToolCall
 from mochi_server.util.clock import new_id, now
 
 Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]
@@ -37,18 +39,21 @@ class SentMessages:
     """
     check: Callable[[ChatSession], None] = lambda _: None
     """Function that raises ``ValidationFailed`` if a new request does not fit the session."""
+    attachments: Mapping[int, tuple[Attachment, ...]] = field(default_factory=dict)
+    """Files of each message that has any, by its index."""
 
     @property
-    def with_images(self) -> list[Message]:
-        """Messages of the request.
-
-        Each image in a message is a reference: its SHA-256 and its media type.
-        """
+    def with_references(self) -> list[Message]:
+        """Messages of the request, with references to their images and files."""
         messages = list(self.messages)
         for index, images in self.images.items():
             if images:
                 references = [image.reference for image in images]
                 messages[index] = {**messages[index], "images": references}
+        for index, attachments in self.attachments.items():
+            if attachments:
+                files = [attachment.reference for attachment in attachments]
+                messages[index] = {**messages[index], "attachments": files}
         return messages
 
     @property
@@ -80,6 +85,14 @@ class SentMessages:
         """Images of the new user message, if there is one."""
         index = self.last_user_index
         return () if index is None else self.images.get(index, ())
+
+    @property
+    def blobs(self) -> list[Blob]:
+        """Images and files of all messages."""
+        blobs: list[Blob] = [*chain.from_iterable(self.images.values())]
+        for attachment in chain.from_iterable(self.attachments.values()):
+            blobs.extend(attachment.blobs)
+        return blobs
 
     def error(self, problem: str, index: int = -1) -> ValidationFailed:
         """Return the error for the message at ``index``."""

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 from fastapi import Query, Request, Response
 
@@ -24,6 +25,7 @@ from mochi_server.schemas.sessions import (
     SessionsImported,
 )
 from mochi_server.schemas.versions import HistoryChanged
+from mochi_server.services.attachments import MEDIA_TYPE
 from mochi_server.sessions.types import MEDIA_TYPES, SessionQuery
 from mochi_server.web.requests import read_body, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, PrefixRouter, Responses, responses
@@ -73,10 +75,10 @@ _FILE_TYPES = {
     "json": ("application/json", "json"),
     "markdown": ("text/markdown; charset=utf-8", "md"),
 }
-_IMAGE_HEADERS = {
+_BLOB_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
-    # The name of an image is its hash, so it never changes. Shared caches must not send it to other
+    # The name of a blob is its hash, so it never changes. Shared caches must not send it to other
     # users.
     "Cache-Control": "private, max-age=31536000, immutable",
 }
@@ -94,6 +96,11 @@ _IMAGE = {
         "description": "The image as it was sent.",
         "content": dict.fromkeys(MEDIA_TYPES, _BINARY),
     },
+    **responses(SessionNotFound, errors.BlobNotFound, *STORAGE_ERRORS),
+}
+
+_FILE = {
+    200: {"description": "The file as it was sent.", "content": {"*/*": _BINARY}},
     **responses(SessionNotFound, errors.BlobNotFound, *STORAGE_ERRORS),
 }
 
@@ -236,7 +243,7 @@ async def export_session(
     format: FormatQuery = "json",
     versions: VersionsQuery = False,
 ) -> Response:
-    """Export a session as a file: JSON with all images for an import, or Markdown for reading."""
+    """Export a session: as JSON with images and files for an import, or as Markdown."""
     media_type, suffix = _FILE_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}
@@ -259,8 +266,19 @@ async def get_blob(session_id: str, sha256: str, services: ServicesDep) -> Respo
     image = await services.sessions.image(session_id, sha256)
     suffix = image.media_type.removeprefix("image/")
     disposition = f'inline; filename="{image.sha256}.{suffix}"'
-    headers = _IMAGE_HEADERS | {"Content-Disposition": disposition}
+    headers = _BLOB_HEADERS | {"Content-Disposition": disposition}
     return Response(image.data, media_type=image.media_type, headers=headers)
+
+
+@router.get("/{session_id}/files/{sha256}", response_class=Response, responses=_FILE)
+async def get_file(session_id: str, sha256: str, services: ServicesDep) -> Response:
+    """Get a file of a message by its SHA-256, as it was sent."""
+    attachment, data = await services.sessions.file(session_id, sha256)
+    name = quote(attachment["name"], safe="", errors="replace")
+    headers = _BLOB_HEADERS | {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+    is_valid = MEDIA_TYPE.fullmatch(attachment["media_type"])
+    media_type = attachment["media_type"] if is_valid else "application/octet-stream"
+    return Response(data, headers=headers | {"Content-Type": media_type})
 
 
 @router.put(

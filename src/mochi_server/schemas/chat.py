@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_result import TurnResult
+from mochi_server.constants import MAX_ATTACHMENT_NAME_CHARS, MAX_ATTACHMENTS
 from mochi_server.errors import ValidationFailed
 from mochi_server.events import ChatEvent
 from mochi_server.schemas.common import (
@@ -22,9 +23,11 @@ from mochi_server.schemas.common import (
     StrictBody,
     WarningOut,
 )
-from mochi_server.sessions.images import read_images
+from mochi_server.services.attachments import EncodedFile, read_attachments
+from mochi_server.sessions.images import Location, read_images
 from mochi_server.sessions.types import Format, KeepAlive, Think
 from mochi_server.tools.stored_calls import stored_outcomes
+from mochi_server.util.validation import Items
 
 _POSITION = "^([0-9a-f]{1,32}:)?[0-9]{1,18}$"
 
@@ -70,6 +73,23 @@ _HINTS |= {
 """Hints for names of other APIs."""
 
 
+class AttachmentIn(StrictBody):
+    """A file with text, or a PDF. The model receives its text before the message."""
+
+    name: str = Field(min_length=1, max_length=MAX_ATTACHMENT_NAME_CHARS)
+    media_type: str | None = Field(
+        None, description="Media type, also with `charset`. The data URL can contain it instead."
+    )
+    data: str = Field(
+        json_schema_extra={"contentEncoding": "base64"},
+        description="Bytes of the file, as base64 or as a data URL.",
+    )
+
+    @property
+    def file(self) -> EncodedFile:
+        return EncodedFile(self.name, self.data, self.media_type)
+
+
 class ChatRequest(
     StrictBody, json_schema_extra={"examples": [{"message": "What is the capital of France?"}]}
 ):
@@ -94,6 +114,9 @@ class ChatRequest(
     images: Images | None = Field(
         None, description="PNG, JPEG, WebP, GIF or BMP, as base64 or as data URLs."
     )
+    attachments: Annotated[Items[AttachmentIn], Field(max_length=MAX_ATTACHMENTS)] | None = Field(
+        None, description="Files that the model reads: text of any kind, and PDF."
+    )
     if_busy: Literal["reject", "wait"] = Field(
         "reject", description="While a turn runs: return 409, or wait."
     )
@@ -111,22 +134,30 @@ class ChatRequest(
     )
 
     async def to_input(self, key: str | None, *, streaming: bool) -> TurnInput:
-        """Return the input of the turn. Raises ``ValidationFailed`` for an invalid image."""
-        if self.images and self.message is None:
-            raise ValidationFailed(
-                "images: images require a `message`. Send both in one request.", field="images"
-            )
+        """Return the input of the turn.
+
+        Raises ``ValidationFailed`` for an invalid image or file.
+        """
+        for field, value in {"images": self.images, "attachments": self.attachments}.items():
+            if value and self.message is None:
+                problem = f"{field}: {field} require a `message`. Send both in one request."
+                raise ValidationFailed(problem, field=field)
         if self.background and streaming:
             problem = (
                 "background: a turn in the background has no stream. Use POST "
                 "/api/v1/chat/{session_id}."
             )
             raise ValidationFailed(problem, field="background")
+        images: dict[Location, str] = {}
+        for index, text in enumerate(self.images or ()):
+            images["images", index] = text
+        files: dict[Location, EncodedFile] = {}
+        for index, attachment in enumerate(self.attachments or ()):
+            files["attachments", index] = attachment.file
         return TurnInput(
             self.message,
-            images=await read_images(
-                {("images", index): text for index, text in enumerate(self.images or ())}
-            ),
+            images=await read_images(images),
+            attachments=await read_attachments(files),
             change="regenerate" if self.message is None else "none",
             generation=GenerationOptions(
                 think=self.think,

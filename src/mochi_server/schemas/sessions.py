@@ -235,7 +235,7 @@ class SessionPatch(
 class MessageEdit(
     StrictBody, json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]}
 ):
-    """New text of a user message. Without ``images``, its images are kept."""
+    """New text of a user message. Its files are kept, and without ``images`` its images too."""
 
     content: NonBlank = Field(description="New text of the message.")
     images: common.Images | None = Field(
@@ -333,7 +333,8 @@ class VersionCount(BaseModel):
 class SessionDetail(SessionWithoutOwner):
     """A session with its messages.
 
-    The bytes of an image in ``images`` are at ``blobs/{sha256}``.
+    The bytes of an image in ``images`` are at ``blobs/{sha256}``, and those of a file in
+    ``attachments`` at ``files/{sha256}``.
     """
 
     messages: list[MessageOut]

@@ -1,4 +1,4 @@
-"""Fork, export and import of sessions, including their images.
+"""Fork, export and import of sessions, including their images and files.
 
 Exports of other programs can be imported, too.
 """
@@ -42,19 +42,24 @@ from mochi_server.sessions.session import (
 )
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import (
+    AttachmentReference,
+    Blob,
     Format,
     Image,
     KeepAlive,
+    Message,
     Role,
     StoredOptions,
     Think,
-    images_in,
+    attachments_of,
+    blobs_in,
+    images_of,
 )
 from mochi_server.sessions.versions import (
     KEY,
     Versions,
+    blobs_in_versions,
     excess_versions,
-    images_in_versions,
     versions_removed,
     with_versions,
     within,
@@ -86,6 +91,7 @@ class FileMessage(OpenModel):
     message_id: str | None = None
     timestamp: str | None = None
     tool_calls: Items[FileCall] | None = None
+    attachments: Items[AttachmentReference] | None = None
 
 
 class FileVersion(OpenModel):
@@ -105,9 +111,10 @@ class FileMetadata(OpenModel):
 
 
 class SessionFile(OpenModel):
-    """Exported session. `blobs` maps the SHA-256 of each image, in hex, to the image in base64.
+    """Exported session.
 
-    `message_id` of a version is the message that is shown at its place.
+    `blobs` maps the SHA-256 of each image or file, in hex, to its bytes in base64. `message_id` of
+    a version is the message that is shown at its place.
     """
 
     metadata: FileMetadata
@@ -162,7 +169,7 @@ class ImportExportService:
     ) -> bytes:
         """Return a JSON or Markdown file with the session, and with ``has_versions`` its versions.
 
-        JSON files include the images that are stored. Markdown files have no versions.
+        JSON files include the images and files that are stored. Markdown files have no versions.
 
         Raises ``ValidationFailed``.
         """
@@ -177,12 +184,12 @@ class ImportExportService:
         if has_versions:
             versions = await self.store.load_versions(session_id)
         session = with_versions(session, versions)
-        names = sorted(images_in(session.history) | images_in_versions(versions))
-        images = {}
+        names = sorted(blobs_in(session.history) | blobs_in_versions(versions))
+        blobs = {}
         for name in names:
             with suppress(BlobNotFound):
-                images[name] = await self.store.load_image(name)
-        return await asyncio.to_thread(_encode_session, session, images if names else None)
+                blobs[name] = await self.store.load_image(name)
+        return await asyncio.to_thread(_encode_session, session, blobs if names else None)
 
     async def import_sessions(self, data: bytes) -> bytes:
         """Store all sessions of a file under new IDs, or none.
@@ -209,7 +216,7 @@ class ImportExportService:
             if turn is not None and not turn.has_ended:  # a forged turn could run calls
                 session.metadata.turn = None
         if not CALLER.get().sees_all:
-            _remove_missing_images(sessions)
+            _remove_missing_blobs(sessions)
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
         warnings = left_out_warnings(conversations, models)
         removed = sum(excess_versions(session.extra) for session, _ in sessions)
@@ -229,28 +236,34 @@ class ImportExportService:
             raise ShuttingDown
 
 
-def _remove_missing_images(sessions: Sequence[tuple[ChatSession, Sequence[Image]]]) -> None:
-    """Remove images that the file only names: a hash gives no access to images of other owners."""
+def _remove_missing_blobs(sessions: Sequence[tuple[ChatSession, Sequence[Blob]]]) -> None:
+    """Remove images and files that the export only names: a hash gives no access to those of other
+    owners.
+    """
     sent: set[str] = set()
-    for _, images in sessions:
-        sent.update(image.sha256 for image in images)
+    for _, blobs in sessions:
+        sent.update(blob.sha256 for blob in blobs)
     for session, _ in sessions:
         for message in session.messages:
-            if not sent.issuperset(images_in([message])):
-                del message["images"]
+            _remove_unsent(message, sent)
         for version in session.extra.get(KEY) or ():
             for message in version["messages"]:
-                if not sent.issuperset(images_in([message])):
-                    del message["images"]
+                _remove_unsent(message, sent)
 
 
-def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) -> bytes:
+def _remove_unsent(message: Message, sent: set[str]) -> None:
+    if not sent.issuperset(blobs_in([message])):
+        message.pop("images", None)
+        message.pop("attachments", None)
+
+
+def _encode_session(session: ChatSession, blobs: Mapping[str, bytes] | None) -> bytes:
     extra = session.extra
-    if images is not None:
-        blobs = dict(extra.get("blobs") or {})  # of a copied export
-        for name, data in images.items():
-            blobs[name] = b64encode(data).decode()
-        extra = {**extra, "blobs": blobs}
+    if blobs is not None:
+        encoded = dict(extra.get("blobs") or {})  # of a copied export
+        for name, data in blobs.items():
+            encoded[name] = b64encode(data).decode()
+        extra = {**extra, "blobs": encoded}
     return encode_file(session.metadata, [encode(message) for message in session.history], extra)
 
 
@@ -270,7 +283,7 @@ def _as_json(
 
 def _read_items(
     data: bytes, max_sessions: int, max_bytes: int
-) -> list[tuple[ChatSession, list[Image]] | Conversation]:
+) -> list[tuple[ChatSession, list[Blob]] | Conversation]:
     items, files = archive.read(data, max_bytes)
     if not items:
         raise ValidationFailed("The file has no sessions.", errors=[])
@@ -283,9 +296,7 @@ def _read_items(
     return [_read(number, item, files) for number, item in enumerate(items)]
 
 
-def _read(
-    number: int, item: object, files: Files
-) -> tuple[ChatSession, list[Image]] | Conversation:
+def _read(number: int, item: object, files: Files) -> tuple[ChatSession, list[Blob]] | Conversation:
     fields = item if isinstance(item, dict) else {}
     importer = None if "metadata" in fields else importer_of(fields)
     if importer is not None:
@@ -306,16 +317,13 @@ def _read(
         raise _invalid_item(number, f"cannot be imported: {error}") from error
 
 
-def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Image]]:
+def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Blob]]:
     _validate(number, item, SessionFile)
     item["metadata"]["session_id"] = new_id()
     blobs = item.pop("blobs", None) or {}
     try:
         session = ChatSession.from_dict(item)
-        named = images_in(session.history)
-        for version in session.extra.get(KEY) or ():
-            named |= images_in(version["messages"])
-        return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
+        return session, _blobs(session, blobs)
     except SessionTooNew as error:
         problem = (
             f"has format version {error.details['version']}, and this server reads versions up to "
@@ -346,11 +354,41 @@ def _invalid_item(number: int, problem: str, errors: Sequence[object] = ()) -> V
     )
 
 
-def _image(name: str, encoded: str) -> Image:
+def _blobs(session: ChatSession, encoded: Mapping[str, str]) -> list[Blob]:
+    """Return the images, files and texts that the messages reference. Raises ``ValueError``."""
+    images: set[str] = set()
+    characters: dict[str, int] = {}
+    messages = list(session.history)
+    for version in session.extra.get(KEY) or ():
+        messages += version["messages"]
+    for message in messages:
+        images.update(images_of(message))
+        for attachment in attachments_of(message):
+            characters[attachment["text_sha256"]] = attachment["characters"]
+    named = blobs_in(messages)
+    blobs = []
+    for name, data in encoded.items():
+        if name in named:
+            blobs.append(_blob(name, data, name in images, characters.get(name)))
+    return blobs
+
+
+def _blob(name: str, encoded: str, is_image: bool, characters: int | None) -> Blob:
+    """Return a blob. ``characters`` is the length of the text of a file."""
     try:
-        image = Image.of(b64decode(encoded, validate=True))
+        data = b64decode(encoded, validate=True)
+        if is_image:
+            blob: Blob = Image.of(data)
+        else:
+            blob = Blob.hashed(data, "application/octet-stream")
+        text = None if characters is None else data.decode()
     except ValueError as error:
         raise ValueError(f"blobs.{name}: {error}") from error
-    if image.sha256 != name:
-        raise ValueError(f"blobs.{name}: the image has another SHA-256. Name it {image.sha256}.")
-    return image
+    if blob.sha256 != name:
+        raise ValueError(f"blobs.{name}: the data has another SHA-256. Name it {blob.sha256}.")
+    if text is not None and len(text) != characters:
+        raise ValueError(
+            f"blobs.{name}: the text has {len(text)} characters, not {characters}. Correct the "
+            "attachment."
+        )
+    return blob

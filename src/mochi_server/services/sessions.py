@@ -30,11 +30,13 @@ from mochi_server.sessions.session import (
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import (
     AgentSettings,
+    AttachmentReference,
     Image,
     SessionCreationOptions,
     ToolExecutionPolicy,
     ToolSettings,
-    images_in,
+    attachments_of,
+    images_of,
     media_type_of,
     window_config,
 )
@@ -273,10 +275,22 @@ class SessionService:
         Raise ``BlobNotFound`` if no message of the session contains it.
         """
         session = await self.store.load(session_id)
-        if sha256 not in images_in(session.history):
+        if not any(sha256 in images_of(message) for message in session.history):
             raise errors.BlobNotFound(sha256)
         data = await self.store.load_image(sha256)
         return Image(sha256, media_type_of(data) or "application/octet-stream", data)
+
+    async def file(self, session_id: str, sha256: str) -> tuple[AttachmentReference, bytes]:
+        """Return the reference and the bytes of the file with this SHA-256.
+
+        Raise ``BlobNotFound`` if no message of the session contains it.
+        """
+        session = await self.store.load(session_id)
+        for message in session.history:
+            for attachment in attachments_of(message):
+                if attachment["sha256"] == sha256:
+                    return attachment, await self.store.load_image(sha256)
+        raise errors.BlobNotFound(sha256)
 
     async def state(self, session_id: str) -> SessionState:
         session = await self.store.load(session_id)

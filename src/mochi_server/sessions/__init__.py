@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import (
     ChatSession,
@@ -15,6 +16,8 @@ from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import (
     AgentSettings,
     AssistantMessage,
+    AttachmentReference,
+    Blob,
     Image,
     ImageReference,
     Message,
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentSettings",
     "AssistantMessage",
+    "Attachment",
+    "AttachmentReference",
+    "Blob",
     "Change",
     "ChatSession",
     "FileSessionStore",

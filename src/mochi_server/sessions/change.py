@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mochi_server.sessions.turn import StoredTurn
-from mochi_server.sessions.types import Image, Message
+from mochi_server.sessions.types import Blob, Message
 from mochi_server.util.clock import new_id, now
 
 
@@ -61,10 +61,10 @@ class Change:
 
     messages: Sequence[Message] = ()
     start: int | None = None
-    images: Sequence[Image] = ()
-    """Images that the messages reference.
+    images: Sequence[Blob] = ()
+    """Images and files that the messages reference.
 
-    A store removes an image when no message references it any more.
+    A store removes a blob when no message references it any more.
     """
     partial: Message | None = None
     """Partial answer of the turn, or a placeholder of results, from which crash recovery makes

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from mochi_server.sessions.session import ChatSession, SessionMetadata
-from mochi_server.sessions.types import Message, images_of
+from mochi_server.sessions.types import Message, attachments_of, images_of
 from mochi_server.util.clock import as_datetime, as_text
 
 MESSAGE_SEPARATOR = b",\n    "
@@ -185,6 +185,8 @@ def _message(message: Message) -> Iterator[str]:
         yield fenced(content) if message["role"] == "tool" else content
     for image in images_of(message):
         yield f"*(image {image})*"
+    for attachment in attachments_of(message):
+        yield f"*(file {attachment['name']})*"
     for call in message.get("tool_calls") or ():
         yield _call(call)
     if message.get("interrupted"):

@@ -10,6 +10,7 @@ from typing import Any
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.errors import InvalidMessageIndex, SessionBusy, SessionTooNew
 from mochi_server.sessions import types
+from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.caller import current_owner
 from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.history import History
@@ -166,7 +167,7 @@ _STRING_FIELDS = (
 )
 _MESSAGE_TYPES: dict[str, type] = {
     **dict.fromkeys(_STRING_FIELDS, str),
-    **dict.fromkeys(("images", "tool_calls", "client_tool_calls"), list),
+    **dict.fromkeys(("images", "attachments", "tool_calls", "client_tool_calls"), list),
     **dict.fromkeys(("eval_count", "prompt_eval_count", "prompt_eval_cached_count"), int),
 }
 
@@ -417,9 +418,13 @@ def key_digest(session_id: str, key: str) -> str:
 
 
 def user_message(
-    content: str, images: Sequence[Image] = (), *, key_digest: str | None = None
+    content: str,
+    images: Sequence[Image] = (),
+    attachments: Sequence[Attachment] = (),
+    *,
+    key_digest: str | None = None,
 ) -> Message:
-    """Create a user message that references ``images``.
+    """Create a user message that references ``images`` and ``attachments``.
 
     ``key_digest`` is the hash of the request's idempotency key.
     """
@@ -431,6 +436,8 @@ def user_message(
     }
     if images:
         message["images"] = [image.reference for image in images]
+    if attachments:
+        message["attachments"] = [attachment.reference for attachment in attachments]
     if key_digest is not None:
         message["key_digest"] = key_digest
     return message

@@ -16,7 +16,7 @@ from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
-from mochi_server.sessions.types import APPROVED, Image, Message, SessionQuery, ToolSettings
+from mochi_server.sessions.types import APPROVED, Blob, Message, SessionQuery, ToolSettings
 from mochi_server.sessions.usage import UsageStore
 from mochi_server.sessions.versions import Versions
 from mochi_server.util.clock import now
@@ -121,8 +121,8 @@ def searchable_text(session: ChatSession) -> str:
     return "\n".join(map(normalized_text, texts))
 
 
-NewSession = tuple[ChatSession, Sequence[Image]]
-"""Session with the images that its messages reference."""
+NewSession = tuple[ChatSession, Sequence[Blob]]
+"""Session with the images and files that its messages reference."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ class SessionStore(Protocol):
     for an I/O error. After an error, the stored session is unchanged.
     """
 
-    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a new session and the images it references.
+    async def create(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
+        """Store a new session with the images and files it references.
 
         ``extra`` may have versions, as in a session file. If its id is in use, assign a new id.
         """
@@ -168,8 +168,8 @@ class SessionStore(Protocol):
         check()
         return [await self.create(session, images=images) for session, images in sessions]
 
-    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Create or replace a session without changing its id and times, and store its images."""
+    async def put(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
+        """Create or replace a session without changing its id and times, and store its blobs."""
 
     async def load(self, session_id: str) -> ChatSession:
         """Return the current state of a session, including the stored messages of a running or
@@ -186,7 +186,7 @@ class SessionStore(Protocol):
         """Return the versions of a session. ``load`` does not read their messages."""
 
     async def load_image(self, sha256: str) -> bytes:
-        """Return the bytes of an image. Raises ``BlobNotFound`` if no message references it."""
+        """Return the bytes of a blob. Raises ``BlobNotFound`` if no message references it."""
 
     async def patch(
         self,
@@ -296,7 +296,7 @@ class VisibleSessions:
     def __init__(self, store: SessionStore) -> None:
         self._store = store
 
-    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    async def create(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         return await self._store.create(session, images=images)  # a new ID, so nothing is replaced
 
     async def create_all(
@@ -304,7 +304,7 @@ class VisibleSessions:
     ) -> Sequence[ChatSession]:
         return await self._store.create_all(sessions, check=check)
 
-    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    async def put(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         await self._check(session.session_id)
         return await self._store.put(session, images=images)
 

@@ -1,5 +1,5 @@
-"""Types of the data that is stored with a session: generation options, settings, messages and
-images.
+"""Types of the data that is stored with a session: generation options, settings, messages, images
+and attached files.
 """
 
 import json
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -189,6 +189,21 @@ class ImageReference(TypedDict):
     """Whether a model could not decode the image. Prompts have a note in its place."""
 
 
+class AttachmentReference(TypedDict):
+    """A file of a message, with the number of ``characters`` that the model reads.
+
+    ``sha256`` is the hash of its bytes and ``text_sha256`` that of its text, in hex. A text file in
+    UTF-8 is its own text. Its bytes are at ``files/{sha256}``.
+    """
+
+    name: str
+    media_type: str
+    size: int
+    sha256: str
+    text_sha256: str
+    characters: int
+
+
 class Message(TypedDict, total=False):
     """A stored message.
 
@@ -204,6 +219,9 @@ class Message(TypedDict, total=False):
     source_file: Annotated[str | None, Field(description="system: prompt file of the message.")]
     images: Annotated[
         list[ImageReference], Field(description="user and tool: images of the message.")
+    ]
+    attachments: Annotated[
+        list[AttachmentReference], Field(description="user: files of the message.")
     ]
     # message of a client: hash of the session id and the idempotency key of the request, in hex
     key_digest: str
@@ -419,15 +437,28 @@ _SIGNATURES = {
     "image/bmp": rb"(?s)BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0{3}",
 }
 MEDIA_TYPES = tuple(_SIGNATURES)
+_AnyBlob = TypeVar("_AnyBlob", bound="Blob")
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
-    """An image, identified by the SHA-256 of its bytes in hex."""
+class Blob:
+    """Bytes that messages reference by their SHA-256 in hex."""
 
     sha256: str
     media_type: str
     data: bytes = field(default=b"", compare=False, repr=False)
+
+    @classmethod
+    def hashed(cls, data: bytes, media_type: str) -> "Blob":
+        return cls(sha256(data).hexdigest(), media_type, data)
+
+    def without_data(self: _AnyBlob) -> _AnyBlob:
+        return replace(self, data=b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Image(Blob):
+    """An image."""
 
     @classmethod
     def of(cls, data: bytes) -> "Image":
@@ -444,9 +475,6 @@ class Image:
     def reference(self) -> ImageReference:
         """Value by which a message references this image."""
         return {"sha256": self.sha256, "media_type": self.media_type}
-
-    def without_data(self) -> "Image":
-        return replace(self, data=b"")
 
 
 def media_type_of(data: bytes) -> str | None:
@@ -489,6 +517,34 @@ def with_unreadable_images(message: Message) -> Message:
     return {**message, "images": [{**image, "unreadable": True} for image in message["images"]]}
 
 
-def images_in(messages: Iterable[Message]) -> set[str]:
-    """Return the hashes of the images that the messages reference."""
-    return {name for message in messages if "images" in message for name in images_of(message)}
+def attachments_of(message: Message) -> list[AttachmentReference]:
+    """Return the files of a message in order, ignoring invalid references."""
+    return [each for each in message.get("attachments") or () if _is_attachment(each)]
+
+
+def _is_attachment(value: object) -> bool:
+    match value:
+        case {
+            "name": str(),
+            "media_type": str(),
+            "size": int(),
+            "characters": int(),
+            "sha256": sha256,
+            "text_sha256": text_sha256,
+        }:
+            return is_sha256(sha256) and is_sha256(text_sha256)
+    return False
+
+
+def blobs_of(message: Message) -> list[str]:
+    """Return the hashes of a message's images, and of its files and their texts."""
+    names = images_of(message)
+    for attachment in attachments_of(message):
+        names.append(attachment["sha256"])
+        names.append(attachment["text_sha256"])
+    return names
+
+
+def blobs_in(messages: Iterable[Message]) -> set[str]:
+    """Return the hashes of the images, files and texts that the messages reference."""
+    return {name for message in messages for name in blobs_of(message)}

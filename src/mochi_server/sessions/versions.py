@@ -14,7 +14,7 @@ from mochi_server.events import TurnWarning
 from mochi_server.sessions.change import VersionChange
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession, complete_message
-from mochi_server.sessions.types import Message, images_in
+from mochi_server.sessions.types import Message, blobs_in
 from mochi_server.util.clock import timestamp
 
 MAX_VERSIONS = 50
@@ -233,11 +233,11 @@ def within(versions: Versions, history: Iterable[Message]) -> Versions:
     return _without(versions, outside)
 
 
-def images_in_versions(versions: Versions) -> set[str]:
+def blobs_in_versions(versions: Versions) -> set[str]:
     """Return the hashes of the images that the versions reference."""
     names: set[str] = set()
     for version in versions:
-        names |= images_in(version.messages)
+        names |= blobs_in(version.messages)
     return names
 
 

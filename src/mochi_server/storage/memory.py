@@ -9,8 +9,8 @@ from mochi_server.sessions import store as rules
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Image, SessionQuery, images_in
-from mochi_server.sessions.versions import Versions, images_in_versions
+from mochi_server.sessions.types import Blob, SessionQuery, blobs_in
+from mochi_server.sessions.versions import Versions, blobs_in_versions
 from mochi_server.storage.session_record import SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now, timestamp
 
@@ -23,13 +23,13 @@ class MemorySessionStore(rules.SessionStore):
         self._images: dict[str, bytes] = {}
         self._locks = SessionLocks()
 
-    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    async def create(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         fresh = rules.normalized(session)
         while fresh.session_id in self._records:
             fresh.metadata.session_id = new_id()
         return self._put(SessionRecord.of(fresh), images)
 
-    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    async def put(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         return self._put(SessionRecord.of(rules.normalized(session)), images)
 
     async def load(self, session_id: str) -> ChatSession:
@@ -51,7 +51,7 @@ class MemorySessionStore(rules.SessionStore):
 
     async def load_image(self, sha256: str) -> bytes:
         for record in self._records.values():
-            if sha256 in images_in(record.messages) | images_in_versions(record.versions):
+            if sha256 in blobs_in(record.messages) | blobs_in_versions(record.versions):
                 return self._images[sha256]
         raise BlobNotFound(sha256)
 
@@ -124,7 +124,7 @@ class MemorySessionStore(rules.SessionStore):
             raise SessionConflict(session_id)
         return record
 
-    def _put(self, record: SessionRecord, images: Sequence[Image] = ()) -> ChatSession:
+    def _put(self, record: SessionRecord, images: Sequence[Blob] = ()) -> ChatSession:
         self._images.update({image.sha256: image.data for image in images})
         self._records[record.metadata.session_id] = record
         return record.session()

@@ -1,5 +1,6 @@
 """Requests of AG-UI, and their conversion to turns."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -18,6 +19,7 @@ from mochi_server.protocols.sent_messages import (
 )
 from mochi_server.protocols.tool_choice import FunctionTool
 from mochi_server.schemas.common import Body
+from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.turn import Decision
 from mochi_server.sessions.types import FiniteObject, Message
@@ -61,7 +63,23 @@ class AgUiRequest(Body, extra="allow", json_schema_extra={"examples": [_EXAMPLE]
 
         Raise ``RequestValidationError`` if a field is invalid.
         """
-        return validated(_input_model(), self.model_dump(by_alias=True, exclude_unset=True))
+        body = self.model_dump(by_alias=True, exclude_unset=True)
+        body["messages"] = [_without_binary_parts(message) for message in self.messages]
+        return validated(_input_model(), body)
+
+
+def _without_binary_parts(message: dict[str, Any]) -> dict[str, Any]:
+    """Convert the parts with files of AG-UI before version 1.0."""
+    if not isinstance(message.get("content"), list):
+        return message
+    parts = []
+    for part in message["content"]:
+        match part:
+            case {"type": "binary", "mimeType": str(media_type)}:
+                parts.append(_media_part(media_type, part))
+            case _:
+                parts.append(part)
+    return {**message, "content": parts}
 
 
 @cache
@@ -76,6 +94,18 @@ def _input_model() -> "type[RunAgentInput]":
         resume: Items[ResumeEntry] | None = None
 
     return Input
+
+
+def _media_part(media_type: str, binary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part for a part of the type `binary`."""
+    source = {"type": "url", "value": binary.get("url"), "mimeType": media_type}
+    if binary.get("data") is not None:
+        source = {"type": "data", "value": binary["data"], "mimeType": media_type}
+    return {
+        "type": "image" if media_type.startswith("image/") else "document",
+        "source": source,
+        "metadata": {"filename": binary.get("filename")},
+    }
 
 
 def validated(model: type[_Model], value: Any, *location: str | int) -> _Model:
@@ -153,13 +183,16 @@ async def _messages(run: "RunAgentInput") -> SentMessages:
         raise ValidationFailed.at(("messages", last), problem)
     messages = [_stored(run.messages[position]) for position in positions]
     images = {}
+    attachments = {}
     index = positions.index(last)
     if messages[index]["role"] == "user":
-        urls = _image_urls(run.messages[last].content, last)
+        urls, files = _files(run.messages[last].content, last)
         images[index] = await decode_images(urls, ("messages", last))
+        attachments[index] = await read_attachments(files)
         check_text(messages[index]["content"], last)
     # An error of the conversation has the position of the last message.
-    return SentMessages(messages, images, "compare_all", [last] * len(messages))
+    positions = [last] * len(messages)
+    return SentMessages(messages, images, "compare_all", positions, attachments=attachments)
 
 
 def _stored(message: Any) -> Message:
@@ -174,30 +207,30 @@ def _stored(message: Any) -> Message:
     return result
 
 
-def _image_urls(content: Any, position: int) -> dict[Location, str]:
-    """Return the URLs of the images by their paths in the request."""
-    urls: dict[Location, str] = {}
+def _files(content: Any, position: int) -> tuple[dict[Location, str], dict[Location, EncodedFile]]:
+    """Return the data of the images, and the other files, by their paths in the request."""
+    images: dict[Location, str] = {}
+    files: dict[Location, EncodedFile] = {}
     if isinstance(content, str):
-        return urls
+        return images, files
     for number, part in enumerate(content):
         if part.type == "text":
             continue
         location: Location = ("messages", position, "content", number)
-        url = _image_url(part)
-        if not url:
-            problem = "must be an image, as base64 or as a data URL; this server accepts no other "
-            raise ValidationFailed.at(location, problem + "files")
-        urls[location] = url
-    return urls
+        source = part.source
+        if source.type != "data" and not source.value.startswith("data:"):
+            problem = "must be base64 or a data URL; this server does not download files"
+            raise ValidationFailed.at(location, problem)
+        if part.type == "image":
+            images[location] = source.value
+        else:
+            files[location] = EncodedFile(_name(part.metadata), source.value, source.mime_type)
+    return images, files
 
 
-def _image_url(part: Any) -> str:
-    """Return the data of an image, or empty text for other files and other URLs."""
-    if part.type != "image":
-        return ""
-    match part.source.type:
-        case "data":
-            return str(part.source.value)
-        case "url" if part.source.value.startswith("data:image/"):
-            return str(part.source.value)
-    return ""
+def _name(metadata: Any) -> str:
+    """Return the name of a file in its metadata."""
+    match metadata:
+        case {"filename": str(name)}:
+            return name
+    return DEFAULT_NAME

@@ -16,6 +16,7 @@ from mochi_server.protocols.sent_messages import (
     new_message,
 )
 from mochi_server.schemas.common import Body
+from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.turn import Decision
 from mochi_server.util.validation import Items
@@ -82,7 +83,9 @@ async def parse(request: AiSdkRequest) -> tuple[TurnInput, SentMessages]:
     last = len(request.messages) - 1
     message = request.messages[last]
     check_text(_text(message, last), last)
-    images = await decode_images(_image_urls(message, last), ("messages", last))
+    urls, files = _files(message, last)
+    images = await decode_images(urls, ("messages", last))
+    attachments = await read_attachments(files)
     messages = []
     positions = []
     for position, each in enumerate(request.messages):
@@ -90,7 +93,13 @@ async def parse(request: AiSdkRequest) -> tuple[TurnInput, SentMessages]:
             messages.append(new_message(each.role, _text(each, position)))
             positions.append(position)
     turn = TurnInput(generation=request.generation, on_disconnect=request.on_disconnect)
-    sent = SentMessages(messages, {len(messages) - 1: images}, _action(request), positions)
+    sent = SentMessages(
+        messages,
+        {len(messages) - 1: images},
+        _action(request),
+        positions,
+        attachments={len(messages) - 1: attachments},
+    )
     return turn, sent
 
 
@@ -113,18 +122,25 @@ def _text(message: UiMessage, position: int) -> str:
     return "\n".join(texts)
 
 
-def _image_urls(message: UiMessage, position: int) -> dict[Location, str]:
-    """Return the data URLs of the images by their paths in the request."""
-    urls: dict[Location, str] = {}
+def _files(
+    message: UiMessage, position: int
+) -> tuple[dict[Location, str], dict[Location, EncodedFile]]:
+    """Return the data URLs of the images, and the other files, by their paths in the request."""
+    images: dict[Location, str] = {}
+    files: dict[Location, EncodedFile] = {}
     for number, part in _parts(message, "file"):
         location: Location = ("messages", position, "parts", number, "url")
         url = part.get("url")
-        if not isinstance(url, str) or not url.startswith("data:image/"):
+        if not isinstance(url, str) or not url.startswith("data:"):
             raise ValidationFailed.at(
-                location, "must be a data URL of an image; this server accepts no other files"
+                location, "must be a data URL; this server does not download files"
             )
-        urls[location] = url
-    return urls
+        if url.startswith("data:image/"):
+            images[location] = url
+            continue
+        name = part.get("filename")
+        files[location] = EncodedFile(name if isinstance(name, str) else DEFAULT_NAME, url)
+    return images, files
 
 
 def _decisions(message: UiMessage, position: int) -> dict[str, Decision]:

@@ -1,7 +1,8 @@
 """Messages of Anthropic's API, whose content has blocks, and their conversion to messages."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,6 +18,8 @@ from mochi_server.protocols.sent_messages import (
     tool_call,
 )
 from mochi_server.schemas.common import Body, Text
+from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
+from mochi_server.sessions.attachments import Attachment, text_in_prompt
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import FiniteObject, Message, Role, ToolCall
 from mochi_server.util.validation import Items
@@ -41,24 +44,30 @@ class ImageBlock(Body):
 
 
 class DocumentSource(Body):
-    """Data of a document: plain text in ``data`` if the type is `text`.
+    """Data of a document in ``data``: base64 if the type is `base64`, text if it is `text`.
 
     The server reads no other documents.
     """
 
     type: str
-    data: Text | None = None
-
-    @property
-    def text(self) -> str | None:
-        return self.data if self.type == "text" else None
+    data: str | None = None
+    media_type: str | None = None
 
 
 class DocumentBlock(Body):
-    """A document. The model receives plain text, and a note in place of any other document."""
+    """A document: text or a PDF. The model receives a note in place of any other document."""
 
     type: Literal["document"]
     source: DocumentSource
+    title: str | None = None
+
+    @property
+    def file(self) -> EncodedFile:
+        name = self.title or DEFAULT_NAME
+        data = self.source.data or ""
+        if self.source.type == "text":
+            return EncodedFile(name, b64encode(data.encode()).decode(), "text/plain; charset=utf-8")
+        return EncodedFile(name, data, self.source.media_type)
 
 
 class ToolReferenceBlock(Body):
@@ -149,12 +158,54 @@ async def to_messages(
     for index, urls in reader.urls.items():
         images[index] = await decode_images(urls, next(iter(urls))[:3])
     messages = SentMessages(reader.messages, images, positions=reader.positions)
-    newest = messages.last_user_index
-    if newest is not None and newest in reader.documents:
-        # Claude Code removes its documents from the conversation if an error contains these words.
-        problem = "this server does not support PDF input, only text and images"
-        raise ValidationFailed.at(reader.documents[newest], problem)
-    return messages
+    attachments = {}
+    for index, documents in reader.documents.items():
+        is_new = index == messages.last_user_index
+        read = [each async for each in _read(documents, is_new=is_new)]
+        message = reader.messages[index]
+        texts = [message["content"]] if message["content"] else []
+        if message["role"] == "user":
+            attachments[index] = tuple(each for each in read if each is not None)
+            texts += [HIDDEN_DOCUMENT for each in read if each is None]
+        else:
+            texts += [_document_text(each) for each in read]
+        message["content"] = "\n".join(texts)
+    return replace(messages, attachments=attachments)
+
+
+async def _read(
+    documents: Mapping[Location, DocumentBlock], *, is_new: bool
+) -> AsyncIterator[Attachment | None]:
+    """Read the documents of a message. Yield None for each that has no text for the model.
+
+    Raises ``ValidationFailed`` for such a document of the new message.
+    """
+    for path, block in documents.items():
+        try:
+            yield await _attachment(path, block)
+        except ValidationFailed as error:
+            if is_new:
+                # Claude Code removes its documents from the conversation if an error contains the
+                # first words.
+                reason = error.details["errors"][0]["msg"]
+                problem = f"this server does not support PDF input like this: {reason}"
+                raise ValidationFailed.at(path, problem) from error
+            yield None
+
+
+async def _attachment(path: Location, block: DocumentBlock) -> Attachment:
+    if block.source.type not in ("base64", "text"):
+        problem = "the source of a document must have the type `base64` or `text`"
+        raise ValidationFailed.at(path, problem)
+    (attachment,) = await read_attachments({path: block.file})
+    return attachment
+
+
+def _document_text(attachment: Attachment | None) -> str:
+    """Return the text of a document in the result of a tool call."""
+    if attachment is None:
+        return HIDDEN_DOCUMENT
+    return text_in_prompt(attachment.reference, attachment.text.data.decode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +216,8 @@ class _BlockReader:
     positions: list[int] = field(default_factory=list)
     urls: dict[int, dict[Location, str]] = field(default_factory=dict)
     """Encoded images of each message by their paths."""
-    documents: dict[int, Location] = field(default_factory=dict)
-    """Path of a document of each message that has any that cannot be read."""
+    documents: dict[int, dict[Location, DocumentBlock]] = field(default_factory=dict)
+    """Documents of each message by their paths."""
 
     def add_group(self, group: Sequence[tuple[int, AnyMessage]]) -> None:
         """Add messages of one role with their positions: first the tool results, then the rest."""
@@ -205,10 +256,10 @@ class _BlockReader:
                 case ImageBlock():
                     urls = self.urls.setdefault(index, {})
                     urls[(*path, "source")] = block.source.url or block.source.data
+                case DocumentBlock():
+                    self.documents.setdefault(index, {})[path] = block
                 case _:
                     texts.append(_text(block))
-                    if is_unread(block):
-                        self.documents.setdefault(index, path)
         message = new_message(role, "\n".join(texts))
         if thinking:
             message["thinking"] = "\n\n".join(text for text in thinking if text)
@@ -218,26 +269,11 @@ class _BlockReader:
         self.positions.append(position)
 
 
-def nested_blocks(content: str | Sequence[Any] | None) -> Iterator[Any]:
-    """Return the blocks of a message, also those in tool results."""
-    for _, block in _blocks(content, ()):
-        yield block
-        if isinstance(block, ToolResultBlock):
-            yield from nested_blocks(block.content)
-
-
-def is_unread(block: object) -> bool:
-    """Return whether a block is a document that this server cannot read."""
-    return isinstance(block, DocumentBlock) and block.source.text is None
-
-
-def _text(block: TextPart | DocumentBlock | ToolReferenceBlock) -> str:
+def _text(block: TextPart | ToolReferenceBlock) -> str:
     """Return the text that the model receives for a block."""
     match block:
         case TextPart():
             return block.text
-        case DocumentBlock():
-            return HIDDEN_DOCUMENT if block.source.text is None else block.source.text
         case ToolReferenceBlock():
             return f"The tool {block.tool_name!r} is available."
 

@@ -9,9 +9,8 @@ from mochi_server.constants import ANSWER_TOKENS
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.answer_request import Effort, think_value
 from mochi_server.protocols.anthropic.blocks import (
+    HIDDEN_DOCUMENT,
     AnyMessage,
-    is_unread,
-    nested_blocks,
     to_messages,
 )
 from mochi_server.protocols.headers import MochiHeaders
@@ -133,7 +132,7 @@ _OPTIONS = {
 }
 """Mapping of fields of the request to Ollama's options."""
 _DOCUMENT_LEFT_OUT = (
-    "This server cannot read documents such as PDF files. The model receives a note instead."
+    "This server cannot read some of the documents. The model receives a note instead."
 )
 
 
@@ -175,12 +174,11 @@ def _generation(request: CountRequest) -> GenerationOptions:
     )
 
 
-def notices_of(request: CountRequest) -> list[Notice]:
+def notices_of(request: CountRequest, sent: SentMessages) -> list[Notice]:
     """Return a notice for each tool and one for all documents that the model does not receive."""
     omitted = [tool.name for tool in request.tools or () if tool.type not in CUSTOM]
     notices = omitted_tools("Anthropic", omitted)
-    for message in request.messages:
-        if any(is_unread(block) for block in nested_blocks(message.content)):
-            payload = {"code": "DOCUMENT_LEFT_OUT", "message": _DOCUMENT_LEFT_OUT}
-            return [*notices, Notice("warning", payload)]
+    if any(message["content"].endswith(HIDDEN_DOCUMENT) for message in sent.messages):
+        payload = {"code": "DOCUMENT_LEFT_OUT", "message": _DOCUMENT_LEFT_OUT}
+        return [*notices, Notice("warning", payload)]
     return notices

@@ -37,6 +37,7 @@ from mochi_server.protocols.tool_choice import (
     tool_selection,
 )
 from mochi_server.schemas.common import Body, Text
+from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import FiniteObject, Image, Message
 from mochi_server.util.validation import Items
@@ -62,7 +63,23 @@ class ImagePart(Body):
         return self.image_url if isinstance(self.image_url, str) else self.image_url.url
 
 
-_UserPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+class FileData(Body):
+    """A file with text, or a PDF: a data URL or base64 in ``file_data``."""
+
+    filename: str = DEFAULT_NAME
+    file_id: Unsupported = Field(None, description="Not supported. Use `file_data`.")
+    file_data: str
+
+
+class FilePart(Body):
+    """A file that the model reads."""
+
+    type: Literal["file"]
+    file: FileData
+
+
+_ResultPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+_UserPart = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
 _AnswerPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
 
 
@@ -112,7 +129,7 @@ class ToolMessage(Body):
     """The result of a tool call."""
 
     role: Literal["tool"]
-    content: TextOr[Items[_UserPart]]
+    content: TextOr[Items[_ResultPart]]
     tool_call_id: str
 
 
@@ -301,7 +318,23 @@ async def parse_completion(
         found = await _images(message, ("messages", index, "content"))
         if found:
             images[index] = found
-    return turn, SentMessages(messages, images)
+    attachments = {}
+    for index, message in enumerate(request.messages):
+        files = _files(message, ("messages", index, "content"))
+        if files:
+            attachments[index] = await read_attachments(files)
+    return turn, SentMessages(messages, images, attachments=attachments)
+
+
+def _files(message: AnyMessage, content: Location) -> dict[Location, EncodedFile]:
+    """Return the files of a message by their paths. ``content`` is the path of its content."""
+    files: dict[Location, EncodedFile] = {}
+    if message.content is None or isinstance(message.content, str):
+        return files
+    for number, part in enumerate(message.content):
+        if isinstance(part, FilePart):
+            files[(*content, number)] = EncodedFile(part.file.filename, part.file.file_data)
+    return files
 
 
 async def _images(message: AnyMessage, content: Location) -> tuple[Image, ...]:

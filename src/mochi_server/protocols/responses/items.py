@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
 
-from mochi_server.protocols.schemas import DataUrl, RefusalPart, TextOr, joined_text
+from mochi_server.protocols.schemas import DataUrl, RefusalPart, TextOr, Unsupported, joined_text
 from mochi_server.protocols.sent_messages import (
     SentMessages,
     add_tool_names,
@@ -15,6 +15,7 @@ from mochi_server.protocols.sent_messages import (
     tool_call,
 )
 from mochi_server.schemas.common import Body, Text
+from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import Message, Role
 from mochi_server.util.validation import Items
@@ -34,7 +35,17 @@ class InputImage(Body):
     image_url: DataUrl
 
 
-Part = InputText | RefusalPart | InputImage
+class InputFile(Body):
+    """A file with text, or a PDF: a data URL or base64 in ``file_data``."""
+
+    type: Literal["input_file"]
+    filename: str = DEFAULT_NAME
+    file_id: Unsupported = Field(None, description="Not supported. Use `file_data`.")
+    file_url: Unsupported = Field(None, description="Not supported. Use `file_data`.")
+    file_data: str
+
+
+Part = InputText | RefusalPart | InputImage | InputFile
 
 
 class InputMessage(Body):
@@ -48,9 +59,12 @@ class InputMessage(Body):
     def _has_parts_of_its_role(self) -> "InputMessage":
         if isinstance(self.content, str):
             return self
-        allowed = {"user": InputImage, "assistant": RefusalPart}.get(self.role, InputText)
+        allowed: dict[str, tuple[type, ...]] = {
+            "user": (InputText, InputImage, InputFile),
+            "assistant": (InputText, RefusalPart),
+        }
         for part in self.content:
-            if not isinstance(part, InputText | allowed):
+            if not isinstance(part, allowed.get(self.role, InputText)):
                 problem = f"a message of the role `{self.role}` must not contain `{part.type}`"
                 raise ValueError(problem)
         return self
@@ -134,7 +148,10 @@ async def to_messages(
     images = {}
     for index, urls in reader.image_urls.items():
         images[index] = await decode_images(urls, ("messages", index))
-    return SentMessages(reader.messages, images)
+    attachments = {}
+    for index, files in reader.files.items():
+        attachments[index] = await read_attachments(files)
+    return SentMessages(reader.messages, images, attachments=attachments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +164,7 @@ class _ItemReader:
     tool_names: ToolNames
     messages: list[Message] = field(default_factory=list)
     image_urls: dict[int, dict[Location, str]] = field(default_factory=dict)
+    files: dict[int, dict[Location, EncodedFile]] = field(default_factory=dict)
 
     def add(self, item: InputItem) -> None:
         match item:
@@ -188,6 +206,10 @@ class _ItemReader:
         if isinstance(content, str):
             return
         for number, part in enumerate(content):
-            if isinstance(part, InputImage):
-                urls = self.image_urls.setdefault(index, {})
-                urls["messages", index, "content", number] = part.image_url
+            location: Location = ("messages", index, "content", number)
+            match part:
+                case InputImage():
+                    self.image_urls.setdefault(index, {})[location] = part.image_url
+                case InputFile():
+                    file = EncodedFile(part.filename, part.file_data)
+                    self.files.setdefault(index, {})[location] = file

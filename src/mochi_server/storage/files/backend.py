@@ -22,8 +22,8 @@ from mochi_server.sessions import store as rules
 from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
-from mochi_server.sessions.versions import Versions, images_in_versions
+from mochi_server.sessions.types import Blob, Message, SessionQuery, blobs_in
+from mochi_server.sessions.versions import Versions, blobs_in_versions
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.atomic_files import Signature, storage_errors
 from mochi_server.storage.files.directory_lock import DirectoryLock, import_all
@@ -114,7 +114,7 @@ class SessionDirectory:
             ) as file:
                 file.write(b"can be written")
 
-    def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    def create(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         fresh = rules.normalized(session)
         with storage_errors("create a session"):
             self._lock.create()
@@ -136,7 +136,7 @@ class SessionDirectory:
             self.sweep()
             raise
 
-    def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    def put(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         fresh, session_id = rules.normalized(session), session.session_id
         with storage_errors(f"save session {session_id}"):
             self._lock.create()
@@ -205,8 +205,8 @@ class SessionDirectory:
             if turn:
                 turn.has_changes = True
             self._cache(session_id, written)
-        named = images_in(before.messages[start:]) | images_in_versions(before.versions)
-        if named - images_in(new) - images_in_versions(after.versions):
+        named = blobs_in(before.messages[start:]) | blobs_in_versions(before.versions)
+        if named - blobs_in(new) - blobs_in_versions(after.versions):
             self.sweep()
         return changed.removed
 
@@ -245,7 +245,7 @@ class SessionDirectory:
         with self._writing(session_id, "delete") as stored:
             atomic_files.remove_durably(self._file(session_id), self._log(session_id))
             self._recent.remove(session_id)
-        if images_in(stored.record.messages) | images_in_versions(stored.record.versions):
+        if blobs_in(stored.record.messages) | blobs_in_versions(stored.record.versions):
             self.sweep()
 
     def load_image(self, sha256: str) -> bytes:
@@ -377,7 +377,7 @@ class SessionDirectory:
             with self._thread_lock(session_id):
                 yield self._current(session_id) or self.read(session_id)
 
-    def _create_file(self, session: ChatSession, images: Sequence[Image]) -> ChatSession | None:
+    def _create_file(self, session: ChatSession, images: Sequence[Blob]) -> ChatSession | None:
         session_id, record = session.session_id, SessionRecord.of(session)
         with self._thread_lock(session_id):
             if os.path.lexists(self._file(session_id)):

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mochi_server.errors import BlobNotFound
-from mochi_server.sessions.types import Image, Message, images_in, is_sha256
+from mochi_server.sessions.types import Blob, Message, blobs_in, is_sha256
 from mochi_server.storage.files import atomic_files
 from mochi_server.util.platform import sync_directory
 
-_REFERENCE = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
+_REFERENCE = re.compile(rb'"(?:text_)?sha256"\s*:\s*"([0-9a-f]{64})"')
 # Part of the names of files that may reference images: sessions, turn logs, damaged sessions.
 _SESSION = ".json"
 
@@ -46,12 +46,12 @@ class ImageFiles:
         return file[0]
 
     @contextmanager
-    def storing(self, messages: Iterable[Message], images: Sequence[Image] = ()) -> Iterator[None]:
+    def storing(self, messages: Iterable[Message], images: Sequence[Blob] = ()) -> Iterator[None]:
         """Store ``images``.
 
         Prevent sweeps while the ``with`` body stores ``messages``. Raises OSError.
         """
-        if not images and not images_in(messages):
+        if not images and not blobs_in(messages):
             yield
             return
         with self._lock:

@@ -19,7 +19,7 @@ from mochi_server.sessions.session import (
 )
 from mochi_server.sessions.store import normalized_text
 from mochi_server.sessions.turn import StoredTurn
-from mochi_server.sessions.types import Image, Message, images_of
+from mochi_server.sessions.types import Blob, Message, blobs_of
 from mochi_server.storage.postgres.database import Connection, fetch_all
 from mochi_server.util.clock import as_datetime, as_text, timestamp
 
@@ -237,7 +237,7 @@ async def replace_tail(
     start: int,
     messages: Sequence[Message],
     *,
-    images: Sequence[Image] = (),
+    images: Sequence[Blob] = (),
     touch: bool = True,
     turn: StoredTurn | None = None,
 ) -> SessionRow:
@@ -328,12 +328,12 @@ async def _store_images(
     session: int,
     start: int,
     messages: Sequence[Message],
-    images: Sequence[Image],
+    images: Sequence[Blob],
 ) -> None:
     references = {
         (start + offset, name)
         for offset, message in enumerate(messages)
-        for name in images_of(message)
+        for name in blobs_of(message)
     }
     if not references and not images:
         return

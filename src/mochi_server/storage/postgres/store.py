@@ -33,7 +33,7 @@ from mochi_server.sessions.session import (
     is_session_id,
     revision_at,
 )
-from mochi_server.sessions.types import Image, Message, SessionQuery, is_sha256
+from mochi_server.sessions.types import Blob, Message, SessionQuery, is_sha256
 from mochi_server.sessions.versions import Versions, places_of, split_versions
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.database import (
@@ -181,7 +181,7 @@ class PostgresSessionStore(rules.SessionStore):
         self.locked_sessions: dict[str, SessionLock] = {}  # locks of this process, by session id
         self._histories = SessionCache[CachedHistory]()
 
-    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    async def create(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         (stored,) = await self.create_all([(session, images)])
         return await self.load(stored.session_id)
 
@@ -197,7 +197,7 @@ class PostgresSessionStore(rules.SessionStore):
         return stored
 
     @_shielded
-    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+    async def put(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         fresh = rules.normalized(session)
         async with self._database.transaction(f"save session {session.session_id}") as connection:
             removed_images = await self._remove(connection, session.session_id)
@@ -398,7 +398,7 @@ class PostgresSessionStore(rules.SessionStore):
             await self.recover_crashed(session_id)
 
     async def _insert_new(
-        self, connection: Connection, session: ChatSession, images: Sequence[Image]
+        self, connection: Connection, session: ChatSession, images: Sequence[Blob]
     ) -> ChatSession:
         fresh = rules.normalized(session)
         # The clocks of servers may differ.
@@ -417,7 +417,7 @@ class PostgresSessionStore(rules.SessionStore):
         connection: Connection,
         session: ChatSession,
         updated_at: datetime,
-        images: Sequence[Image],
+        images: Sequence[Blob],
     ) -> bool:
         versions, extra = split_versions(session.extra)
         session.metadata.versions = places_of(versions)

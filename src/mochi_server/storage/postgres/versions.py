@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from mochi_server.sessions.change import VersionChange
 from mochi_server.sessions.serialization import decode
-from mochi_server.sessions.types import Message, images_in
+from mochi_server.sessions.types import Message, blobs_in
 from mochi_server.sessions.versions import (
     ChangedVersions,
     Version,
@@ -56,7 +56,7 @@ async def insert_versions(connection: Connection, session: int, versions: Versio
     for version in versions:
         values = {"key": session, **_row(version), "messages": version.encoded_messages.decode()}
         await connection.execute(_INSERT, values)
-        names = images_in(version.messages)
+        names = blobs_in(version.messages)
         if names:
             await connection.execute(row_mapping.IMAGES_LOCK)
         for name in sorted(names):
