@@ -42,6 +42,7 @@ _ERRORS = (
     errors.ToolNotCalled,
     errors.FormatNotMet,
     *STORAGE_ERRORS,
+    errors.RateLimited,
     errors.ShuttingDown,
 )
 
