@@ -8,7 +8,6 @@ import pytest
 
 from tests.servers.conftest import Start
 from tests.support.api import Api, error_of
-from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.tools import write_tools
 from tests.support.waiting import until
@@ -22,6 +21,7 @@ _TOOLS = '''
 
     __all__ = ["note"]
 '''
+_UNKNOWN = "There is no tool named 'note'"
 
 
 def test_usage_of_two_servers_adds_up(start: Start, tmp_path: Path) -> None:
@@ -53,18 +53,16 @@ def test_forwarded_requests_carry_the_permissions(start: Start, tmp_path: Path) 
         Api(second.url, headers=headers("app")) as app,
     ):
         settings = {"tools": ["note"], "execution_policy": "never_confirm"}
-        message = instruct(calls("note", text="x"), words(3))
-        other = ann.create_session("mochi", tool_settings=settings)["session_id"]
-        assert ann.send_message(other, message)["tool_calls_executed"][0]["success"]
         session_id = ann.create_session("mochi", tool_settings=settings)["session_id"]
+        path = f"/chat/{session_id}/stream"
         with ann.open_stream(session_id, "hold") as events:
             next(events)
-            body = {"message": message, "if_busy": "wait"}
-            path = f"/chat/{session_id}/stream"
+            body = {"message": "Hello", "if_busy": "wait"}
             with app.http.stream("POST", path, json=body) as response:
                 ann.ok(ann.http.post(f"/chat/{session_id}/stop"))
                 text = "".join(response.iter_text())
-        assert "There is no tool named 'note'" in text
+        assert _UNKNOWN in text  # a warning that the turn ignores the tool
+        assert _UNKNOWN not in ann.http.post(path, json={"message": "Hello"}).text
 
 
 def _requests(api: Api, key: str) -> int:
