@@ -681,7 +681,7 @@ class Forbidden(MochiError):
 class RateLimited(MochiError):
     code = "RATE_LIMITED"
     status = 429
-    cause = "The turns of the API key exceed a limit in the keys file."
+    cause = "The requests of the API key exceed a limit in the keys file."
     template = "The limit of this API key is {limit}. Send the request again in {retry_after} s."
 
 

@@ -235,14 +235,14 @@ def test_stored_policy_and_approvals_do_not_weaken_the_policy_of_the_key(
 
 @pytest.mark.parametrize(("key", "is_called"), [("strict", True), ("always", False)])
 def test_agent_as_a_model_follows_the_policy_of_the_key(
-    server: RunningServer, key: str, is_called: bool
+    server: RunningServer, shared_stub: StubServer, key: str, is_called: bool
 ) -> None:
     api = as_key(server, key)
     message = instruct(words(1), calls("look"), words(3))
     body = {"model": "agent:helper", "messages": [{"role": "user", "content": message}]}
     api.ok(api.http.post(f"{server.url}/v1/chat/completions", json=body))
-    ran = api.ok(api.http.get("/tools/executions"))["executions"]
-    assert ("look" in [each["tool_name"] for each in ran]) == is_called
+    prompts = [each.body for each in shared_stub.exchanges() if each.path == "/api/chat"]
+    assert ("This call was denied" not in json.dumps(prompts[-1])) == is_called
 
 
 def test_parked_turn_continues_with_the_permissions_of_its_owner(

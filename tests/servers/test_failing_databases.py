@@ -206,7 +206,7 @@ def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
             "DROP TABLE processes, runs, idempotency_keys, peer_secret, images, named_images, "
-            "webhooks, secrets"
+            "webhooks, secrets, usage, versions, version_images"
         )
         connection.execute("DROP INDEX sessions_due; ALTER TABLE sessions DROP COLUMN owner")
         connection.execute(

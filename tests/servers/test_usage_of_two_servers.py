@@ -9,9 +9,19 @@ import pytest
 from tests.servers.conftest import Start
 from tests.support.api import Api, error_of
 from tests.support.keys import headers, write_keys
+from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
+
+_TOOLS = '''
+    def note(text: str) -> str:
+        """Write a note."""
+        return text
+
+    __all__ = ["note"]
+'''
+_UNKNOWN = "There is no tool named 'note'"
 
 
 def test_usage_of_two_servers_adds_up(start: Start, tmp_path: Path) -> None:
@@ -33,20 +43,26 @@ def test_usage_of_two_servers_adds_up(start: Start, tmp_path: Path) -> None:
 
 
 def test_forwarded_requests_carry_the_permissions(start: Start, tmp_path: Path) -> None:
-    keys = write_keys(tmp_path / "keys.yaml", ann={"models": "[mochi]"})
-    first, second = (start(api_keys_file=str(keys)) for _ in range(2))
-    ann, elsewhere = (Api(server.url, headers=headers("ann")) for server in (first, second))
-    with ann, elsewhere:
-        session_id = ann.create_session("mochi")["session_id"]
+    """The server that runs a turn of another key's session knows what this key may not use."""
+    write_tools(tmp_path, _TOOLS)
+    keys = write_keys(tmp_path / "keys.yaml", ann={}, app={"scope": "all", "tools": "[]"})
+    tools_dir = str(tmp_path / "tools")
+    first, second = (start(api_keys_file=str(keys), tools_dir=tools_dir) for _ in range(2))
+    with (
+        Api(first.url, headers=headers("ann")) as ann,
+        Api(second.url, headers=headers("app")) as app,
+    ):
+        settings = {"tools": ["note"], "execution_policy": "never_confirm"}
+        session_id = ann.create_session("mochi", tool_settings=settings)["session_id"]
+        path = f"/chat/{session_id}/stream"
         with ann.open_stream(session_id, "hold") as events:
             next(events)
-            body = {"message": "Hello", "model": "echo", "if_busy": "wait"}
-            path = f"/chat/{session_id}/stream"
-            with elsewhere.http.stream("POST", path, json=body) as response:
+            body = {"message": "Hello", "if_busy": "wait"}
+            with app.http.stream("POST", path, json=body) as response:
                 ann.ok(ann.http.post(f"/chat/{session_id}/stop"))
                 text = "".join(response.iter_text())
-        assert "MODEL_NOT_FOUND" in text
-        assert elsewhere.http.get("/models/echo").status_code == 404
+        assert _UNKNOWN in text  # a warning that the turn ignores the tool
+        assert _UNKNOWN not in ann.http.post(path, json={"message": "Hello"}).text
 
 
 def _requests(api: Api, key: str) -> int:

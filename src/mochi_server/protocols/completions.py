@@ -41,6 +41,7 @@ _ERRORS = (
     errors.ToolNotCalled,
     errors.FormatNotMet,
     *STORAGE_ERRORS,
+    errors.RateLimited,
     errors.ShuttingDown,
 )
 

@@ -29,6 +29,7 @@ _ERRORS = (
     errors.ConfirmationTimeout,
     errors.SessionConflict,
     errors.ValidationFailed,
+    errors.RateLimited,
     errors.ShuttingDown,
     errors.ServerLost,
     *STORAGE_ERRORS,

@@ -52,6 +52,7 @@ _TURN_ERRORS = (
     errors.SessionBusy,
     errors.EmptyHistory,
     errors.ValidationFailed,
+    errors.RateLimited,
     errors.ShuttingDown,
     errors.ServerLost,
 )

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 
 from mochi_server.dependencies import ServicesDep
-from mochi_server.errors import InvalidComparison, ShuttingDown, ValidationFailed
+from mochi_server.errors import InvalidComparison, RateLimited, ShuttingDown, ValidationFailed
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.schemas.models import COMPARE_EVENTS, CompareRequest, Model, ModelList
 from mochi_server.web.routes import MODEL_ERRORS, OLLAMA_ERRORS, PrefixRouter, responses
@@ -31,7 +31,9 @@ _STREAM = streams(
     'event: chunk\ndata: {"modelId":"qwen3:14b","delta":"Paris"}\n\n'
     'event: complete\ndata: {"message":"All models completed"}\n\n',
 )
-_RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, *OLLAMA_ERRORS, ShuttingDown)
+_RESPONSES = _STREAM | responses(
+    InvalidComparison, ValidationFailed, *OLLAMA_ERRORS, RateLimited, ShuttingDown
+)
 
 
 @comparison_router.post("/models/test", response_class=Response, responses=_RESPONSES)

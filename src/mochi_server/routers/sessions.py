@@ -315,7 +315,7 @@ async def remove_system_prompt(session_id: str, services: ServicesDep) -> None:
 
 @router.post(
     "/{session_id}/summarize",
-    responses=responses(*_UNLOCKED, errors.NothingToSummarize, *MODEL_ERRORS),
+    responses=responses(*_UNLOCKED, errors.NothingToSummarize, *MODEL_ERRORS, errors.RateLimited),
 )
 async def summarize_session(
     session_id: str,

@@ -103,7 +103,9 @@ def _wants_usage(options: StreamOptions | None) -> bool:
 @router.post(
     "/embeddings",
     response_model=EmbeddingList,
-    responses=responses(errors.ValidationFailed, *MODEL_ERRORS, form=OPENAI_ERRORS),
+    responses=responses(
+        errors.ValidationFailed, *MODEL_ERRORS, errors.RateLimited, form=OPENAI_ERRORS
+    ),
 )
 async def create_embeddings(
     request: Request, body: EmbeddingRequest, services: ServicesDep
