@@ -7,13 +7,17 @@
 
 FROM python:3.13-slim AS build
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+# The dependencies are a layer of their own: a change of the code does not install them again.
+COPY pyproject.toml ./
+RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; print(*project['dependencies'], *extras['postgres'], *extras['mcp'], *extras['otel'], *extras['files'], sep='\n')" > requirements.txt \
+  && python -m venv /venv && /venv/bin/pip install --no-cache-dir --requirement requirements.txt "hatchling>=1.27"
+COPY README.md LICENSE hatch_build.py ./
 COPY src src
 COPY tools tools
 COPY agents agents
 COPY system_prompts system_prompts
 COPY chat_sessions/README.md chat_sessions/README.md
-RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir ".[files,postgres]"
+RUN /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.13-slim AS stub
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin stub

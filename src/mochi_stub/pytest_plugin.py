@@ -16,8 +16,18 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def mochi_stub() -> Iterator[ScriptedStub]:
-    """Start a stub server for one test, on a free port and without delays."""
+    """Start a stub server for one test, on a free port and without delays.
+
+    The test fails if it sends more requests than it has scripted replies.
+    """
     from mochi_stub.server import ScriptedStub  # noqa: PLC0415 - only tests that use the fixture load the server
 
     with ScriptedStub() as stub:
         yield stub
+    if stub.unscripted:
+        number = len(stub.unscripted)
+        pytest.fail(
+            f"{number} more requests than scripted replies. The first one has the message "
+            f"{stub.unscripted[0][:100]!r}. Script a reply for each request.",
+            pytrace=False,
+        )

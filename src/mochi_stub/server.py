@@ -224,12 +224,15 @@ class StubServer:
 class ScriptedStub(StubServer):
     """Stub server without delays that sends queued replies.
 
-    If the queue is empty, it sends built-in replies.
+    A stub without a script sends built-in replies. After the last reply of a script, requests fail.
     """
 
     def __init__(self) -> None:
         super().__init__(resolve=self._next, speed=0)
         self._queue: deque[Scripted | Resolve] = deque()
+        self._is_scripted = False
+        self.unscripted: list[str] = []
+        """User messages of the requests after the last scripted reply."""
 
     @property
     def requests(self) -> list[Exchange]:
@@ -243,10 +246,16 @@ class ScriptedStub(StubServer):
         A function gets the prompt and returns a text, a `ToolCall`, a `Reply`, or None for the
         built-in reply. Raises TypeError for other values.
         """
+        self._is_scripted = True
         self._queue.extend([reply if callable(reply) else as_reply(reply) for reply in replies])
 
     def _next(self, prompt: Prompt) -> Scripted | None:
-        scripted = self._queue.popleft() if self._queue else None
+        if not self._queue:
+            if self._is_scripted:
+                self.unscripted.append(prompt.user_text)
+                raise LookupError("all scripted replies were sent; script another reply")
+            return None
+        scripted = self._queue.popleft()
         return scripted(prompt) if callable(scripted) else scripted
 
 

@@ -215,3 +215,53 @@ def test_restored_backup_has_every_session(tmp_path: Path, has_database: bool) -
         check=False,
     )
     assert b"is not empty" in refused.stderr
+
+
+def failure(name: str, *arguments: str, **environment: str) -> str:
+    """Run a script that fails, and return its error message."""
+    command = ["sh", str(DEPLOY / name), *arguments]
+    done = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    return done.stderr
+
+
+def program(directory: Path, name: str, text: str) -> None:
+    """Write a program that replaces another one in the PATH."""
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_scripts_without_an_argument_say_how_they_are_used(tmp_path: Path) -> None:
+    assert failure("backup.sh") == "Usage: backup.sh DIRECTORY\n"
+    for arguments in ([], [str(tmp_path / "none")], ["a", "b"]):
+        assert failure("restore.sh", *arguments).startswith("Usage: restore.sh NAME, for example ")
+
+
+def test_backup_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    backups, data = tmp_path / "backups", tmp_path / "data"
+    data.mkdir()
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    environment = {
+        "MOCHI_DATA_DIR": str(data),
+        "MOCHI_STORE_URL": "postgresql:///none",
+        "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
+    }
+    program(bin_, "psql", "echo 170002")
+    program(bin_, "pg_dump", 'echo "pg_dump (PostgreSQL) 15.6 (Debian)"')
+    assert failure("backup.sh", str(backups), **environment) == (
+        "pg_dump 15 cannot back up PostgreSQL 17. Install the package postgresql-client-17.\n"
+    )
+    broken = """
+        if [ "$1" = --version ]; then echo "pg_dump (PostgreSQL) 17.2"; exit; fi
+        touch "$5"
+        exit 1
+    """
+    program(bin_, "pg_dump", broken)
+    failure("backup.sh", str(backups), **environment)
+    assert list(backups.iterdir()) == []
+    failure("backup.sh", str(backups), MOCHI_DATA_DIR=str(tmp_path / "missing"))
+    assert list(backups.iterdir()) == []

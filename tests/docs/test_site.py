@@ -1,5 +1,6 @@
 """The site is built without warnings, and its pages load nothing from other servers."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -15,7 +16,23 @@ pytestmark = pytest.mark.slow
 FETCHED = re.compile(
     r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=["']?(https?://[^\s"'>]+)"""
 )
+FOUND = {
+    "one key per person": "how-to/serve-a-team/#create-one-key-per-person",
+    "webhook": "how-to/webhooks/",
+    "port in use": "mistakes/#start-the-server",
+    "agent progress": "how-to/write-an-agent/#follow-the-progress-of-an-agent",
+}
+"""Phrases that users search for, and the sections that answer them."""
 COMMAND = Path(sys.executable).with_name("zensical")
+
+
+def is_found(phrase: str, index: Path) -> bool:
+    """Return whether the search index contains the words of a phrase in the section for it."""
+    for section in json.loads(index.read_text())["items"]:
+        if section["location"] == FOUND[phrase]:
+            text = f"{section['title']} {section['text']}".lower()
+            return all(re.search(rf"\b{word}", text) for word in phrase.split())
+    return False
 
 
 @pytest.mark.skipif(
@@ -32,6 +49,7 @@ def test_site_builds_and_loads_nothing_external(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     site = tmp_path / "build" / "site"
+    assert not [phrase for phrase in FOUND if not is_found(phrase, site / "search.json")]
     pages = list(site.rglob("*.html"))
     assert len(pages) > 10
     listed = re.findall(r"^- \[.+?\]\((.+?)\)", (site / "llms.txt").read_text(), re.MULTILINE)

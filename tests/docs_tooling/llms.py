@@ -60,7 +60,9 @@ def _sections(title: str, entries: list[Any]) -> Iterator[tuple[str, list[tuple[
         next(iter(entry.items())) if isinstance(entry, dict) else (title, entry)
         for entry in entries
     ]
-    yield title, [(name, page) for name, page in named if isinstance(page, str)]
+    pages = [(name, page) for name, page in named if isinstance(page, str)]
+    if pages:
+        yield title, pages
     for name, below in named:
         if isinstance(below, list):
             yield from _sections(name, below)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +153,34 @@ def test_fly_builds_the_stub_and_uses_its_port() -> None:
     assert (service["min_machines_running"], service["auto_stop_machines"]) == (0, "stop")
     assert service["checks"][0]["path"] == "/health"
     assert settings["vm"] == [{"memory": "256mb", "cpu_kind": "shared", "cpus": 1}]
+
+
+def test_change_of_the_code_installs_no_dependency() -> None:
+    instructions = stages()["build"]
+    installing = [index for index, (_, rest) in enumerate(instructions) if "--requirement" in rest]
+    copying = [index for index, (_, rest) in enumerate(instructions) if rest == "src src"]
+    assert installing < copying
+    assert instructions[-1] == (
+        "RUN",
+        "/venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation .",
+    )
+
+
+def test_image_has_the_optional_dependencies() -> None:
+    (command,) = [rest for _, rest in stages()["build"] if "--requirement" in rest]
+    program = re.search('python -c "(.*?)" >', command)
+    assert program is not None
+    printed = subprocess.check_output([sys.executable, "-c", program[1]], cwd=ROOT, text=True)
+    names = {re.split("[^a-z-]", line)[0] for line in printed.splitlines()}
+    assert {"fastapi", "psycopg", "mcp", "opentelemetry-sdk"} <= names
+
+
+def test_ignored_files_are_not_copied() -> None:
+    admitted = {
+        line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"
+    }
+    copied = set()
+    for instruction, rest in stages()["build"]:
+        if instruction == "COPY":
+            copied.update(rest.split()[:-1])
+    assert admitted == copied

@@ -42,8 +42,24 @@ def test_nothing_is_imported_until_the_fixture_is_used():
 def test_each_test_has_a_server_of_its_own(mochi_stub, number):
     mochi_stub.script(f"scripted {number}")
     assert send_message(mochi_stub, "hello") == f"scripted {number}"
+    assert [request.path for request in mochi_stub.requests] == ["/api/chat"]
+"""
+USED_UP = """
+from urllib.error import HTTPError
+
+import pytest
+from test_other_project import send_message
+
+
+def test_more_requests_than_replies(mochi_stub):
+    mochi_stub.script("once")
+    assert send_message(mochi_stub, "hello") == "once"
+    with pytest.raises(HTTPError):
+        send_message(mochi_stub, "again")
+
+
+def test_without_a_script(mochi_stub):
     assert send_message(mochi_stub, "hello").endswith("hello")
-    assert [request.path for request in mochi_stub.requests] == ["/api/chat"] * 2
 """
 
 
@@ -57,7 +73,7 @@ def test_queued_replies_are_used_before_the_defaults(mochi_stub: ScriptedStub) -
         return Reply.of(prompt.user_text * 2)
 
     mochi_stub.script("Hello.", Reply.of("Cut", finish="length"))
-    mochi_stub.script(repeated, lambda _: None)
+    mochi_stub.script(repeated, lambda _: None, lambda _: None)
     assert answer_to(mochi_stub, "a") == ("Hello.", "stop")
     assert answer_to(mochi_stub, "a") == ("Cut", "length")
     assert answer_to(mochi_stub, "ab") == ("abab", "stop")
@@ -102,6 +118,7 @@ def test_invalid_reply_fails_when_it_is_scripted(
 ) -> None:
     with pytest.raises(TypeError, match=problem):
         mochi_stub.script("valid", wrong)
+    mochi_stub.script(lambda _: None)
     assert answer_to(mochi_stub, "echo")[0].endswith(" echo")
 
 
@@ -145,3 +162,20 @@ def test_fixture_works_in_another_test_run(tmp_path: Path, options: tuple[str, .
         command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
     )
     assert (ran.returncode, "3 passed" in ran.stdout) == (0, True), ran.stdout + ran.stderr
+
+
+def test_test_that_uses_up_its_script_fails(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from mochi_stub.pytest_plugin import mochi_stub\n")
+    (tmp_path / "test_other_project.py").write_text(OTHER_PROJECT)
+    (tmp_path / "test_used_up.py").write_text(USED_UP)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_used_up.py"]
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 1
+    assert (
+        "1 more requests than scripted replies. The first one has the message 'again'."
+        in ran.stdout
+    )
+    assert "2 passed, 1 error" in ran.stdout

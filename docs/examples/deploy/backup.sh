@@ -2,18 +2,35 @@
 # Back up a running server: backup.sh DIRECTORY
 #
 # MOCHI_DATA_DIR is the data directory. If MOCHI_STORE_URL is set, the sessions are in that PostgreSQL database.
-# The script prints the name of the backup, without the suffixes of its files.
+# The script prints the name of the backup, without the suffixes of its files. A backup that fails leaves no file.
 set -eu
 umask 077
+if [ $# -ne 1 ]; then
+  echo "Usage: backup.sh DIRECTORY" >&2
+  exit 2
+fi
 data="${MOCHI_DATA_DIR:-/var/lib/mochi}"
 mkdir -p "$1"
 name="$1/mochi-$(date -u +%Y%m%dT%H%M%SZ)"
+trap 'rm -f "$name.tar.gz.part" "$name.dump.part"' EXIT
+trap 'exit 1' HUP INT TERM
+
+if [ -n "${MOCHI_STORE_URL:-}" ]; then
+  client=$(pg_dump --version | sed 's/^[^0-9]*\([0-9]*\).*/\1/')
+  server=$(psql --no-psqlrc --tuples-only --no-align --command 'SHOW server_version_num' "$MOCHI_STORE_URL")
+  server=$((server / 10000))
+  if [ "$client" -lt "$server" ]; then
+    echo "pg_dump $client cannot back up PostgreSQL $server. Install the package postgresql-client-$server." >&2
+    exit 1
+  fi
+fi
 
 # The server replaces each file atomically. If it replaces or deletes a file that tar reads, tar returns 1.
 tar --create --gzip --file "$name.tar.gz.part" --directory "$data" \
   --exclude '.index.sqlite*' --exclude .lock --exclude .lock-owner . || [ $? -eq 1 ]
 if [ -n "${MOCHI_STORE_URL:-}" ]; then
-  pg_dump --format custom --no-owner --file "$name.dump" "$MOCHI_STORE_URL"
+  pg_dump --format custom --no-owner --file "$name.dump.part" "$MOCHI_STORE_URL"
+  mv "$name.dump.part" "$name.dump"
 fi
 mv "$name.tar.gz.part" "$name.tar.gz"
 echo "$name"

@@ -4,6 +4,11 @@
 # NAME is the name that backup.sh has printed. The data directory and the database must be empty.
 set -eu
 umask 077
+if [ $# -ne 1 ] || [ ! -f "$1.tar.gz" ]; then
+  echo "Usage: restore.sh NAME, for example restore.sh /var/lib/mochi-backups/mochi-20260101T120000Z" >&2
+  echo "NAME is the name that backup.sh has printed, without .tar.gz." >&2
+  exit 2
+fi
 data="${MOCHI_DATA_DIR:-/var/lib/mochi}"
 mkdir -p "$data"
 if [ -n "$(ls -A "$data")" ]; then

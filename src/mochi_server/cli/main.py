@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_server import __version__
@@ -289,7 +290,7 @@ def _parser() -> _Parser:
         command.add_argument(
             _flag(name), metavar=_FLAGS[name][0], default=argparse.SUPPRESS, help=_FLAGS[name][1]
         )
-    parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
+    parser.add_argument("--version", action="version", version=f"mochi-server {_version()}")
     for name, (metavar, text) in _FLAGS.items():
         action = "append" if name == "ollama_host" else "store"
         parser.add_argument(_flag(name), metavar=metavar, help=text, action=action)
@@ -305,6 +306,14 @@ def _parser() -> _Parser:
     return parser
 
 
+def _version() -> str:
+    """Return the version, and the commit if the package was built in a checkout."""
+    commit = Path(__file__).parents[1] / "commit.txt"  # see `hatch_build.py`
+    if not commit.is_file():
+        return __version__
+    return f"{__version__} (commit {commit.read_text()})"
+
+
 def _command(commands: "argparse._SubParsersAction[_Parser]", name: str, text: str) -> _Parser:
     return commands.add_parser(
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
@@ -316,8 +325,6 @@ def _flag(name: str) -> str:
 
 
 def _init(directory: str, *, with_code_agents: bool) -> int:
-    from pathlib import Path
-
     from mochi_server.cli.init import describe, scaffold
 
     path = Path(directory)
@@ -339,7 +346,6 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is not None:
             return _print_error(f"{_flag(name)} cannot be combined with test mode, which {reason}")
     import logging
-    from pathlib import Path
     from tempfile import TemporaryDirectory
 
     from mochi_server.cli.init import scaffold
@@ -430,8 +436,6 @@ def _scenario(arguments: argparse.Namespace, settings: "MochiServerSettings") ->
 
 
 def _import(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
-    from pathlib import Path
-
     from mochi_server.cli.import_file import import_file
 
     try:
