@@ -244,6 +244,18 @@ def test_callback_needs_the_state_of_the_latest_authorization(
         assert browse(str(done.url)).status_code == 400  # a code is used once
 
 
+def test_redirect_of_another_issuer_is_refused(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        redirect = httpx.get(begin(api), trust_env=False).headers["location"]
+        page = browse(f"{redirect}&iss=https://login.evil.example")
+        assert (page.status_code, "iss mismatch" in page.text) == (400, True)
+    assert remote.grants == []
+
+
 def test_callback_url_can_be_that_of_a_proxy(
     stub: StubServer, tmp_path: Path, remote: OAuthMcp
 ) -> None:
