@@ -143,7 +143,12 @@ def test_no_name_in_body_leaves_data_directory(
     for route in routes():
         for field in route.fields:
             session_id = api.create_session("mochi-long")["session_id"]
-            values = {"session_id": session_id, "message_index": "0", "filename": "none.md"}
+            values = {
+                "session_id": session_id,
+                "message_index": "0",
+                "filename": "none.md",
+                "name": "none",
+            }
             url = server.url + route.path.format_map(values)
             for name in names:
                 response = api.http.request(

@@ -64,7 +64,7 @@ def test_every_route_refuses_body_not_declared_as_json(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     for number, route in enumerate(route for route in routes() if route.schema is not None):
         path = route.path.removeprefix("/api/v1").format(
-            session_id=session_id, message_index=0, filename="a.md"
+            session_id=session_id, message_index=0, filename="a.md", name="a"
         )
         for content_type in [NOT_JSON[number % len(NOT_JSON)], None]:
             headers = {} if content_type is None else {"Content-Type": content_type}

@@ -58,7 +58,7 @@ def test_every_request_body_rejects_unknown_fields(api: Api) -> None:
     before = api.session(session_id)
     for route in strict_routes():
         path = route.path.removeprefix("/api/v1").format(
-            session_id=session_id, message_index=0, filename="a.md"
+            session_id=session_id, message_index=0, filename="a.md", name="a"
         )
         error = error_body(
             api.http.request(route.method, path, json={**(route.body or {}), "zzz": 1})
@@ -84,7 +84,7 @@ def test_openapi_document_allows_no_unknown_fields() -> None:
 def test_nearest_known_field_is_named(api: Api) -> None:
     for route in strict_routes():
         path = route.path.removeprefix("/api/v1").format(
-            session_id="0123456789", message_index=0, filename="a.md"
+            session_id="0123456789", message_index=0, filename="a.md", name="a"
         )
         assert route.schema
         name = next(iter(route.schema["properties"]))

@@ -152,11 +152,13 @@ def test_expired_token_is_refreshed_without_a_user(
     assert remote.grants == ["authorization_code", "refresh_token"]
 
 
+@pytest.mark.parametrize("over_sse", [False, True], ids=["streamable HTTP", "SSE"])
 def test_revoked_token_is_refreshed_once_then_a_user_is_needed(
-    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+    stub: StubServer, tmp_path: Path, over_sse: bool
 ) -> None:
-    write_mcp(tmp_path, hand=remote.entry)
-    with PatientServer(tmp_path, stub.url) as server:
+    with OAuthMcp(over_sse=over_sse) as remote, PatientServer(tmp_path, stub.url) as server:
+        write_mcp(tmp_path, hand=remote.entry)
+        server.client.ok(server.client.http.post("/tools/reload"))
         api = server.api()
         authorize(api)
         remote.access.clear()
@@ -199,6 +201,21 @@ def test_tokens_of_a_server_are_not_sent_to_another_url_of_its_name(
         assert server_of(api)["is_authorized"] is False
 
 
+@pytest.mark.parametrize("damage", ["", "[]", '{"tokens": 1}', '{"expires_at": "soon"}'])
+def test_damaged_record_is_like_none(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp, damage: str
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        authorize(server.api())
+    (file,) = (tmp_path / "mcp_authorizations").glob("tokens-*")
+    file.write_text(damage)
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        until(lambda: state_of(api) == "needs_authorization")
+        authorize(api)
+
+
 def test_refused_authorization_is_reported(
     stub: StubServer, tmp_path: Path, remote: OAuthMcp
 ) -> None:
@@ -225,6 +242,18 @@ def test_callback_needs_the_state_of_the_latest_authorization(
         done = browse(second)
         assert done.status_code == 200
         assert browse(str(done.url)).status_code == 400  # a code is used once
+
+
+def test_redirect_of_another_issuer_is_refused(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        redirect = httpx.get(begin(api), trust_env=False).headers["location"]
+        page = browse(f"{redirect}&iss=https://login.evil.example")
+        assert (page.status_code, "iss mismatch" in page.text) == (400, True)
+    assert remote.grants == []
 
 
 def test_callback_url_can_be_that_of_a_proxy(

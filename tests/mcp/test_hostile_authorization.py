@@ -257,6 +257,8 @@ def test_public_server_that_names_a_private_address_gets_no_request_there(
         ("https://8.8.8.8/mcp", "https://2130706433/token"),
         ("https://8.8.8.8/mcp", "https://0.0.0.0/token"),
         ("https://8.8.8.8/mcp", "http://9.9.9.9/token"),
+        ("http://8.8.8.8/mcp", "http://9.9.9.9/token"),
+        ("http://8.8.8.8/mcp", "http://unknown.invalid/token"),
         ("http://10.0.0.1/mcp", "http://169.254.169.254/latest"),
         ("http://unknown.invalid/mcp", "http://10.0.0.1/token"),
     ],

@@ -251,7 +251,7 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
         off={"command": "no-such-program", "disabled": True},
         empty={},
         torn={"command": "python", "args": "-m server"},
-        wrong={"url": "ftp://x", "headers": {"a": ["b"]}, "type": "sse"},
+        wrong={"url": "ftp://x", "headers": {"a": ["b"]}, "type": "websocket"},
     )
     with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -264,8 +264,8 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
         'mcp.json: empty: it needs a "command" or a "url"',
         "mcp.json: torn: args: Input should be a valid list",
         "mcp.json: wrong: url: not an http:// or https:// URL; headers.a: Input should be a "
-        "valid string; type: Input should be 'http', 'streamable-http', 'streamableHttp' or "
-        "'streamable_http'",
+        "valid string; type: Input should be 'http', 'streamable-http', 'streamableHttp', "
+        "'streamable_http' or 'sse'",
         "absent: MCP server no-such-program: it cannot be started: the program was not found; "
         "install it, or set its full path as the command",
         f"ended: MCP server {sys.executable}: it exited without a response; its output is in the "

@@ -17,16 +17,18 @@ async def check_named_url(server_url: str, named_url: str) -> None:
     """Raise ``UnsafeAddress`` if the server at ``server_url`` must not name ``named_url``.
 
     A public server can name only public addresses. No server can name a link-local address, where
-    clouds offer credentials, or replace https by http.
+    clouds offer credentials. Only servers without TLS can name private addresses without TLS.
     """
     server = urlsplit(server_url)
     named = urlsplit(named_url)
     if server.netloc == named.netloc and server.scheme == named.scheme:
         return
     shown = f"{named.scheme}://{named.netloc.rpartition('@')[2]}"
-    if server.scheme == "https" and named.scheme != "https":
-        raise UnsafeAddress(f"it names {shown} for the authorization, which does not use https")
     addresses = await _addresses(named.hostname or "")
+    # Without TLS, the name could lead to another address after this check.
+    is_private = bool(addresses) and not any(map(_is_public, addresses))
+    if named.scheme != "https" and (server.scheme == "https" or not is_private):
+        raise UnsafeAddress(f"it names {shown} for the authorization, which does not use https")
     if any(address.is_link_local for address in addresses):
         raise UnsafeAddress(f"it names the link-local address {shown} for the authorization")
     if all(map(_is_public, addresses)):

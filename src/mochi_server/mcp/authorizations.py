@@ -1,7 +1,6 @@
 """States of the MCP servers, and their authorization with OAuth."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -122,13 +121,12 @@ class McpAuthorizations:
         return ""
 
     async def _state_of(self, server: McpServer) -> McpServerState:
-        record = json.loads(await server.credentials.load())
         return McpServerState(
             name=server.name,
             location=server.location,
             transport=server.transport,
             state=_state_of(server.session),
-            is_authorized=record.get("tokens") is not None,
+            is_authorized=await server.credentials.has_tokens(),
             tools=len(server.tools),
             problems=server.problems,
         )

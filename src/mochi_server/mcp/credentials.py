@@ -4,6 +4,7 @@ browser.
 Other servers of the database read and change the same values.
 """
 
+import json
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -32,6 +33,14 @@ class Credentials:
     async def load(self) -> bytes:
         """Return the stored record as JSON, or an empty object."""
         return await self.secrets.get(f"tokens-{self.key}") or b"{}"
+
+    async def has_tokens(self) -> bool:
+        """Return whether tokens are stored. A damaged record has none."""
+        try:
+            record = json.loads(await self.load())
+        except ValueError:
+            return False
+        return isinstance(record, dict) and record.get("tokens") is not None
 
     async def save(self, record: str) -> None:
         await self.secrets.put(f"tokens-{self.key}", record.encode())

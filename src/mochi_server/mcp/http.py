@@ -57,8 +57,8 @@ async def http_client(
     """Return a client for the requests to an MCP server, and to its authorization server."""
     host = httpx2.URL(server.url).host
     certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if server.url.lower().startswith("https") or not is_loopback(host):
-        # This takes 50 ms. A server on this machine rarely names an authorization server elsewhere.
+    if auth is not None or server.url.lower().startswith("https"):
+        # This takes 50 ms. The authorization server of a server without TLS can require TLS.
         certificates = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
     return httpx2.AsyncClient(
         # Compression would defeat the size limit.

@@ -216,6 +216,8 @@ class _StoredTokensProvider(OAuthClientProvider):
 
     def _needs_authorization(self) -> NeedsAuthorization:
         self._mcp_session.needs_authorization = True
+        if self._server.type == "sse":
+            self._mcp_session.end()  # the SDK would wait for a response forever
         return NeedsAuthorization()
 
 

@@ -15,7 +15,7 @@ from mochi_server.errors import (
 )
 from mochi_server.mcp.pending import BROWSER_SECONDS, Redirect
 from mochi_server.schemas.mcp import McpAuthorization, McpAuthorizationRequest, McpServerList
-from mochi_server.web.routes import BodyReleasingRoute, PrefixRouter, responses
+from mochi_server.web.routes import BodyReleasingRoute, PrefixRouter, Responses, responses
 
 _MAX_PARAMETER = 4000
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>mochi-server</title>
@@ -25,13 +25,9 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'",
     "Referrer-Policy": "no-referrer",  # the URL contains the code
 }
-_PAGES: dict[int | str, dict[str, Any]] = {
+_PAGES: Responses = {
     200: {
-        "description": "Page for the user.",
-        "content": {"text/html": {"schema": {"type": "string"}}},
-    },
-    400: {
-        "description": "Page for the user: why the authorization failed.",
+        "description": "Page for the user. If the authorization failed, the status is 400.",
         "content": {"text/html": {"schema": {"type": "string"}}},
     },
 }
