@@ -355,14 +355,17 @@ def test_import_gives_no_access_to_images_of_another_key(
     bob = server.api(headers=headers("bob"))
     body = {
         "metadata": {"model": "mochi", "owner": victim.owner},
-        "messages": [_message_with_image()],
+        "messages": [_message_with_image() | {"message_id": "a"}],
+        "versions": [{"version_id": "v", "message_id": "a", "messages": [_message_with_image()]}],
     }
     (imported,) = bob.ok(bob.http.post("/sessions/import", json=body), 201)["sessions"]
     assert imported["owner"] != victim.owner
     path = f"/sessions/{imported['session_id']}"
     assert error_of(bob.http.get(f"{path}/blobs/{sha256_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
     assert error_of(bob.http.get(f"{path}/files/{sha256_of(FILE)}")) == (404, "BLOB_NOT_FOUND")
-    assert base64_image(PNG) not in bob.http.get(f"{path}/export").text
+    assert base64_image(PNG) not in bob.http.get(f"{path}/export?versions=true").text
+    bob.ok(bob.http.post(f"{path}/versions/v/select"))
+    assert error_of(bob.http.get(f"{path}/blobs/{sha256_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
     assert base64_image(PNG) in victim.api.http.get(f"/sessions/{victim.shown}/export").text
 
 

@@ -40,25 +40,14 @@ class Version:
     inside: str | None = None
 
     @cached_property
-    def encoded_messages(self) -> bytes:
-        return b"[" + b",".join(map(encode, self.messages)) + b"]"
-
-    @property
     def line(self) -> bytes:
-        """JSON object of the version in a session file."""
-        head = {
-            "version_id": self.version_id,
-            "message_id": self.message_id,
-            "replaced_at": self.replaced_at,
-        }
-        if self.inside is not None:
-            head["inside"] = self.inside
-        return encode(head)[:-1] + b',"messages":' + self.encoded_messages + b"}"
+        """Encoded version for a session file."""
+        return encode(self.to_dict())
 
     @property
     def size(self) -> int:
-        """Size of the messages in bytes."""
-        return len(self.encoded_messages)
+        """Size of the encoded version in bytes."""
+        return len(self.line)
 
     @property
     def started_at(self) -> str:

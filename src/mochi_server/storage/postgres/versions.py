@@ -15,7 +15,7 @@ from mochi_server.sessions.versions import (
 )
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.database import Connection, fetch_all
-from mochi_server.storage.postgres.row_mapping import SessionRow
+from mochi_server.storage.postgres.row_mapping import SessionRow, text_of
 
 _READ = """
 SELECT version_id, message_id, replaced_at, inside, messages FROM versions
@@ -54,7 +54,7 @@ async def load_versions(connection: Connection, session: int) -> Versions:
 async def insert_versions(connection: Connection, session: int, versions: Versions) -> None:
     """Store new versions with the references to their images."""
     for version in versions:
-        values = {"key": session, **_row(version), "messages": version.encoded_messages.decode()}
+        values = {"key": session, **_row(version), "messages": text_of([*version.messages])}
         await connection.execute(_INSERT, values)
         names = blobs_in(version.messages)
         if names:
