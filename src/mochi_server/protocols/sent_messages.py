@@ -9,6 +9,7 @@ import orjson
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_IMAGES, MAX_MESSAGE_CHARS
 from mochi_server.errors import ValidationFailed
+from mochi_server.protocols.parts import Notice
 from mochi_server.sessions.images import Location, read_images
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import ChatSession
@@ -37,6 +38,8 @@ class SentMessages:
     """
     check: Callable[[ChatSession], None] = lambda _: None
     """Function that raises ``ValidationFailed`` if a new request does not fit the session."""
+    notices: Sequence[Notice] = ()
+    """Notices about contents of the request that the model does not receive as they were sent."""
 
     @property
     def with_images(self) -> list[Message]:

@@ -20,7 +20,7 @@ from mochi_server.protocols.responses.encoder import ResponseEncoder
 from mochi_server.protocols.responses.previous import conversation
 from mochi_server.protocols.responses.request import ResponseRequest, parse
 from mochi_server.protocols.responses.response import ModelResponse
-from mochi_server.protocols.responses.tools import Functions, HostedTool, flattened
+from mochi_server.protocols.responses.tools import flattened, left_out
 from mochi_server.protocols.schemas import allow
 from mochi_server.web.requests import Protocol
 from mochi_server.web.routes import STORAGE_ERRORS, BodyReleasingRoute, responses
@@ -69,8 +69,8 @@ async def create_response(
         ResponseEncoder,
         run,
         on_end=store,
-        notices=omitted_tools("OpenAI", _hosted_tools(body)),
-        called=_names_in_namespaces(functions),
+        notices=[*omitted_tools("OpenAI", left_out(body.tools or ())), *sent.notices],
+        functions=functions,
     )
     encoder = build(fields | {"background": is_background})
     if is_background:
@@ -79,19 +79,6 @@ async def create_response(
             return JSONResponse(started)
         encoder = build(started)
     return await respond(request, encoder, stream=body.stream)
-
-
-def _hosted_tools(body: ResponseRequest) -> list[str]:
-    return [tool.type for tool in body.tools or () if isinstance(tool, HostedTool)]
-
-
-def _names_in_namespaces(functions: Functions) -> dict[str, Json]:
-    """Return the name and namespace of each function in one, by the name that the model sees."""
-    names = {}
-    for name, offered in functions.items():
-        if offered.namespace:
-            names[name] = {"name": offered.function.name, "namespace": offered.namespace}
-    return names
 
 
 _FOUND = responses(ResponseNotFound, ValidationFailed, *STORAGE_ERRORS, form=OPENAI_ERRORS)

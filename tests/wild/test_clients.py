@@ -1,0 +1,189 @@
+"""Requests that clients send in the wild. The name of each test says what a user sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.cases import cases
+from tests.support.instructions import calls, instruct, words
+from tests.support.stub import chats
+
+if TYPE_CHECKING:
+    import openai
+
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+PATCH = "*** Begin Patch\n*** Delete File: notes.txt\n*** End Patch"
+APPLY_PATCH: Any = {
+    "type": "custom",
+    "name": "apply_patch",
+    "description": "Edit files.",
+    "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "*** Begin Patch" /.+/'},
+}
+
+
+def prompt(stub: StubServer) -> list[dict[str, Any]]:
+    """Return the messages of the latest request to Ollama."""
+    messages: list[dict[str, Any]] = chats(stub)[-1].body["messages"]
+    return messages
+
+
+def respond(client: openai.OpenAI, stream: bool = False, **request: Any) -> Any:
+    request = {"model": "mochi", **request}
+    if not stream:
+        return client.responses.create(**request)
+    with client.responses.stream(**request) as events:
+        return events.get_final_response()
+
+
+def codes(answer: Any) -> list[str]:
+    """Return the codes of the notices of an answer."""
+    return [notice["code"] for notice in answer["mochi"]["notices"]]
+
+
+# Responses API
+
+
+@STREAMED
+def test_call_of_a_custom_tool_is_free_text(
+    client: openai.OpenAI, stub: StubServer, stream: bool
+) -> None:
+    question: Any = {
+        "role": "user",
+        "content": instruct(calls("apply_patch", input=PATCH), words(2)),
+    }
+    first = respond(client, stream, input=[question], tools=[APPLY_PATCH])
+    (tool,) = chats(stub)[-1].body["tools"]
+    text = tool["function"]["parameters"]["properties"]["input"]
+    assert (text["type"], "start:" in text["description"]) == ("string", True)
+    (call,) = first.output
+    assert (call.type, call.name, call.input) == ("custom_tool_call", "apply_patch", PATCH)
+    output = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "Done."}
+    sent: Any = [question, call.model_dump(exclude_none=True), output]
+    second = respond(client, stream, input=sent, tools=[APPLY_PATCH])
+    assert second.output_text
+    _, answer, result = prompt(stub)
+    assert answer["tool_calls"][0]["function"]["arguments"] == {"input": PATCH}
+    assert (result["tool_name"], result["content"]) == ("apply_patch", "Done.")
+
+
+def test_call_of_a_custom_tool_is_streamed_as_its_own_events(http: httpx.Client) -> None:
+    body = {
+        "model": "mochi",
+        "input": instruct(calls("apply_patch", input=PATCH)),
+        "tools": [APPLY_PATCH],
+        "tool_choice": {"type": "custom", "name": "apply_patch"},
+        "stream": True,
+    }
+    text = http.post("/v1/responses", json=body).text
+    names = [line.removeprefix("event: ") for line in text.splitlines() if "event:" in line]
+    assert names[2:-1] == [
+        "response.output_item.added",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
+        "response.output_item.done",
+    ]
+
+
+def test_answer_with_a_custom_call_can_be_continued_by_its_id(
+    client: openai.OpenAI, stub: StubServer
+) -> None:
+    text = instruct(calls("apply_patch", input=PATCH), words(2))
+    first = respond(client, input=text, tools=[APPLY_PATCH])
+    output: Any = {
+        "type": "custom_tool_call_output",
+        "call_id": first.output[0].call_id,
+        "output": [{"type": "input_text", "text": "Done."}],
+    }
+    second = respond(client, input=[output], previous_response_id=first.id, tools=[APPLY_PATCH])
+    assert second.output_text
+    assert [message["role"] for message in prompt(stub)] == ["user", "assistant", "tool"]
+
+
+def test_custom_tool_in_a_namespace_keeps_its_namespace(client: openai.OpenAI) -> None:
+    group: Any = {"type": "namespace", "name": "files", "tools": [APPLY_PATCH, {"type": "shell"}]}
+    answer = respond(client, input=instruct(calls("apply_patch", input=PATCH)), tools=[group])
+    (call,) = answer.output
+    assert (call.type, call.namespace, call.input) == ("custom_tool_call", "files", PATCH)
+    assert codes({"mochi": answer.mochi}) == ["TOOL_LEFT_OUT"]
+
+
+@cases(
+    "kind",
+    ["local_shell", "shell", "apply_patch", "web_search", "tool_search", "computer_use_preview"],
+)
+def test_tool_of_openai_is_left_out_with_a_notice(
+    http: httpx.Client, stub: StubServer, kind: str
+) -> None:
+    body = {"model": "mochi", "input": "Hello!", "tools": [{"type": kind}, APPLY_PATCH]}
+    answer = http.post("/v1/responses", json=body).json()
+    assert codes(answer) == ["TOOL_LEFT_OUT"]
+    assert len(chats(stub)[-1].body["tools"]) == 1
+
+
+@cases(
+    ("call", "output", "text"),
+    [
+        (
+            {"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"]}},
+            {"type": "function_call_output", "output": "notes.txt"},
+            "notes.txt",
+        ),
+        (
+            {"type": "shell_call", "action": {"commands": ["ls"]}},
+            {"type": "shell_call_output", "output": [{"stdout": "notes.txt"}]},
+            '[{"stdout":"notes.txt"}]',
+        ),
+        (
+            {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}},
+            {"type": "apply_patch_call_output", "status": "completed"},
+            '{"status":"completed"}',
+        ),
+        (
+            {"type": "tool_search_call", "arguments": {"query": "files"}},
+            {"type": "tool_search_output", "tools": []},
+            '{"tools":[]}',
+        ),
+    ],
+)
+def test_earlier_call_of_a_tool_of_openai_stays_in_the_conversation(
+    http: httpx.Client, stub: StubServer, call: Any, output: Any, text: str
+) -> None:
+    items = [
+        {"role": "user", "content": "List the files."},
+        {**call, "call_id": "c1", "id": "x1"},
+        {**output, "call_id": "c1"},
+        {"role": "user", "content": "Thanks!"},
+    ]
+    answer = http.post("/v1/responses", json={"model": "mochi", "input": items}).json()
+    assert codes(answer) == []
+    _, assistant, result, _ = prompt(stub)
+    (function,) = [each["function"] for each in assistant["tool_calls"]]
+    wanted = call.get("action") or call.get("operation") or call.get("arguments")
+    name = call["type"].removesuffix("_call")
+    assert (function["name"], function["arguments"]) == (name, wanted)
+    assert (result["tool_name"], result["content"]) == (name, text)
+
+
+@cases(
+    "item",
+    [
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {}},
+        {"type": "local_shell_call", "call_id": "c1", "action": {"command": ["ls"]}},
+        {"type": "shell_call_output", "call_id": "c1", "output": []},
+        {"type": "tool_search_call", "call_id": None, "arguments": {}},
+        {"type": "compaction", "encrypted_content": "x"},
+    ],
+)
+def test_item_that_maps_to_no_call_is_skipped_with_a_notice(
+    http: httpx.Client, stub: StubServer, item: Any
+) -> None:
+    items = [{"role": "user", "content": "Hello!"}, item, {"role": "user", "content": "Well?"}]
+    answer = http.post("/v1/responses", json={"model": "mochi", "input": items}).json()
+    (notice,) = answer["mochi"]["notices"]
+    assert notice["code"] == "CONTENT_LEFT_OUT"
+    assert f"{item['type']!r} in the request: 1" in notice["message"]
+    assert [message["role"] for message in prompt(stub)] == ["user", "user"]
