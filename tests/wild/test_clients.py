@@ -187,3 +187,103 @@ def test_item_that_maps_to_no_call_is_skipped_with_a_notice(
     assert notice["code"] == "CONTENT_LEFT_OUT"
     assert f"{item['type']!r} in the request: 1" in notice["message"]
     assert [message["role"] for message in prompt(stub)] == ["user", "user"]
+
+
+# Messages API
+
+
+def ask_anthropic(http: httpx.Client, *messages: Any, **fields: Any) -> Any:
+    """Return the answer of the Messages API."""
+    body = {"model": "mochi", "max_tokens": 1000, "messages": messages, **fields}
+    response = http.post("/v1/messages", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_answer_without_content_can_be_sent_back(http: httpx.Client, stub: StubServer) -> None:
+    question = {"role": "user", "content": "Hello!"}
+    answer = {**ask_anthropic(http, question), "content": []}  # as of a model that said nothing
+    ask_anthropic(http, question, answer, {"role": "user", "content": "Well?"})
+    assert [message["role"] for message in prompt(stub)] == ["user", "user"]
+
+
+FOUND = {"type": "web_search_result", "url": "https://a.example", "title": "A"}
+
+
+@cases(
+    ("block", "text"),
+    [
+        ({"type": "document", "source": {"type": "text", "data": "Text."}}, "Text."),
+        (
+            {
+                "type": "document",
+                "source": {"type": "content", "content": [{"type": "text", "text": "Text."}]},
+            },
+            "Text.",
+        ),
+        (
+            {
+                "type": "search_result",
+                "source": "https://a.example",
+                "title": "A",
+                "content": [{"type": "text", "text": "Text."}],
+            },
+            "A\nhttps://a.example\nText.",
+        ),
+        ({"type": "tool_reference", "tool_name": "look"}, "The tool 'look' is available."),
+        (
+            {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [FOUND]},
+            "A\nhttps://a.example",
+        ),
+    ],
+)
+def test_block_with_text_reaches_the_model(
+    http: httpx.Client, stub: StubServer, block: Any, text: str
+) -> None:
+    content = [block, {"type": "text", "text": "What is this?"}]
+    answer = ask_anthropic(http, {"role": "user", "content": content})
+    assert codes(answer) == []
+    assert prompt(stub)[-1]["content"] == f"{text}\nWhat is this?"
+
+
+@cases(
+    "block",
+    [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "a"}},
+        {
+            "type": "web_search_tool_result",
+            "tool_use_id": "s1",
+            "content": {"type": "web_search_tool_result_error", "error_code": "unavailable"},
+        },
+    ],
+)
+def test_block_without_text_is_skipped_with_a_notice(
+    http: httpx.Client, stub: StubServer, block: Any
+) -> None:
+    content = [{"type": "text", "text": "I searched."}, block]
+    answer = ask_anthropic(
+        http,
+        {"role": "user", "content": "Search!"},
+        {"role": "assistant", "content": content},
+        {"role": "user", "content": "Well?"},
+    )
+    (notice,) = answer["mochi"]["notices"]
+    assert (notice["code"], block["type"] in notice["message"]) == ("CONTENT_LEFT_OUT", True)
+    assert prompt(stub)[1]["content"] == "I searched."
+
+
+def test_search_results_of_a_tool_reach_the_model(http: httpx.Client, stub: StubServer) -> None:
+    found = {"type": "search_result", "source": "a.txt", "title": "A", "content": []}
+    ask_anthropic(
+        http,
+        {"role": "user", "content": "Search!"},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t1", "name": "find", "input": {}}],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [found]}],
+        },
+    )
+    assert prompt(stub)[-1]["content"] == "A\na.txt"

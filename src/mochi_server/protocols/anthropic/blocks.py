@@ -1,5 +1,6 @@
 """Messages of Anthropic's API, whose content has blocks, and their conversion to messages."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from mochi_server.errors import ValidationFailed
+from mochi_server.protocols.parts import omitted_content
 from mochi_server.protocols.schemas import DataUrl, TextOr, TextPart
 from mochi_server.protocols.sent_messages import (
     SentMessages,
@@ -41,17 +43,23 @@ class ImageBlock(Body):
 
 
 class DocumentSource(Body):
-    """Data of a document: plain text in ``data`` if the type is `text`.
+    """Data of a document: plain text in ``data``, or text blocks in ``content``.
 
     The server reads no other documents.
     """
 
     type: str
     data: Text | None = None
+    content: Any = None
 
     @property
     def text(self) -> str | None:
-        return self.data if self.type == "text" else None
+        match self.type:
+            case "text":
+                return self.data
+            case "content":
+                return _text_in(self.content) or None
+        return None
 
 
 class DocumentBlock(Body):
@@ -61,6 +69,40 @@ class DocumentBlock(Body):
     source: DocumentSource
 
 
+class SearchResultBlock(Body):
+    """A search result. The model receives its title, its source and its text."""
+
+    type: Literal["search_result"]
+    title: Text = ""
+    source: Text = ""
+    content: Items[TextPart] = Field(default_factory=list)
+
+
+class ServerToolBlock(Body):
+    """A call or a result of a tool that Anthropic runs. The model receives the text of a result.
+
+    The server leaves out a block without text, with a notice.
+    """
+
+    type: Literal[
+        "server_tool_use",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "code_execution_tool_result",
+        "bash_code_execution_tool_result",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+        "mcp_tool_use",
+        "mcp_tool_result",
+        "container_upload",
+    ]
+    content: Any = None
+
+    @property
+    def text(self) -> str:
+        return _text_in(self.content)
+
+
 class ToolReferenceBlock(Body):
     """Name of a tool that the client has found. The request also defines the tool."""
 
@@ -68,7 +110,7 @@ class ToolReferenceBlock(Body):
     tool_name: str
 
 
-_ResultBlock = TextPart | ImageBlock | DocumentBlock | ToolReferenceBlock
+_ResultBlock = TextPart | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock
 
 
 class ToolResultBlock(Body):
@@ -96,7 +138,8 @@ class ThinkingBlock(Body):
     thinking: Text = ""
 
 
-_UserBlock = TextPart | ImageBlock | DocumentBlock | ToolResultBlock
+_UserBlock = _ResultBlock | ToolResultBlock | ServerToolBlock
+_AnswerBlock = TextPart | ToolUseBlock | ThinkingBlock | ToolReferenceBlock | ServerToolBlock
 
 
 class AnthropicUserMessage(Body):
@@ -107,12 +150,10 @@ class AnthropicUserMessage(Body):
 
 
 class AnthropicAssistantMessage(Body):
-    """A message of the model."""
+    """A message of the model. An answer of this server can have no blocks."""
 
     role: Literal["assistant"]
-    content: _Content[
-        Annotated[TextPart | ToolUseBlock | ThinkingBlock, Field(discriminator="type")]
-    ]
+    content: TextOr[Items[Annotated[_AnswerBlock, Field(discriminator="type")]]]
 
 
 class AnthropicSystemMessage(Body):
@@ -148,7 +189,12 @@ async def to_messages(
     images = {}
     for index, urls in reader.urls.items():
         images[index] = await decode_images(urls, next(iter(urls))[:3])
-    messages = SentMessages(reader.messages, images, positions=reader.positions)
+    messages = SentMessages(
+        reader.messages,
+        images,
+        positions=reader.positions,
+        notices=omitted_content(reader.omitted),
+    )
     newest = messages.last_user_index
     if newest is not None and newest in reader.documents:
         # Claude Code removes its documents from the conversation if an error contains these words.
@@ -167,6 +213,8 @@ class _BlockReader:
     """Encoded images of each message by their paths."""
     documents: dict[int, Location] = field(default_factory=dict)
     """Path of a document of each message that has any that cannot be read."""
+    omitted: Counter[str] = field(default_factory=Counter)
+    """Numbers of the blocks that were left out, by type."""
 
     def add_group(self, group: Sequence[tuple[int, AnyMessage]]) -> None:
         """Add messages of one role with their positions: first the tool results, then the rest."""
@@ -186,11 +234,11 @@ class _BlockReader:
         self.messages[-1]["success"] = not result.is_error
 
     def add(self, role: Role, blocks: _Blocks, position: int) -> None:
-        """Add the message with the content ``blocks``, unless there are none.
+        """Add the message with the content ``blocks``, unless it is empty and not from the model.
 
         ``position`` is its position in the request.
         """
-        if not blocks:
+        if not blocks and role != "assistant":
             return
         index = len(self.messages)
         texts: list[str] = []
@@ -205,6 +253,8 @@ class _BlockReader:
                 case ImageBlock():
                     urls = self.urls.setdefault(index, {})
                     urls[(*path, "source")] = block.source.url or block.source.data
+                case ServerToolBlock(text=""):
+                    self.omitted[block.type] += 1
                 case _:
                     texts.append(_text(block))
                     if is_unread(block):
@@ -231,15 +281,37 @@ def is_unread(block: object) -> bool:
     return isinstance(block, DocumentBlock) and block.source.text is None
 
 
-def _text(block: TextPart | DocumentBlock | ToolReferenceBlock) -> str:
+def _text(
+    block: TextPart | DocumentBlock | SearchResultBlock | ToolReferenceBlock | ServerToolBlock,
+) -> str:
     """Return the text that the model receives for a block."""
     match block:
-        case TextPart():
+        case TextPart() | ServerToolBlock():
             return block.text
+        case SearchResultBlock():
+            return _text_in(block.model_dump())
         case DocumentBlock():
             return HIDDEN_DOCUMENT if block.source.text is None else block.source.text
         case ToolReferenceBlock():
             return f"The tool {block.tool_name!r} is available."
+
+
+_TEXT_FIELDS = ("title", "source", "url", "text", "stdout", "stderr", "content")
+"""Fields with text for the model in blocks of tools that Anthropic runs."""
+
+
+def _text_in(content: Any) -> str:
+    """Return the texts in the content of a block, on lines of their own."""
+    match content:
+        case str():
+            return content
+        case list():
+            texts = [_text_in(each) for each in content]
+        case dict():
+            texts = [_text_in(content.get(name)) for name in _TEXT_FIELDS]
+        case _:
+            return ""
+    return "\n".join(text for text in texts if text)
 
 
 def _system_blocks(system: str | Sequence[TextPart] | None) -> _Blocks:
