@@ -287,3 +287,125 @@ def test_search_results_of_a_tool_reach_the_model(http: httpx.Client, stub: Stub
         },
     )
     assert prompt(stub)[-1]["content"] == "A\na.txt"
+
+
+# Broken history
+
+
+def complete(http: httpx.Client, *messages: Any, **fields: Any) -> Any:
+    """Return the chat completion of OpenAI's API."""
+    response = http.post(
+        "/v1/chat/completions", json={"model": "mochi", "messages": messages, **fields}
+    )
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def broken_call(arguments: Any) -> dict[str, Any]:
+    function = {"name": "look", "arguments": arguments}
+    call = {"id": "c1", "type": "function", "function": function}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+HELLO = {"role": "user", "content": "Hello!"}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "Invalid JSON."}
+BROKEN = ['{"at": "sk', "[1]", "sky", [1], '{"a":' * 101 + "1" + "}" * 101]
+
+
+@cases("arguments", BROKEN)
+def test_earlier_call_with_broken_arguments_is_an_empty_call(
+    http: httpx.Client, stub: StubServer, arguments: Any
+) -> None:
+    answer = complete(http, HELLO, broken_call(arguments), RESULT)
+    (notice,) = answer["mochi"]["notices"]
+    assert (notice["code"], "'c1'" in notice["message"]) == ("ARGUMENTS_INVALID", True)
+    assert prompt(stub)[1]["tool_calls"][0]["function"]["arguments"] == {}
+
+
+def test_notice_of_broken_arguments_is_in_the_stream(http: httpx.Client) -> None:
+    body = {"model": "mochi", "messages": [HELLO, broken_call("{"), RESULT], "stream": True}
+    assert "ARGUMENTS_INVALID" in http.post("/v1/chat/completions", json=body).text
+
+
+def test_earlier_broken_arguments_are_empty_in_the_responses_api(
+    http: httpx.Client, stub: StubServer
+) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "Invalid JSON."}
+    body = {"model": "mochi", "input": [HELLO, call, output]}
+    assert codes(http.post("/v1/responses", json=body).json()) == ["ARGUMENTS_INVALID"]
+    assert prompt(stub)[1]["tool_calls"][0]["function"]["arguments"] == {}
+
+
+def test_earlier_broken_arguments_are_empty_in_the_messages_api(
+    http: httpx.Client, stub: StubServer
+) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "look", "input": "{"}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "Invalid JSON."}
+    answer = ask_anthropic(
+        http,
+        HELLO,
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    )
+    assert codes(answer) == ["ARGUMENTS_INVALID"]
+    assert prompt(stub)[1]["tool_calls"][0]["function"]["arguments"] == {}
+
+
+def test_newest_call_with_broken_arguments_is_refused(http: httpx.Client) -> None:
+    body = {"model": "mochi", "messages": [HELLO, broken_call("{")]}
+    response = http.post("/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    assert "the arguments of call 'c1' are not a JSON object" in response.json()["error"]["message"]
+
+
+def test_tool_message_without_content_is_an_empty_result(
+    http: httpx.Client, stub: StubServer
+) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": None}
+    complete(http, HELLO, broken_call("{}"), result, HELLO)
+    assert [message["content"] for message in prompt(stub)[2:]] == ["", "Hello!"]
+
+
+# Options
+
+
+@cases(
+    ("options", "think"),
+    [
+        ({"enable_thinking": False}, False),
+        ({"enable_thinking": True}, True),
+        ({"thinking": False}, False),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_chat_template_kwargs_set_think(
+    http: httpx.Client, stub: StubServer, options: Any, think: bool, path: str
+) -> None:
+    body = {"model": "mochi", "messages": [HELLO], "input": "Hi", "chat_template_kwargs": options}
+    assert codes(http.post(path, json=body).json()) == []
+    assert chats(stub)[-1].body["think"] is think
+
+
+def test_reasoning_effort_overrides_chat_template_kwargs(
+    http: httpx.Client, stub: StubServer
+) -> None:
+    options = {"enable_thinking": True}
+    complete(http, HELLO, reasoning_effort="none", chat_template_kwargs=options)
+    assert chats(stub)[-1].body["think"] is False
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "responses"])
+def test_other_chat_template_kwargs_are_ignored_with_a_notice(
+    http: httpx.Client, path: str
+) -> None:
+    options = {"add_generation_prompt": True, "custom": 1}
+    body = {"model": "mochi", "messages": [HELLO], "input": "Hi", "prompt": "Hi"}
+    if path == "completions":
+        del body["messages"]
+    if path == "responses":
+        del body["prompt"]
+    response = http.post(f"/v1/{path}", json={**body, "chat_template_kwargs": options})
+    (notice,) = response.json()["mochi"]["notices"]
+    assert notice["code"] == "OPTION_IGNORED"
+    assert "add_generation_prompt, custom" in notice["message"]

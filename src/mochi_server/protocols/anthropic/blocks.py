@@ -12,15 +12,16 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.parts import omitted_content
 from mochi_server.protocols.schemas import DataUrl, TextOr, TextPart
 from mochi_server.protocols.sent_messages import (
+    CallReader,
+    SentArguments,
     SentMessages,
     add_tool_names,
     decode_images,
     new_message,
-    tool_call,
 )
 from mochi_server.schemas.common import Body, Text
 from mochi_server.sessions.images import Location
-from mochi_server.sessions.types import FiniteObject, Message, Role, ToolCall
+from mochi_server.sessions.types import Message, Role, ToolCall
 from mochi_server.util.validation import Items
 
 _Item = TypeVar("_Item")
@@ -128,7 +129,7 @@ class ToolUseBlock(Body):
     type: Literal["tool_use"]
     id: str
     name: str
-    input: FiniteObject
+    input: SentArguments
 
 
 class ThinkingBlock(Body):
@@ -193,7 +194,7 @@ async def to_messages(
         reader.messages,
         images,
         positions=reader.positions,
-        notices=omitted_content(reader.omitted),
+        notices=omitted_content(reader.omitted) + reader.calls.notices(reader.messages),
     )
     newest = messages.last_user_index
     if newest is not None and newest in reader.documents:
@@ -213,6 +214,7 @@ class _BlockReader:
     """Encoded images of each message by their paths."""
     documents: dict[int, Location] = field(default_factory=dict)
     """Path of a document of each message that has any that cannot be read."""
+    calls: CallReader = field(default_factory=CallReader)
     omitted: Counter[str] = field(default_factory=Counter)
     """Numbers of the blocks that were left out, by type."""
 
@@ -249,7 +251,8 @@ class _BlockReader:
                 case ThinkingBlock():
                     thinking.append(block.thinking)
                 case ToolUseBlock():
-                    calls.append(tool_call(len(calls), block.id, block.name, block.input))
+                    call = self.calls.tool_call(len(calls), block.id, block.name, block.input)
+                    calls.append(call)
                 case ImageBlock():
                     urls = self.urls.setdefault(index, {})
                     urls[(*path, "source")] = block.source.url or block.source.data

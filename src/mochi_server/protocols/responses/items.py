@@ -12,11 +12,12 @@ from mochi_server.protocols.parts import omitted_content
 from mochi_server.protocols.responses.tools import CUSTOM_INPUT
 from mochi_server.protocols.schemas import DataUrl, RefusalPart, TextOr, joined_text
 from mochi_server.protocols.sent_messages import (
+    CallReader,
+    SentArguments,
     SentMessages,
     add_tool_names,
     decode_images,
     new_message,
-    tool_call,
 )
 from mochi_server.schemas.common import Body, Text
 from mochi_server.sessions.images import Location
@@ -67,7 +68,7 @@ class FunctionCall(Body):
     call_id: str
     name: str
     namespace: str | None = None
-    arguments: str
+    arguments: SentArguments
 
 
 class CustomToolCall(Body):
@@ -240,7 +241,8 @@ async def to_messages(
     images = {}
     for index, urls in reader.image_urls.items():
         images[index] = await decode_images(urls, ("messages", index))
-    return SentMessages(reader.messages, images, notices=omitted_content(reader.omitted))
+    notices = omitted_content(reader.omitted) + reader.calls.notices(reader.messages)
+    return SentMessages(reader.messages, images, notices=notices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,7 @@ class _ItemReader:
     tool_names: ToolNames
     complete_calls: set[str]
     """IDs of the calls of tools of OpenAI that have a result."""
+    calls: CallReader = field(default_factory=CallReader)
     omitted: Counter[str] = field(default_factory=Counter)
     """Numbers of the items that were left out, by type."""
     messages: list[Message] = field(default_factory=list)
@@ -298,7 +301,7 @@ class _ItemReader:
     def _add_call(self, call: FunctionCall | CustomToolCall | BuiltInCall) -> None:
         calls = self._answer().setdefault("tool_calls", [])
         name = self.tool_names.get((call.namespace, call.name), call.name)
-        calls.append(tool_call(len(calls), call.call_id, name, call.arguments))
+        calls.append(self.calls.tool_call(len(calls), call.call_id, name, call.arguments))
 
     def _answer(self, *unset: str) -> Message:
         """Return the last message if it is from the model and its fields ``unset`` are empty, else

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ResponseNotFound, ValidationFailed
+from mochi_server.protocols.answer_request import ignored_options
 from mochi_server.protocols.completions import answer_responses, renamed_fields, start
 from mochi_server.protocols.encoded_response import respond
 from mochi_server.protocols.headers import HeadersParam
@@ -69,7 +70,11 @@ async def create_response(
         ResponseEncoder,
         run,
         on_end=store,
-        notices=[*omitted_tools("OpenAI", left_out(body.tools or ())), *sent.notices],
+        notices=[
+            *omitted_tools("OpenAI", left_out(body.tools or ())),
+            *ignored_options(body),
+            *sent.notices,
+        ],
         functions=functions,
     )
     encoder = build(fields | {"background": is_background})
