@@ -10,6 +10,7 @@ import pytest
 from mochi_stub import StubServer
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
 from tests.support.stub import chats
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 PATCH = "*** Begin Patch\n*** Delete File: notes.txt\n*** End Patch"
+LOOK: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 APPLY_PATCH: Any = {
     "type": "custom",
     "name": "apply_patch",
@@ -187,6 +189,57 @@ def test_item_that_maps_to_no_call_is_skipped_with_a_notice(
     assert notice["code"] == "CONTENT_LEFT_OUT"
     assert f"{item['type']!r} in the request: 1" in notice["message"]
     assert [message["role"] for message in prompt(stub)] == ["user", "user"]
+
+
+def test_input_tokens_are_counted(client: openai.OpenAI) -> None:
+    few = client.responses.input_tokens.count(model="mochi", input="Hello!")
+    many = client.responses.input_tokens.count(
+        model="mochi", input="Hello! " * 100, instructions="Be kind."
+    )
+    assert few.object == "response.input_tokens"
+    assert 0 < few.input_tokens < many.input_tokens
+
+
+def test_input_items_of_a_response_are_listed(client: openai.OpenAI) -> None:
+    first = respond(client, input="Hello!")
+    second = respond(
+        client, input=[{"role": "user", "content": "Well?"}], previous_response_id=first.id
+    )
+    items: Any = client.responses.input_items.list(second.id, order="asc").data
+    assert [item.role for item in items] == ["user", "assistant", "user"]
+    assert [item.content[0].text for item in items] == ["Hello!", first.output_text, "Well?"]
+    newest_first: Any = list(client.responses.input_items.list(second.id, limit=1))
+    assert [item.id for item in newest_first] == [item.id for item in reversed(items)]
+
+
+def test_input_items_of_a_session_are_its_earlier_messages(
+    client: openai.OpenAI, server: RunningServer
+) -> None:
+    session = server.client.create_session("mochi")["session_id"]
+    headers = {"X-Mochi-Session": session}
+    text = instruct(calls("look", at="sky"), words(1))
+    first = respond(client, input=text, tools=[LOOK], extra_headers=headers)
+    output: Any = {
+        "type": "function_call_output",
+        "call_id": first.output[0].call_id,
+        "output": "blue",
+    }
+    second = respond(client, input=[output], tools=[LOOK], extra_headers=headers)
+    listed: Any = client.responses.input_items.list(second.id, order="asc").data
+    assert [item.type for item in listed] == ["message", "function_call", "function_call_output"]
+    assert client.responses.input_items.list(first.id).data[0].type == "message"
+
+
+@cases("path", ["resp_x/input_items", "resp_0123456789_0_0123456789/input_items"])
+def test_input_items_of_an_unknown_response_are_not_found(http: httpx.Client, path: str) -> None:
+    assert http.get(f"/v1/responses/{path}").status_code == 404
+
+
+def test_input_without_a_message_is_refused(http: httpx.Client) -> None:
+    body = {"model": "mochi", "input": [{"type": "web_search_call"}]}
+    response = http.post("/v1/responses", json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "input"
 
 
 # Messages API

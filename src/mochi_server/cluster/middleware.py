@@ -46,7 +46,9 @@ _CHAT = re.compile(
 )
 _COMPLETIONS = {protocol.prefix + path for protocol in _PROTOCOLS for path in protocol.turn_paths}
 """Paths of the routes that start a turn in the session of the header `X-Mochi-Session`."""
-_RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel)?/?")
+_RESPONSE = re.compile(
+    r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel|/input_items)?/?"
+)
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _SHORT = ("/run", "/stop", "/cancel")
 """Ends of the paths whose requests do not wait for the end of a turn."""

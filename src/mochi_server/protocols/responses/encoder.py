@@ -126,7 +126,7 @@ class ResponseEncoder(BlockEncoder):
             kind = _CUSTOM_CALL
             text = _custom_input(call.arguments, text)
         item = {
-            "id": _item_id(kind.prefix, self.response["id"], index),
+            "id": stable_id(kind.prefix, self.response["id"], index),
             "type": kind.type,
             "status": "completed",
             "call_id": call.id,
@@ -175,8 +175,8 @@ def _custom_input(arguments: Json, written: str) -> str:
     return text if isinstance(text, str) else written
 
 
-def _item_id(prefix: str, response_id: str, index: int) -> str:
-    """Return the ID of an output item, which is the same whenever a client gets the response."""
+def stable_id(prefix: str, response_id: str, index: int) -> str:
+    """Return the ID of an item, which is the same whenever a client gets the response."""
     digest = blake2b(f"{response_id} {index}".encode(), digest_size=12)
     return f"{prefix}_{digest.hexdigest()}"
 
@@ -193,7 +193,7 @@ class _TextItem:
         self.item: Json = {}
         self.target: Json = {}
         if self.is_message:
-            item_id = _item_id("msg", response_id, index)
+            item_id = stable_id("msg", response_id, index)
             self.part_name = "content_part"
             self.text_name = "output_text"
             self.logprobs: Json = {"logprobs": []}
@@ -207,7 +207,7 @@ class _TextItem:
             }
             self.tail = b',"logprobs":[]}\n\n'
         else:
-            item_id = _item_id("rs", response_id, index)
+            item_id = stable_id("rs", response_id, index)
             self.part_name = "reasoning_summary_part"
             self.text_name = "reasoning_summary_text"
             self.logprobs = {}

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
 
+from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.parts import omitted_content
 from mochi_server.protocols.responses.tools import CUSTOM_INPUT
 from mochi_server.protocols.schemas import DataUrl, RefusalPart, TextOr, joined_text
@@ -241,8 +242,34 @@ async def to_messages(
     images = {}
     for index, urls in reader.image_urls.items():
         images[index] = await decode_images(urls, ("messages", index))
+    if not reader.messages:
+        raise ValidationFailed.at("input", "no item is a message or a tool call; add a message")
     notices = omitted_content(reader.omitted) + reader.calls.notices(reader.messages)
     return SentMessages(reader.messages, images, notices=notices)
+
+
+def to_items(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return stored messages as items of the Responses API, without images and IDs."""
+    items: list[dict[str, Any]] = []
+    for message in messages:
+        text = message["content"]
+        if message["role"] == "tool":
+            call_id = message.get("tool_call_id", "")
+            items.append({"type": "function_call_output", "call_id": call_id, "output": text})
+            continue
+        if text:
+            part = "output_text" if message["role"] == "assistant" else "input_text"
+            content = [{"type": part, "text": text}]
+            items.append({"type": "message", "role": message["role"], "content": content})
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            item = {
+                "type": "function_call",
+                "call_id": call.get("id", ""),
+                "name": function["name"],
+            }
+            items.append(item | {"arguments": orjson.dumps(function["arguments"]).decode()})
+    return items
 
 
 @dataclass(frozen=True, slots=True)
