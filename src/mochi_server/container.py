@@ -28,7 +28,7 @@ from mochi_server.inference.gateway import ModelGateway
 from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.servers import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
+from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient, StructuredClient
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.recent_responses import RecentResponses
@@ -69,6 +69,7 @@ class Components:
     runs: RunLimits = DEFAULT_LIMITS
     webhooks: WebhookTimes = DEFAULT_TIMES
     ping_seconds: float = PING_SECONDS
+    instructor_client: StructuredClient | None = None
 
 
 DEFAULT_COMPONENTS = Components()
@@ -150,6 +151,7 @@ class Services:
             SummaryModelSelector(settings.summary_unsupported_models),
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
+            instructor=components.instructor_client,
         )
         rules = TurnRules(
             rounds=settings.max_tool_iterations,
