@@ -68,6 +68,9 @@ LogLevel = Annotated[
 Stripped = Annotated[
     str, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)
 ]
+Unquoted = Annotated[
+    str, BeforeValidator(lambda value: value.strip(" \t\"'") if isinstance(value, str) else value)
+]
 Secret = Annotated[
     SecretStr, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)
 ]
@@ -113,7 +116,7 @@ class MochiServerSettings(BaseSettings):
         "", description="`test` starts test mode, like `--test-mode`."
     )
 
-    ollama_host: Stripped = Field(
+    ollama_host: Unquoted = Field(
         "http://localhost:11434",
         description="URL of Ollama. A host name alone means port 11434. `OLLAMA_HOST` changes the "
         "default.",
