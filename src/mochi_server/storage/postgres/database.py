@@ -288,7 +288,7 @@ async def migrate(database: Database) -> int:
                 f"up to {latest}"
             )
             raise StorageFailed("use the database", OSError(errno.EINVAL, text))
-        for number in range(version + 1, latest + 1):
+        for number in sorted(number for number in known if number > version):
             await connection.execute(sql.SQL(known[number]))
             await connection.execute(
                 "INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number]
