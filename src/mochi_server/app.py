@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -18,9 +19,9 @@ from mochi_server import __version__
 from mochi_server.config import MochiServerSettings, environment_problems
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.container import DEFAULT_COMPONENTS, Components, build_services
-from mochi_server.ollama.injected_client import ChatClient
+from mochi_server.ollama.injected_client import ChatClient, StructuredClient
 from mochi_server.protocols import load_protocols
-from mochi_server.routers import ALIASED, API
+from mochi_server.routers import ALIASED, API, ROOT
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.services.keys import KeyRing
 from mochi_server.util.net import is_loopback
@@ -51,6 +52,7 @@ def create_app(
     *,
     insecure: bool = False,
     ollama_client: ChatClient | None = None,
+    instructor_client: StructuredClient | None = None,
     components: Components = DEFAULT_COMPONENTS,
     **overrides: Any,
 ) -> FastAPI:
@@ -58,9 +60,10 @@ def create_app(
 
     ``overrides`` are settings by name. They take precedence over ``settings`` and environment
     variables. If ``insecure`` is true, API keys are optional. ``ollama_client`` answers in place of
-    Ollama, for example in tests. ``components`` replace parts and limits that have no setting, such
-    as the session stores. If the settings contain no key and listen on an address that other
-    machines can reach, the app generates a key and logs it at its start.
+    Ollama, for example in tests, and ``instructor_client`` writes the summaries. ``components``
+    replace parts and limits that have no setting, such as the session stores. If the settings
+    contain no key and listen on an address that other machines can reach, the app generates a key
+    and logs it at its start.
 
     Raises ``pydantic.ValidationError`` for invalid settings, ``KeysFileInvalid`` for an invalid
     keys file.
@@ -109,10 +112,18 @@ def create_app(
         openapi_url=None,  # ``add_docs`` adds the pages
     )
     app.state.settings, app.state.ollama_client = settings, ollama_client
-    app.state.components = components
+    app.state.components = components = replace(
+        components, instructor_client=instructor_client or components.instructor_client
+    )
     app.state.services = build_services(settings, ollama_client, components)
     app.state.protocols = list(load_protocols())
     add_handlers(app)
+    _include_routers(app)
+    add_docs(app)
+    return app
+
+
+def _include_routers(app: FastAPI) -> None:
     # Routers are included directly, because FastAPI matches nested routers once per level.
     for router in API:
         app.include_router(router, prefix=API_PREFIX, responses=any_error())
@@ -120,10 +131,10 @@ def create_app(
         app.include_router(
             protocol.router, prefix=protocol.prefix, responses=any_error(protocol.errors)
         )
+    for router in ROOT:
+        app.include_router(router, responses=any_error())
     for router in ALIASED:
         app.include_router(router, include_in_schema=False)
-    add_docs(app)
-    return app
 
 
 def _replace_closed_services(app: FastAPI) -> None:

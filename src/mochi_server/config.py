@@ -68,6 +68,9 @@ LogLevel = Annotated[
 Stripped = Annotated[
     str, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)
 ]
+Unquoted = Annotated[
+    str, BeforeValidator(lambda value: value.strip(" \t\"'") if isinstance(value, str) else value)
+]
 Secret = Annotated[
     SecretStr, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)
 ]
@@ -110,11 +113,14 @@ class MochiServerSettings(BaseSettings):
         Stripped, _matches(r"[A-Za-z0-9._:%-]{1,253}", "a host name or an IP address")
     ] = Field("127.0.0.1", description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on. `0` selects a free port.")
+    root_path: Annotated[
+        str, _matches(r"(/[A-Za-z0-9._~-]+)*", "a path such as /mochi, without a slash at its end")
+    ] = Field("", description="Path prefix of a reverse proxy, which removes it from requests.")
     env: Annotated[str, AfterValidator(str.lower)] = Field(
         "", description="`test` starts test mode, like `--test-mode`."
     )
 
-    ollama_host: Stripped = Field(
+    ollama_host: Unquoted = Field(
         "http://localhost:11434",
         description="URL of Ollama. A host name alone means port 11434. `OLLAMA_HOST` changes the "
         "default.",

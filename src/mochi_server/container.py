@@ -39,7 +39,7 @@ from mochi_server.mcp.authorizations import McpAuthorizations
 from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.servers import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
+from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient, StructuredClient
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.keys import KeyRing
@@ -86,6 +86,7 @@ class Components:
     runs: RunLimits = DEFAULT_LIMITS
     webhooks: WebhookTimes = DEFAULT_TIMES
     ping_seconds: float = PING_SECONDS
+    instructor_client: StructuredClient | None = None
 
 
 DEFAULT_COMPONENTS = Components()
@@ -184,6 +185,7 @@ class Services:
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
             keys=self.keys,
+            instructor=components.instructor_client,
         )
         rules = TurnRules(
             rounds=settings.max_tool_iterations,

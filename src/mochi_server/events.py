@@ -6,7 +6,9 @@ takes 2 µs instead of 9 µs.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import WithJsonSchema
 
 from mochi_server.errors import MochiError
 
@@ -169,6 +171,23 @@ class AgentComplete:
     type: ClassVar[str] = "agent_complete"
 
 
+WindowUsage = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "description": "Context window of the answer, in tokens.",
+            "type": "object",
+            "properties": {
+                "current_window": {"type": ["integer", "null"]},
+                "usage_tokens": {"type": ["integer", "null"]},
+                "reason": {"type": ["string", "null"]},
+            },
+            "required": ["current_window", "usage_tokens", "reason"],
+        }
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class MessageComplete:
     """The answer is complete and stored. The counts are Ollama's token counts, or null."""
@@ -177,7 +196,7 @@ class MessageComplete:
     model: str
     eval_count: int | None
     prompt_eval_count: int | None
-    context_window: dict[str, Any]
+    context_window: WindowUsage
     done_reason: str | None = None
     prompt_eval_cached_count: int | None = None
     type: ClassVar[str] = "message_complete"

@@ -29,6 +29,7 @@ ACTING = [
     "agent_tool_result",
     "agent_execution",
     "agent_complete",
+    "tool_continuation_start",
     "content_delta",
     "message_complete",
     "done",
@@ -306,7 +307,7 @@ def test_two_calls_continue_one_agent_session(
                     reason="So be it.",
                 )
     begin = ["agent_start", "tool_call_confirmation_required"]
-    end = ["agent_tool_result", "agent_execution", "agent_complete"]
+    end = ["agent_tool_result", "agent_execution", "agent_complete", "tool_continuation_start"]
     assert [kind for kind in event_types(events) if kind != "agent_planning"] == [
         *begin,
         "agent_tool_call",  # an approved call starts

@@ -209,7 +209,7 @@ def test_wrong_call_returns_explanation_to_model(api: Api) -> None:
     events = api.stream_message(session_id, nested(*wrong, words(2)))
     kinds = [kind for kind, _ in groupby(types_of(events))]
     assert kinds == [
-        *["agent_start", "agent_complete"] * len(CALLS),
+        *["agent_start", "agent_complete", "tool_continuation_start"] * len(CALLS),
         "content_delta",
         "message_complete",
         "done",

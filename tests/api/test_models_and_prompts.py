@@ -39,7 +39,6 @@ def test_chat_models_are_listed_with_every_field(api: Api, stub: StubServer) -> 
         "quantization_level": "Q4_K_M",
         "capabilities": ["completion", "tools", "thinking"],
         "context_length": 40960,
-        "hosts": [stub.url.removeprefix("http://")],
     }
 
 

@@ -268,8 +268,8 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
         "'streamable_http' or 'sse'",
         "absent: MCP server no-such-program: it cannot be started: the program was not found; "
         "install it, or set its full path as the command",
-        f"ended: MCP server {sys.executable}: it exited without a response; its output is in the "
-        "log at level DEBUG",
+        f"ended: MCP server {sys.executable}: it exited without a response; its last line on "
+        "stderr is in the log",
         "lost: MCP server sh: it cannot be started: its directory cwd does not exist",
         "down: MCP server http://127.0.0.1:9/mcp: the connection failed: All connection attempts "
         "failed",

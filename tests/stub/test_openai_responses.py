@@ -275,6 +275,7 @@ def test_failure_in_mid_stream_is_a_failed_response() -> None:
         ({"tools": [{"type": "function"}]}, "tools[0].name", None),
         ({"reasoning": {"effort": "much"}}, "reasoning.effort", None),
         ({"max_output_tokens": 0}, "max_output_tokens", None),
+        ({"background": True}, "background", "unsupported_value"),
         ({"previous_response_id": "resp_x"}, "previous_response_id", "previous_response_not_found"),
     ],
 )

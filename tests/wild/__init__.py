@@ -1,0 +1,1 @@
+"""Models and clients as they are in the wild."""

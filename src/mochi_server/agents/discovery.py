@@ -107,7 +107,7 @@ class AgentDiscoveryService:
                 skill_faults = [error.details["reason"]]
         catalogue, tool_faults = _tools(directory, is_optional=bool(agent.mcp_tools))
         if faults := [*faults, *skill_faults, *tool_faults]:
-            return _invalid(name, *faults)
+            return replace(_invalid(name, *faults), description=agent.description)
         for problem in catalogue.problems:
             logger.warning("Agent problem name=%s file=%s: %s", name, problem.name, problem.message)
         return replace(agent, catalogue=catalogue)

@@ -1,6 +1,7 @@
 """Loop of a turn: one step after another, until the turn is complete."""
 
 import asyncio
+import logging
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +32,8 @@ OUTCOME_UNKNOWN = (
 )
 _REPEATED = "The call was not run: the same call was made too often. Change its arguments."
 _LIMIT_REACHED = "The model {} and now answers without tools. Change the limit with {}."
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,12 @@ class TurnLoop:
     async def _do_steps(self, model_call: ModelCall) -> None:
         while True:
             step = self.turn.next_step()
+            logger.debug(
+                "Step of a turn session_id=%s run_id=%s: %s",
+                self.turn.session.session_id,
+                self.turn.writer.turn.run_id,
+                step.description,
+            )
             match step:
                 case Finish():
                     return
@@ -169,7 +178,6 @@ class TurnLoop:
         writer = self.turn.writer
         publish = self.turn.phases.publisher("execution", self.publish)
         writer.expect_results([planned.call for planned in step.calls])
-        have_own_events = True
         for planned in step.calls:
             call = replace(planned.call, defect=self._defects.get(planned.call.id))
             try:
@@ -183,8 +191,7 @@ class TurnLoop:
             finally:  # even if the turn is cancelled meanwhile
                 if not outcome.has_own_events:
                     publish([outcome.event()])
-                    have_own_events = False
-        if not have_own_events and not writer.client_tool_calls:
+        if not writer.client_tool_calls:
             publish([ToolContinuationStart()])
 
     async def _run_call(

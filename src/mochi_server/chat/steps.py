@@ -61,6 +61,11 @@ class RunCalls:
 
     calls: Sequence[PlannedCall]
 
+    @property
+    def description(self) -> str:
+        """Text for the log."""
+        return f"run {', '.join(planned.call.name for planned in self.calls)}"
+
 
 @dataclass(frozen=True, slots=True)
 class AskModel:
@@ -72,10 +77,20 @@ class AskModel:
     limit: Limit | None = None
     """Limit that the turn has reached, so that it offers no tools."""
 
+    @property
+    def description(self) -> str:
+        """Text for the log."""
+        return f"ask the model, phase={self.phase} tools={self.offers_tools}"
+
 
 @dataclass(frozen=True, slots=True)
 class Finish:
     """End the turn: its last message is the answer, or has calls that the client runs."""
+
+    @property
+    def description(self) -> str:
+        """Text for the log."""
+        return "finish"
 
 
 Step = RunCalls | AskModel | Finish

@@ -28,6 +28,7 @@ _FLAGS = {
         "PORT",
         f"port to listen on, 0 for a free port (default: 8000, in test mode {TEST_PORT})",
     ),
+    "root_path": ("PATH", "path prefix of a reverse proxy, such as /mochi (default: none)"),
     "ollama_host": (
         "URL",
         "URL of Ollama; repeat it for several hosts (default: http://localhost:11434)",

@@ -34,6 +34,7 @@ from mochi_server.telemetry import logging as logs
 from mochi_server.util.net import server_url
 from mochi_server.util.platform import leave_terminal, on_hangup
 from mochi_server.util.text import SecretMasker
+from mochi_server.web.forwarded import with_forwarded_prefix
 from mochi_server.web.http_protocol import StrictHttpProtocol
 
 _CONNECTION_GRACE_SECONDS = 1
@@ -99,7 +100,11 @@ def _serve_on(
     if isinstance(services.stores, FileStores):
         services.stores.lock()  # before uvicorn, which would log a traceback
     banner = partial(
-        startup_banner, local_url(settings.host, settings.port), settings, services, key
+        startup_banner,
+        local_url(settings.host, settings.port) + settings.root_path,
+        settings,
+        services,
+        key,
     )
     server = _Server(uvicorn_config(app, settings), services, banner if prints_banner else None)
     # Uvicorn raises a signal again after the shutdown. These handlers let the caller clean up.
@@ -130,7 +135,9 @@ def local_url(host: str, port: int) -> str:
 
 def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
+        with_forwarded_prefix(app, os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")),
+        proxy_headers=False,  # the wrapper reads them
+        root_path=settings.root_path,
         http=StrictHttpProtocol,
         ws="none",
         log_config=None,

@@ -35,6 +35,7 @@ from mochi_server.web.requests import (
     body_message,
     header,
     read_body,
+    route_path,
     send_error,
     until_disconnect,
 )
@@ -46,7 +47,9 @@ _CHAT = re.compile(
 )
 _COMPLETIONS = {protocol.prefix + path for protocol in _PROTOCOLS for path in protocol.turn_paths}
 """Paths of the routes that start a turn in the session of the header `X-Mochi-Session`."""
-_RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel)?/?")
+_RESPONSE = re.compile(
+    r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel|/input_items)?/?"
+)
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _SHORT = ("/run", "/stop", "/cancel")
 """Ends of the paths whose requests do not wait for the end of a turn."""
@@ -163,7 +166,8 @@ class PeerRequest:
         return True
 
     async def _exchange(self, peer: Peer, content: bytes, idle_seconds: float | None) -> None:
-        target = self.scope["raw_path"]
+        # The other server adds its own path prefix.
+        target = self.scope["raw_path"].removeprefix(self.scope.get("root_path", "").encode())
         if self.scope["query_string"]:
             target += b"?" + self.scope["query_string"]
         opening = self.http.request(
@@ -314,7 +318,7 @@ class ClusterMiddleware:
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, path, named_session = (
             scope["method"],
-            scope["path"],
+            route_path(scope),
             header(scope, b"x-mochi-session"),
         )
         try:
@@ -349,7 +353,11 @@ class ClusterMiddleware:
             if not CALLER.get().sees_all:
                 await scope["app"].state.services.store.load(session_id)
             peer = await self._responsible_peer(session_id, scope)
-            if peer is None and scope["method"] == "POST" and scope["path"].startswith(API_PREFIX):
+            if (
+                peer is None
+                and scope["method"] == "POST"
+                and route_path(scope).startswith(API_PREFIX)
+            ):
                 content = await read_body(Request(scope, receive))
                 receive = _replaying(content, receive)
                 with suppress(PeerGone):
@@ -364,7 +372,7 @@ class ClusterMiddleware:
         if peer is None:
             return await self._app(scope, receive, send)
         content = await read_body(Request(scope, receive))
-        path = scope["path"].rstrip("/")
+        path = route_path(scope).rstrip("/")
         # A completion may be collected, too. Only its body states whether it is.
         is_collected = path.endswith(session_id) or path in _COMPLETIONS
         turns = scope["app"].state.services.turns
@@ -383,7 +391,7 @@ class ClusterMiddleware:
 
     async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
         """Return the server for a request, or None for this one."""
-        method, path = scope["method"], scope["path"].rstrip("/")
+        method, path = scope["method"], route_path(scope).rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or path in _COMPLETIONS):
             key = header(scope, b"idempotency-key")
             if not re.search(KEY_PATTERN, key):

@@ -9,6 +9,7 @@
    shows.
 """
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -61,6 +62,8 @@ _MAX_MISSED_PROBES = 2  # of a host that does not begin to answer
 _MAX_TURNS = 10_000  # sessions whose latest host is recorded
 
 _Result = TypeVar("_Result")
+
+logger = logging.getLogger(__name__)
 
 
 class HostOfTurn(NamedTuple):
@@ -278,7 +281,7 @@ class ModelGateway:
                 try:
                     with best.tracker.request(request.model, is_turn=is_turn) as tracked:
                         post_once = partial(post, best, tracked)
-                        result = await self._until_accepted(request, tracked, post_once)
+                        result = await self._until_accepted(request, tracked, post_once, best.name)
                 except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
                     is_answering = tracked.answering
                     self.fleet.failed(best, error, is_answering=is_answering, is_cloud=is_cloud)
@@ -299,8 +302,12 @@ class ModelGateway:
         request: ModelRequest,
         tracked: TrackedRequest,
         post: Callable[[FixedPrompt], Awaitable[_Result]],
+        host: str,
     ) -> _Result:
-        """Send a request until Ollama accepts its prompt and has memory for its window."""
+        """Send a request until Ollama accepts its prompt and has memory for its window.
+
+        ``host`` is the name of the host in the log.
+        """
         allocation = request.allocation
         size = request.prompt.size
         refused: int | None = None
@@ -312,6 +319,14 @@ class ModelGateway:
                 raise refusal or ContextOverflow(allocation.size, refused or 0)
             allocation.windows.record_request(allocation.model.name, allocation.num_ctx)
             size = prompt.size
+            logger.debug(
+                "Request to Ollama host=%s model=%s window=%s prompt_tokens=%d session_id=%s",
+                host,
+                request.model,
+                allocation.num_ctx,
+                allocation.estimate.tokens(size),
+                request.session_id or "-",
+            )
             try:
                 return await post(prompt)
             except OllamaError as error:

@@ -4,7 +4,7 @@ have.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -271,7 +271,7 @@ class Fleet:
     async def list_models(self) -> list[ModelInfo]:
         """List the chat models of all hosts that the caller may use.
 
-        Each model has the names of its hosts.
+        If there are several hosts, each model has the names of its hosts.
         """
         return permitted(await self._union(lambda client: client.list_models()))
 
@@ -283,7 +283,7 @@ class Fleet:
         if found:
             digests = {host.name: host.client.digest(name) or "" for host in found}
             self._warn_if_different(f"digests of model {name}", digests)
-            return replace(next(iter(found.values())), hosts=[*digests])
+            return replace(next(iter(found.values())), hosts=self._names(digests))
         away = {host: host.failure for host in self.active if host.failure and host.has(name)}
         missing = {
             host.name: error for host, error in errors.items() if isinstance(error, ModelNotFound)
@@ -303,8 +303,12 @@ class Fleet:
                     qualified_name(model.name) if len(found) > 1 else number
                 )  # one host may repeat a name
                 before = union.get(key, model)
-                union[key] = replace(before, hosts=[*before.hosts, host.name])
+                union[key] = replace(before, hosts=[*before.hosts, *self._names([host.name])])
         return [*union.values()]
+
+    def _names(self, names: Iterable[str]) -> list[str]:
+        """Return the names of hosts for a model, or none if there is only one host."""
+        return [] if self.is_single else list(names)
 
     async def _ask(
         self, call: Lookup[_Result]

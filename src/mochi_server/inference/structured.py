@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient
+from mochi_server.ollama.injected_client import StructuredClient
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ChatResponse
 
@@ -18,11 +21,13 @@ if TYPE_CHECKING:
 class StructuredRequest:
     """One structured request.
 
-    ``sent`` and ``lines`` are the prompt and the answer, even if the answer is invalid.
+    ``instructor`` answers in place of the gateway. ``sent`` and ``lines`` are the prompt and the
+    answer, even if the answer is invalid.
     """
 
     gateway: ModelGateway
     request: ModelRequest
+    instructor: StructuredClient | None = None
     sent: FixedPrompt = field(init=False)
     lines: list[Line] = field(default_factory=list)
 
@@ -40,9 +45,20 @@ class StructuredRequest:
 
         Raises the errors of the gateway, and ``ValidationError`` if ``format`` is a class.
         """
+        if self.instructor is not None:
+            return await self._injected(self.instructor, format)
         client = AsyncInstructorOllamaClient(post=self._post)
         # The gateway fits the prompt into the window, so the client has no messages.
         return await client.structured_response(self.request.payload["model"], (), format)
+
+    async def _injected(self, client: StructuredClient, format: Any) -> ChatResponse:
+        prompt = await self.request.prompt.fit(None)
+        assert prompt is not None  # noqa: S101 - only a refused prompt cannot be shortened
+        self.sent = prompt
+        messages = orjson.loads(orjson.dumps(prompt.messages))  # parts of it are encoded
+        answer = await client.structured_response(self.request.model, messages, format)
+        self.lines.append({"message": {"content": answer.message["content"]}})
+        return answer
 
     async def _post(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         def receive(lines: list[Line]) -> None:

@@ -170,9 +170,10 @@ async def _stdio(
     with platform.group_guard(process.pid):
         try:
             async with anyio.create_task_group() as tasks, incoming, read, write, outgoing:
-                tasks.start_soon(_read, process, incoming, session)
+                stderr_ended = anyio.Event()
+                tasks.start_soon(_read, process, incoming, session, stderr_ended)
                 tasks.start_soon(_write, process, outgoing)
-                tasks.start_soon(_log_stderr, process, session)
+                tasks.start_soon(_log_stderr, process, session, stderr_ended)
                 yield read, write
                 tasks.cancel_scope.cancel()
         finally:
@@ -221,7 +222,9 @@ async def _chunks(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def _read(process: Process, incoming: _Incoming, session: McpSession) -> None:
+async def _read(
+    process: Process, incoming: _Incoming, session: McpSession, stderr_ended: anyio.Event
+) -> None:
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         try:
             async for line in read_lines(_chunks(process.stdout), session.limits.message_bytes):
@@ -231,6 +234,8 @@ async def _read(process: Process, incoming: _Incoming, session: McpSession) -> N
         except MessageTooLarge:
             session.received_too_much = True
             raise
+    with anyio.move_on_after(_REAP_SECONDS):  # a program may exit and leave stderr open
+        await stderr_ended.wait()
     session.end()
 
 
@@ -244,13 +249,16 @@ async def _write(process: Process, outgoing: MemoryObjectReceiveStream[SessionMe
             await process.stdin.drain()
 
 
-async def _log_stderr(process: Process, session: McpSession) -> None:
+async def _log_stderr(process: Process, session: McpSession, ended: anyio.Event) -> None:
     assert process.stderr is not None  # noqa: S101 - it is a pipe
+    last_line = ""
     while not process.stderr.at_eof():
         with suppress(ValueError):  # the line is too long
             line = await process.stderr.readline()
-            session.log(line.decode("utf-8", "replace").rstrip())
+            last_line = session.log(line.decode("utf-8", "replace").rstrip()) or last_line
         await asyncio.sleep(0)  # `readline` does not yield while there is data
+    session.log_exit(last_line)
+    ended.set()
 
 
 async def _discard(stream: asyncio.StreamReader | None) -> None:

@@ -19,7 +19,7 @@ from mochi_server.util.text import SecretMasker
 DISCONNECTED = "the connection was closed; the next call reconnects"
 _MAX_TEXT = 500
 _CONNECTING = "it has not responded yet"
-_EXITED = "it exited without a response; its output is in the log at level DEBUG"
+_EXITED = "it exited without a response; its last line on stderr is in the log"
 
 logger = logging.getLogger(__name__)
 
@@ -104,11 +104,17 @@ class McpSession:
         if not self.opened.done():
             self.opened.set_result(None)
 
-    def log(self, line: str) -> None:
-        """Log a line that the server wrote to stderr."""
-        if line:
-            text = shorten(self.secrets.mask(line), _MAX_TEXT)
+    def log(self, line: str) -> str:
+        """Log a line that the server wrote to stderr, and return it without secrets."""
+        text = shorten(self.secrets.mask(line), _MAX_TEXT)
+        if text:
             logger.debug("MCP server output server=%s: %s", self.name, text)
+        return text
+
+    def log_exit(self, last_line: str) -> None:
+        """Log that the server has exited by itself, with its last line on stderr."""
+        text = last_line or "it wrote nothing to stderr"
+        logger.warning("MCP server exited server=%s: %s", self.name, text)
 
     @property
     def is_first(self) -> bool:

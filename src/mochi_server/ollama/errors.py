@@ -30,6 +30,7 @@ _CONNECT_ERRORS = (
     aiohttp.ConnectionTimeoutError,
     ConnectionRefusedError,
 )
+_NO_ANSWER = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 _INVALID_JSON = (json.JSONDecodeError, UnicodeDecodeError)
 _INVALID_FIELDS = (ValidationError, TypeError, RecursionError)  # of the library `ollama`
 _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
@@ -59,6 +60,10 @@ _GO_MAP = re.compile(
 )  # error object of a model runner
 _MAX_GO_MAP = 1000  # the comparison of a long text with `_GO_MAP` takes minutes
 _RAW_ANSWER = re.compile(r"raw='.*'", re.DOTALL)  # text of the model in an error about a tool call
+_PLAIN_TEXT = re.compile(r"[A-Za-z][^{}\x00-\x1f\ufffd]*\Z")  # a sentence, not a piece of JSON
+_TLS_TEXTS = ("HTTPS server", "HTTPS port", "SSL-enabled server port")
+"""Texts with which web servers refuse HTTP at a TLS port."""
+_USE_HTTPS = "If this address uses TLS, use https:// in MOCHI_OLLAMA_HOST."
 _JSON_OBJECT = re.compile(r"[^{]*(\{.*\})", re.DOTALL)
 
 logger = logging.getLogger(__name__)
@@ -107,6 +112,8 @@ def translate(error: Exception, endpoint: Endpoint, timeout_advice: str = "") ->
         "The connection to Ollama "
         f"broke{f': {reason}' if reason else ' before the answer was complete'}."
     )
+    if isinstance(error, _NO_ANSWER) and host.startswith("http://"):
+        text = f"{text} {_USE_HTTPS}"
     return OllamaError(f"{text} Send the request again. If it fails again, see the log of Ollama.")
 
 
@@ -144,6 +151,9 @@ def refusal_error(
     Its message contains Ollama's own message.
     """
     received = _message_in(body) or _excerpt(body.strip())
+    if any(words in received for words in _TLS_TEXTS):
+        text = f"Ollama's address expects TLS (status {status}). Use https:// in MOCHI_OLLAMA_HOST."
+        return OllamaError(text, upstream_status=status)
     is_foreign = not received or received.startswith(_FOREIGN_TEXTS)
     reason = "" if is_foreign else _cut(_readable(received))
     text = reason or f"Ollama answered with status {status} and no message."
@@ -237,10 +247,15 @@ def refused_tokens(error: OllamaError) -> int | None:
 def invalid_json_error(line: bytes) -> OllamaError:
     """Return the error for an invalid line of a stream.
 
-    If the line is from a web server, log its beginning.
+    If the line is from a web server, log its beginning. Plain text is the reason of the error.
     """
-    if line.lstrip().startswith(b"<"):
-        logger.warning("Ollama sent a line of HTML: %s", _excerpt(line))
+    text = _excerpt(line.strip())
+    if text.startswith("<"):
+        logger.warning("Ollama sent a line of HTML: %s", text)
+    elif _PLAIN_TEXT.match(text):
+        error = OllamaError(f"Ollama failed: {_readable(text)}")
+        error.upstream_text = text
+        return error
     return OllamaError(
         "Ollama sent a line that is not JSON. Send the request again. If it fails again, see "
         "Ollama's log."

@@ -35,6 +35,13 @@ class ChatClient(Protocol):
         """
 
 
+class StructuredClient(Protocol):
+    """Client that answers the structured requests of summaries in place of Ollama."""
+
+    async def structured_response(self, model: str, messages: Any, format: Any) -> ChatResponse:
+        """Return an answer whose content is JSON for ``format``, a class or a JSON schema."""
+
+
 class InjectedOllamaClient(AsyncOllamaClient):
     """Client whose models and answers come from a ``ChatClient``. It sends no HTTP requests."""
 

@@ -1,7 +1,9 @@
 """Fields of an answer that the protocols derive from the result of its turn."""
 
+from collections.abc import Sequence
+
 from mochi_server.chat.turn_result import TurnResult
-from mochi_server.protocols.parts import End, Json
+from mochi_server.protocols.parts import End, Json, Notice
 
 
 def usage(turn: TurnResult) -> Json:
@@ -32,13 +34,14 @@ def is_cut(turn: TurnResult) -> bool:
     )
 
 
-def extra_fields(end: End) -> Json:
+def extra_fields(end: End, notices: Sequence[Notice] = ()) -> Json:
     """Return the fields that only this server has.
 
-    Clients of other protocols ignore such fields.
+    ``notices`` are about the request; those of the run follow them. Clients of other protocols
+    ignore such fields.
     """
     return {
         "context_window": end.result.window_object,
         "tool_calls_executed": [outcome.executed() for outcome in end.result.outcomes],
-        "notices": [{"type": notice.name, **notice.payload} for notice in end.notices],
+        "notices": [{"type": notice.name, **notice.payload} for notice in (*notices, *end.notices)],
     }

@@ -8,6 +8,7 @@ from mochi_server.chat.turn_input import GenerationOptions, ToolSelection, TurnI
 from mochi_server.constants import ANSWER_TOKENS
 from mochi_server.errors import SessionNotFound
 from mochi_server.protocols.headers import MochiHeaders
+from mochi_server.protocols.parts import Notice
 from mochi_server.protocols.schemas import RejectedOption, Unsupported, allow
 from mochi_server.schemas.common import Body, UnstoredBody
 from mochi_server.sessions.types import KeepAlive, ThinkLevel
@@ -46,6 +47,16 @@ class ReasoningOptions(Body):
     """Reasoning options of a request, for models that can think."""
 
     effort: Effort | None = None
+
+
+class ChatTemplateOptions(Body, extra="allow"):
+    """Options of the model's chat template. ``thinking`` is another name of ``enable_thinking``.
+
+    Other keys are ignored, with a notice.
+    """
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
 
 
 class Metadata(Body, extra="allow"):
@@ -99,6 +110,9 @@ class AnswerRequest(UnstoredBody):
     think: ThinkLevel | None = Field(
         None, description="Ollama's name of `reasoning_effort`, which overrides it."
     )
+    chat_template_kwargs: ChatTemplateOptions | None = Field(
+        None, description="`enable_thinking` applies if no other field sets the level of reasoning."
+    )
     keep_alive: KeepAlive = None
     options: RejectedOption = Field(
         None, description="Not supported. Use the fields of this request."
@@ -150,7 +164,14 @@ class AnswerRequest(UnstoredBody):
     def _think(self) -> bool | str | None:
         effort = self.reasoning.effort if self.reasoning else None
         effort = effort or self.reasoning_effort
-        return self.think if effort is None else think_value(effort)
+        if effort is not None:
+            return think_value(effort)
+        template = self.chat_template_kwargs
+        if self.think is not None or template is None:
+            return self.think
+        if template.enable_thinking is None:
+            return template.thinking
+        return template.enable_thinking
 
     def _options(self, limit: int | None) -> dict[str, Any]:
         options = self.model_dump(include=_SAMPLING, exclude_none=True)
@@ -160,3 +181,14 @@ class AnswerRequest(UnstoredBody):
         if stop:
             options["stop"] = stop
         return options
+
+
+def ignored_options(request: AnswerRequest) -> list[Notice]:
+    """Return a notice if the request has options of the chat template without effect."""
+    template = request.chat_template_kwargs
+    names = sorted(template.model_extra or ()) if template is not None else []
+    if not names:
+        return []
+    text = f"Ollama fills the chat template. The server ignores {', '.join(names)} in "
+    payload = {"code": "OPTION_IGNORED", "message": f"{text}`chat_template_kwargs`."}
+    return [Notice("warning", payload)]

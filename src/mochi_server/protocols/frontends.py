@@ -3,12 +3,13 @@ several streams.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import Field
 
 from mochi_server import errors
 from mochi_server.chat.approvals import requesting_run
+from mochi_server.chat.idempotency import keyed_indexes
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.container import Services
@@ -74,14 +75,19 @@ async def start(
 ) -> FrontendRun:
     """Start the turn that answers the sent messages.
 
-    If ``withdraws`` is true, a running turn that waits for a decision is stopped. Otherwise the
-    session is busy. Raises ``MochiError`` if the turn cannot start.
+    If ``withdraws`` is true, a running turn that waits for a decision is stopped, unless the
+    request repeats that of the turn. Otherwise the session is busy. Raises ``MochiError`` if the
+    turn cannot start.
     """
-    if withdraws:
-        await _withdraw(services, session_id)
     conversation = services.conversations.stored(session_id)
     session = await conversation.store.load(session_id)
-    run = await services.turns.start(conversation, to_turn(session, sent, turn))
+    if withdraws and not keyed_indexes(session, turn.key):
+        await _withdraw(services, session_id)
+        session = await conversation.store.load(session_id)
+    try:
+        run = await services.turns.start(conversation, to_turn(session, sent, turn))
+    except errors.IdempotencyKeyReused:  # some clients use an ID for several messages
+        return await start(services, session_id, replace(turn, key=None), sent, withdraws=withdraws)
     return FrontendRun(run)
 
 

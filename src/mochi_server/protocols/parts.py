@@ -1,6 +1,6 @@
 """Parts of an answer, to which all protocols but the native one convert the events of a run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,17 @@ class Notice:
     payload: Json
     is_transient: bool = False
     """Whether the notice is only a state of the stream, and not a part of the answer."""
+
+
+def omitted_content(kinds: Mapping[str, int]) -> list[Notice]:
+    """Return a warning for each kind of content of a request that the model does not receive, with
+    the number of its occurrences.
+    """
+    notices = []
+    for kind, count in kinds.items():
+        text = f"The model did not receive content of the type {kind!r} in the request: {count}."
+        notices.append(Notice("warning", {"code": "CONTENT_LEFT_OUT", "message": text}))
+    return notices
 
 
 def omitted_tools(provider: str, names: Iterable[str]) -> list[Notice]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import orjson
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
 
-from mochi_server.schemas.chat import ToolCallExecuted
+from mochi_server.schemas.chat import ContextWindow, ToolCallExecuted
 from mochi_server.schemas.common import Body, Text
 from mochi_server.sessions.types import FiniteObject
 
@@ -125,6 +125,6 @@ class MochiExtension(BaseModel):
     ``notices`` are ``warning`` and ``context_compacted`` events.
     """
 
-    context_window: dict[str, Any]
+    context_window: ContextWindow
     tool_calls_executed: list[ToolCallExecuted]
     notices: list[dict[str, Any]]

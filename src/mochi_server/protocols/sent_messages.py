@@ -10,11 +10,12 @@ import orjson
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_IMAGES, MAX_MESSAGE_CHARS
 from mochi_server.errors import ValidationFailed
+from mochi_server.protocols.parts import Notice
 from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.images import Location, read_images
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Blob, Image, Message, Role, ToolCall
+from mochi_server.sessions.types import Blob, FiniteObject, Image, Message, Role, ToolCall
 from mochi_server.util.clock import new_id, now
 
 Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]
@@ -22,6 +23,11 @@ Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]
 
 ``compare`` and ``compare_all``: the server works it out from the messages.
 """
+
+
+SentArguments = str | FiniteObject | list[Any] | None
+"""Arguments of a tool call as clients send them: an object, its JSON text, or neither of them."""
+_INVALID_ARGUMENTS = f"are not a JSON object, or nested deeper than {MAX_ARGUMENT_LEVELS} levels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,8 @@ class SentMessages:
     """Function that raises ``ValidationFailed`` if a new request does not fit the session."""
     attachments: Mapping[int, tuple[Attachment, ...]] = field(default_factory=dict)
     """Files of each message that has any, by its index."""
+    notices: Sequence[Notice] = ()
+    """Notices about contents of the request that the model does not receive as they were sent."""
 
     @property
     def with_references(self) -> list[Message]:
@@ -105,19 +113,45 @@ def new_message(role: Role, content: str) -> Message:
     return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
 
 
-def tool_call(index: int, call_id: str, name: str, arguments: str | dict[str, Any]) -> ToolCall:
-    """Return the tool call at position ``index`` of a message.
+@dataclass(frozen=True, slots=True)
+class CallReader:
+    """Converter of the tool calls of a conversation.
 
-    ``arguments`` is an object or its JSON text.
+    A model can write arguments that are not valid, and its client repeats them with each request.
+    Such arguments become an empty object.
     """
-    parsed: Any = arguments or {}
-    if isinstance(parsed, str):
-        with suppress(orjson.JSONDecodeError):
-            parsed = orjson.loads(parsed)
-    if not isinstance(parsed, dict) or is_nested_deeper(parsed, MAX_ARGUMENT_LEVELS):
-        problem = f"are not a JSON object, or nested deeper than {MAX_ARGUMENT_LEVELS} levels"
-        raise ValidationFailed.at("messages", f"the arguments of call {call_id!r} {problem}")
-    return {"id": call_id, "function": {"index": index, "name": name, "arguments": parsed}}
+
+    invalid: list[str] = field(default_factory=list)
+    """IDs of the calls with invalid arguments."""
+
+    def tool_call(self, index: int, call_id: str, name: str, arguments: SentArguments) -> ToolCall:
+        """Return the tool call at position ``index`` of a message.
+
+        ``arguments`` is an object or its JSON text.
+        """
+        parsed: Any = arguments or {}
+        if isinstance(parsed, str):
+            with suppress(orjson.JSONDecodeError):
+                parsed = orjson.loads(parsed)
+        if not isinstance(parsed, dict) or is_nested_deeper(parsed, MAX_ARGUMENT_LEVELS):
+            self.invalid.append(call_id)
+            parsed = {}
+        return {"id": call_id, "function": {"index": index, "name": name, "arguments": parsed}}
+
+    def notices(self, messages: Sequence[Message]) -> list[Notice]:
+        """Return a notice for each call with invalid arguments.
+
+        Raises ``ValidationFailed`` if the last message has such a call.
+        """
+        newest = names_of_calls(messages[-1:])
+        notices = []
+        for call_id in self.invalid:
+            text = f"the arguments of call {call_id!r} {_INVALID_ARGUMENTS}"
+            if call_id in newest:
+                raise ValidationFailed.at("messages", text)
+            message = f"In an earlier message, {text}. The model received an empty object instead."
+            notices.append(Notice("warning", {"code": "ARGUMENTS_INVALID", "message": message}))
+        return notices
 
 
 def names_of_calls(messages: Iterable[Message]) -> dict[str, str]:

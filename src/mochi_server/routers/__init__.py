@@ -31,6 +31,9 @@ API = (
 )
 """Routers below ``API_PREFIX``, in the order of matching: the most frequent requests first."""
 
+ROOT = (models.root_router,)
+"""Routers without ``API_PREFIX`` whose routes are in the OpenAPI document."""
+
 ALIASED = (models.comparison_router, health.router)
 """Routers whose routes also exist without ``API_PREFIX``, where monitoring tools and frontends
 expect them.

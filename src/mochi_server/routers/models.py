@@ -12,14 +12,29 @@ from mochi_server.web.sse import EventsResponse, streams
 router = PrefixRouter(prefix="/models", tags=["models"])
 
 
-@router.get("/", response_model=ModelList, include_in_schema=False)
-@router.get("", response_model=ModelList, responses=responses(*OLLAMA_ERRORS))
+@router.get(
+    "/",
+    response_model=ModelList,
+    response_model_exclude_defaults=True,
+    include_in_schema=False,
+)
+@router.get(
+    "",
+    response_model=ModelList,
+    response_model_exclude_defaults=True,
+    responses=responses(*OLLAMA_ERRORS),
+)
 async def list_models(services: ServicesDep) -> dict[str, list[ModelInfo]]:
     """List the chat models."""
     return {"models": await services.fleet.list_models()}
 
 
-@router.get("/{model_name:path}", response_model=Model, responses=responses(*MODEL_ERRORS))
+@router.get(
+    "/{model_name:path}",
+    response_model=Model,
+    response_model_exclude_defaults=True,
+    responses=responses(*MODEL_ERRORS),
+)
 async def get_model(model_name: str, services: ServicesDep) -> ModelInfo:
     """Get a chat model. Its name may contain slashes and colons. The tag is optional."""
     return await services.fleet.find_model(model_name)
@@ -42,3 +57,14 @@ async def compare_models(body: CompareRequest, services: ServicesDep) -> EventsR
     """Compare up to three models: send one prompt to each in turn. Nothing is stored."""
     comparison = await body.comparison(services.compare)
     return EventsResponse(await services.compare.start(comparison), services.ping_seconds)
+
+
+root_router = APIRouter(tags=["models"])
+root_router.add_api_route(
+    "/models/test/",
+    compare_models,
+    methods=["POST"],
+    name="compare_models_without_prefix",
+    response_class=Response,
+    responses=_RESPONSES,
+)

@@ -27,7 +27,10 @@ class Model(BaseModel):
     quantization_level: str
     capabilities: list[str]
     context_length: int | None
-    hosts: list[str] = Field(description="Names of the Ollama hosts that have the model.")
+    hosts: list[str] = Field(
+        default_factory=list,
+        description="Names of the Ollama hosts that have the model, if several are configured.",
+    )
 
 
 class ModelList(BaseModel):

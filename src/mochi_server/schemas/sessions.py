@@ -17,6 +17,7 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
@@ -277,6 +278,44 @@ class SystemPromptUpdate(StrictBody):
     source_file: str | None = Field(None, description="Prompt file to load, or label of `content`.")
 
 
+StoredSummary = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "summary": {"type": "string"},
+                "topics": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["summary", "topics"],
+        }
+    ),
+]
+WindowConfig = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "description": "Context window of the session, in tokens, and its latest changes.",
+            "type": "object",
+            "properties": {
+                "dynamic_enabled": {"type": "boolean"},
+                "current_window": {"type": ["integer", "null"]},
+                "last_adjustment": {"type": ["string", "null"]},
+                "adjustment_history": {"type": "array", "items": {"type": "object"}},
+                "manual_override": {"type": "boolean"},
+            },
+            "required": [
+                "dynamic_enabled",
+                "current_window",
+                "last_adjustment",
+                "adjustment_history",
+                "manual_override",
+            ],
+        }
+    ),
+]
+
+
 class SessionWithoutOwner(BaseModel):
     """A session without its messages. ``preview`` is the beginning of the first user message."""
 
@@ -287,12 +326,12 @@ class SessionWithoutOwner(BaseModel):
     message_count: int
     title: str | None
     preview: str
-    summary: dict[str, Any] | None
+    summary: StoredSummary | None
     summary_model: str | None
     format_version: str
     tool_settings: ToolSettings
     agent_settings: AgentSettings
-    context_window_config: dict[str, Any]
+    context_window_config: WindowConfig
     options: dict[str, Any] | None
     keep_alive: str | float | None
     think: bool | str | None
@@ -533,7 +572,7 @@ class SessionStatus(BaseModel):
         description="Enabled agents that do not exist or are invalid."
     )
     system_prompt_file: str | None
-    summary: dict[str, Any] | None
+    summary: StoredSummary | None
     summary_model: str | None
     ollama_host: str | None = Field(description="Host to which the session is pinned, or null.")
     last_host: dict[str, str] | None = Field(

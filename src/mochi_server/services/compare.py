@@ -157,7 +157,7 @@ class CompareService:
             raise InvalidComparison("modelIds must be a non-empty array")
         if len(model_ids) > MAX_MODELS:
             raise InvalidComparison(f"maximum {MAX_MODELS} models allowed")
-        if all(model_id in (None, "") for model_id in model_ids):
+        if all(model_id == "" for model_id in model_ids):
             raise InvalidComparison("at least 1 model required")
         found = []
         for model_id in model_ids:

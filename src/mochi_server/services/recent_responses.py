@@ -63,28 +63,44 @@ class BackgroundResponse:
 class RecentResponses:
     """Responses of a running server: those of the last hour, and those in the background.
 
-    A response without a session is stored with its items and its conversation.
+    A response without a session is stored with its items and the items before them.
     """
 
     def __init__(self) -> None:
         self.items = RecentValues(_ITEM_BYTES)
-        self.conversations = RecentValues(_CONVERSATION_BYTES)
-        """Items up to the end of a response, by the ID of the response."""
+        self._inputs = RecentValues(_CONVERSATION_BYTES)
+        """Items before the output of a response, by the ID of the response."""
         self._responses = RecentValues(_RESPONSE_BYTES)
         self._running: dict[str, BackgroundResponse] = {}
 
-    def add(self, response: Json, conversation: Sequence[Json] | None = None) -> None:
-        """Store a response, or replace the earlier state of it.
+    def add_input(self, response_id: str, items: Sequence[Json]) -> None:
+        """Store the items before the output of a response without a session."""
+        self._inputs.add(response_id, orjson.dumps(items))
 
-        ``conversation`` has the items before its output.
+    def input_of(self, response_id: str) -> list[Json] | None:
+        """Return the items before the output of a response, or None if they are unknown."""
+        stored = self._inputs.get(response_id)
+        items: list[Json] | None = None if stored is None else orjson.loads(stored)
+        return items
+
+    def conversation(self, response_id: str) -> list[Json] | None:
+        """Return the items up to the end of a response, or None if they are unknown, or if the
+        response has failed or not ended.
         """
+        items = self.input_of(response_id)
+        response = self.get(response_id)
+        if items is None or response is None or response["status"] in ("failed", "in_progress"):
+            return None
+        output: list[Json] = response["output"]
+        return items + output
+
+    def add(self, response: Json) -> None:
+        """Store a response, or replace the earlier state of it."""
         self._responses.add(response["id"], orjson.dumps(response, default=str))
-        if conversation is None or response["status"] == "failed":
+        if self._inputs.get(response["id"]) is None or response["status"] == "failed":
             return
         for item in response["output"]:
             self.items.add(item["id"], orjson.dumps(item))
-        items = [*conversation, *response["output"]]
-        self.conversations.add(response["id"], orjson.dumps(items))
 
     def get(self, response_id: str) -> Json | None:
         """Return a response, or None if it is unknown."""

@@ -24,6 +24,7 @@ from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.inference.window_allocation import Allocation
 from mochi_server.inference.window_registry import manual_window
+from mochi_server.ollama.injected_client import StructuredClient
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.keys import KeyRing
@@ -106,6 +107,8 @@ class SummarizationService:
     idle_seconds: float = 60
     """Time without a turn after which a summary may load a model that the user has chosen."""
     keys: KeyRing = field(default_factory=KeyRing)
+    instructor: StructuredClient | None = None
+    """Client that writes the summaries in place of Ollama, if any."""
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _requesting: set[str] = field(default_factory=set, init=False)
     """Sessions whose summary the model is writing."""
@@ -381,7 +384,7 @@ class SummarizationService:
         """
         error = ""
         for _ in range(2):
-            sending = StructuredRequest(gateway, request)
+            sending = StructuredRequest(gateway, request, self.instructor)
             try:
                 answer = await sending.send(ConversationSummary)
                 return ConversationSummary.model_validate_json(answer.message["content"])

@@ -24,6 +24,7 @@ from mochi_server.sessions.types import (
     optional,
 )
 from mochi_server.util.clock import new_id, now, timestamp
+from mochi_server.util.text import grapheme_start
 
 UserMessage = types.UserMessage
 SystemMessage = types.SystemMessage
@@ -395,13 +396,13 @@ def collapse_whitespace(text: object) -> str:
 
 
 def _cut_title(line: str) -> str:
+    if len(line) <= _TITLE_CHARS:
+        return line
     limit = _TITLE_CHARS - len("...")
     words = line[: limit + 1].rpartition(" ")[0]
-    return (
-        line
-        if len(line) <= _TITLE_CHARS
-        else (words if len(words) > limit // 2 else line[:limit]) + "..."
-    )
+    if len(words) > limit // 2:
+        return f"{words}..."
+    return f"{line[: grapheme_start(line, limit)]}..."
 
 
 def system_message(content: str, source_file: str | None = None) -> Message:

@@ -89,17 +89,19 @@ def normalized_messages(messages: Sequence[Message], start: int) -> list[Message
     ]
 
 
+_ACCENTS = re.compile("[\u0300-\u036f]")
+
+
 def normalized_text(text: str) -> str:
-    """Return a text with folded case and composed characters, without characters that databases
-    reject.
+    """Return a text with folded case, without accents and without characters that databases reject.
+
+    The search for `munchen` finds `München`.
     """
     if text.isascii():
-        lower = text.lower()
-    else:
-        lower = unicodedata.normalize(
-            "NFC", unicodedata.normalize("NFC", sanitize(text)).casefold()
-        )
-    return lower.replace("\0", " ")
+        return text.lower().replace("\0", " ")
+    folded = unicodedata.normalize("NFC", sanitize(text)).casefold()
+    letters = _ACCENTS.sub("", unicodedata.normalize("NFD", folded))
+    return unicodedata.normalize("NFC", letters).replace("\0", " ")
 
 
 def words(query: str | None) -> list[str]:

@@ -8,6 +8,13 @@ from ipaddress import ip_address
 OLLAMA_PORT = 11434
 
 
+def _is_ipv6(address: str) -> bool:
+    try:
+        return ip_address(address).version == 6
+    except ValueError:
+        return False
+
+
 def full_url(host: str) -> str:
     """Return the URL of Ollama at ``host``.
 
@@ -16,6 +23,8 @@ def full_url(host: str) -> str:
     if "://" in host:
         return host
     address, slash, path = host.partition("/")
+    if _is_ipv6(address):
+        address = f"[{address}]"
     port = "" if re.search(r":\d*$", address) else f":{OLLAMA_PORT}"
     return f"http://{address}{port}{slash}{path}"
 

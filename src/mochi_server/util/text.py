@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+import unicodedata
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, distribution
@@ -14,6 +15,11 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 MASK = "***"
+_JOINER = "\u200d"
+_SKIN_TONE = re.compile("[\U0001f3fb-\U0001f3ff]")
+_FLAG_LETTER = re.compile("[\U0001f1e6-\U0001f1ff]")
+_FLAG_LETTERS_AT_END = re.compile("[\U0001f1e6-\U0001f1ff]+\\Z")
+_TAG = re.compile("[\U000e0020-\U000e007f]")
 MAX_LISTED = 10
 _PACKAGE = "mochi-server"
 
@@ -47,6 +53,29 @@ class SecretMasker:
             return [self.mask(item) for item in value]
         text = str(value)
         return text if self._pattern is None else self._pattern.sub(MASK, text)
+
+
+def grapheme_start(text: str, index: int) -> int:
+    """Return the start of the grapheme (a letter with its accents, or an emoji) that contains the
+    character at ``index``, or ``index`` if the grapheme begins before the text.
+    """
+    start = index
+    while start > 0 and _continues(text, start):
+        start -= 1
+    return start or index
+
+
+def _continues(text: str, index: int) -> bool:
+    """Return whether the character at ``index`` belongs to the grapheme of the one before it."""
+    character, before = text[index], text[index - 1]
+    if _JOINER in (character, before) or _SKIN_TONE.match(character):
+        return True
+    if _FLAG_LETTER.match(character):
+        letters = len(text[:index]) - len(_FLAG_LETTERS_AT_END.sub("", text[:index]))
+        return letters % 2 == 1
+    return (
+        unicodedata.category(character) in ("Mn", "Mc", "Me") or _TAG.match(character) is not None
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

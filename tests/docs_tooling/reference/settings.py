@@ -32,7 +32,7 @@ MOCHI_LOG_LEVEL=DEBUG uv run --no-dev mochi-server --port 8080
 """
 
 GROUPS = {
-    "Server": "host port workers advertise_url env",
+    "Server": "host port root_path workers advertise_url env",
     "Security": "api_keys api_keys_file allowed_origins",
     "Ollama": "ollama_host ollama_hosts ollama_slots max_queue ollama_connect_timeout_seconds "
     "ollama_stall_timeout_seconds",

@@ -28,7 +28,9 @@ class UiMessage(Body):
     The server uses parts of the types `text` and `file`, and responses to approvals.
     """
 
-    id: str = Field("", description="ID of the message in the client.")
+    id: str = Field(
+        "", description="ID of the message in the client. The same message is answered once."
+    )
     role: Literal["system", "user", "assistant"]
     parts: Items[dict[str, Any]]
 
@@ -92,11 +94,17 @@ async def parse(request: AiSdkRequest) -> tuple[TurnInput, SentMessages]:
         if each.role != "assistant":
             messages.append(new_message(each.role, _text(each, position)))
             positions.append(position)
-    turn = TurnInput(generation=request.generation, on_disconnect=request.on_disconnect)
+    action = _action(request)
+    turn = TurnInput(
+        generation=request.generation,
+        on_disconnect=request.on_disconnect,
+        # The space keeps it apart from the keys of the native API.
+        key=f"ai-sdk {message.id}" if message.id and action == "add" else None,
+    )
     sent = SentMessages(
         messages,
         {len(messages) - 1: images},
-        _action(request),
+        action,
         positions,
         attachments={len(messages) - 1: attachments},
     )

@@ -1,6 +1,7 @@
 """Messages of Anthropic's API, whose content has blocks, and their conversion to messages."""
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -9,19 +10,21 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from mochi_server.errors import ValidationFailed
+from mochi_server.protocols.parts import omitted_content
 from mochi_server.protocols.schemas import DataUrl, TextOr, TextPart
 from mochi_server.protocols.sent_messages import (
+    CallReader,
+    SentArguments,
     SentMessages,
     add_tool_names,
     decode_images,
     new_message,
-    tool_call,
 )
 from mochi_server.schemas.common import Body, Text
 from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
 from mochi_server.sessions.attachments import Attachment, text_in_prompt
 from mochi_server.sessions.images import Location
-from mochi_server.sessions.types import FiniteObject, Message, Role, ToolCall
+from mochi_server.sessions.types import Message, Role, ToolCall
 from mochi_server.util.validation import Items
 
 _Item = TypeVar("_Item")
@@ -44,7 +47,7 @@ class ImageBlock(Body):
 
 
 class DocumentSource(Body):
-    """Data of a document in ``data``: base64 if the type is `base64`, text if it is `text`.
+    """Data of a document: base64 or text in ``data``, or text blocks in ``content``.
 
     The server reads no other documents.
     """
@@ -52,6 +55,7 @@ class DocumentSource(Body):
     type: str
     data: str | None = None
     media_type: str | None = None
+    content: Any = None
 
 
 class DocumentBlock(Body):
@@ -65,9 +69,45 @@ class DocumentBlock(Body):
     def file(self) -> EncodedFile:
         name = self.title or DEFAULT_NAME
         data = self.source.data or ""
-        if self.source.type == "text":
+        if self.source.type == "content":
+            data = _text_in(self.source.content)
+        if self.source.type in ("text", "content"):
             return EncodedFile(name, b64encode(data.encode()).decode(), "text/plain; charset=utf-8")
         return EncodedFile(name, data, self.source.media_type)
+
+
+class SearchResultBlock(Body):
+    """A search result. The model receives its title, its source and its text."""
+
+    type: Literal["search_result"]
+    title: Text = ""
+    source: Text = ""
+    content: Items[TextPart] = Field(default_factory=list)
+
+
+class ServerToolBlock(Body):
+    """A call or a result of a tool that Anthropic runs. The model receives the text of a result.
+
+    The server leaves out a block without text, with a notice.
+    """
+
+    type: Literal[
+        "server_tool_use",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "code_execution_tool_result",
+        "bash_code_execution_tool_result",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+        "mcp_tool_use",
+        "mcp_tool_result",
+        "container_upload",
+    ]
+    content: Any = None
+
+    @property
+    def text(self) -> str:
+        return _text_in(self.content)
 
 
 class ToolReferenceBlock(Body):
@@ -77,7 +117,7 @@ class ToolReferenceBlock(Body):
     tool_name: str
 
 
-_ResultBlock = TextPart | ImageBlock | DocumentBlock | ToolReferenceBlock
+_ResultBlock = TextPart | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock
 
 
 class ToolResultBlock(Body):
@@ -95,7 +135,7 @@ class ToolUseBlock(Body):
     type: Literal["tool_use"]
     id: str
     name: str
-    input: FiniteObject
+    input: SentArguments
 
 
 class ThinkingBlock(Body):
@@ -105,7 +145,8 @@ class ThinkingBlock(Body):
     thinking: Text = ""
 
 
-_UserBlock = TextPart | ImageBlock | DocumentBlock | ToolResultBlock
+_UserBlock = _ResultBlock | ToolResultBlock | ServerToolBlock
+_AnswerBlock = TextPart | ToolUseBlock | ThinkingBlock | ToolReferenceBlock | ServerToolBlock
 
 
 class AnthropicUserMessage(Body):
@@ -116,12 +157,10 @@ class AnthropicUserMessage(Body):
 
 
 class AnthropicAssistantMessage(Body):
-    """A message of the model."""
+    """A message of the model. An answer of this server can have no blocks."""
 
     role: Literal["assistant"]
-    content: _Content[
-        Annotated[TextPart | ToolUseBlock | ThinkingBlock, Field(discriminator="type")]
-    ]
+    content: TextOr[Items[Annotated[_AnswerBlock, Field(discriminator="type")]]]
 
 
 class AnthropicSystemMessage(Body):
@@ -157,7 +196,12 @@ async def to_messages(
     images = {}
     for index, urls in reader.urls.items():
         images[index] = await decode_images(urls, next(iter(urls))[:3])
-    messages = SentMessages(reader.messages, images, positions=reader.positions)
+    messages = SentMessages(
+        reader.messages,
+        images,
+        positions=reader.positions,
+        notices=omitted_content(reader.omitted) + reader.calls.notices(reader.messages),
+    )
     attachments = {}
     for index, documents in reader.documents.items():
         is_new = index == messages.last_user_index
@@ -194,8 +238,8 @@ async def _read(
 
 
 async def _attachment(path: Location, block: DocumentBlock) -> Attachment:
-    if block.source.type not in ("base64", "text"):
-        problem = "the source of a document must have the type `base64` or `text`"
+    if block.source.type not in ("base64", "text", "content"):
+        problem = "the source of a document must have the type `base64`, `text` or `content`"
         raise ValidationFailed.at(path, problem)
     (attachment,) = await read_attachments({path: block.file})
     return attachment
@@ -218,6 +262,9 @@ class _BlockReader:
     """Encoded images of each message by their paths."""
     documents: dict[int, dict[Location, DocumentBlock]] = field(default_factory=dict)
     """Documents of each message by their paths."""
+    calls: CallReader = field(default_factory=CallReader)
+    omitted: Counter[str] = field(default_factory=Counter)
+    """Numbers of the blocks that were left out, by type."""
 
     def add_group(self, group: Sequence[tuple[int, AnyMessage]]) -> None:
         """Add messages of one role with their positions: first the tool results, then the rest."""
@@ -237,11 +284,11 @@ class _BlockReader:
         self.messages[-1]["success"] = not result.is_error
 
     def add(self, role: Role, blocks: _Blocks, position: int) -> None:
-        """Add the message with the content ``blocks``, unless there are none.
+        """Add the message with the content ``blocks``, unless it is empty and not from the model.
 
         ``position`` is its position in the request.
         """
-        if not blocks:
+        if not blocks and role != "assistant":
             return
         index = len(self.messages)
         texts: list[str] = []
@@ -252,12 +299,15 @@ class _BlockReader:
                 case ThinkingBlock():
                     thinking.append(block.thinking)
                 case ToolUseBlock():
-                    calls.append(tool_call(len(calls), block.id, block.name, block.input))
+                    call = self.calls.tool_call(len(calls), block.id, block.name, block.input)
+                    calls.append(call)
                 case ImageBlock():
                     urls = self.urls.setdefault(index, {})
                     urls[(*path, "source")] = block.source.url or block.source.data
                 case DocumentBlock():
                     self.documents.setdefault(index, {})[path] = block
+                case ServerToolBlock(text=""):
+                    self.omitted[block.type] += 1
                 case _:
                     texts.append(_text(block))
         message = new_message(role, "\n".join(texts))
@@ -269,13 +319,33 @@ class _BlockReader:
         self.positions.append(position)
 
 
-def _text(block: TextPart | ToolReferenceBlock) -> str:
+def _text(block: TextPart | SearchResultBlock | ToolReferenceBlock | ServerToolBlock) -> str:
     """Return the text that the model receives for a block."""
     match block:
-        case TextPart():
+        case TextPart() | ServerToolBlock():
             return block.text
+        case SearchResultBlock():
+            return _text_in(block.model_dump())
         case ToolReferenceBlock():
             return f"The tool {block.tool_name!r} is available."
+
+
+_TEXT_FIELDS = ("title", "source", "url", "text", "stdout", "stderr", "content")
+"""Fields with text for the model in blocks of tools that Anthropic runs."""
+
+
+def _text_in(content: Any) -> str:
+    """Return the texts in the content of a block, on lines of their own."""
+    match content:
+        case str():
+            return content
+        case list():
+            texts = [_text_in(each) for each in content]
+        case dict():
+            texts = [_text_in(content.get(name)) for name in _TEXT_FIELDS]
+        case _:
+            return ""
+    return "\n".join(text for text in texts if text)
 
 
 def _system_blocks(system: str | Sequence[TextPart] | None) -> _Blocks:

@@ -1,7 +1,6 @@
 """Encoding of a run as events or as a message of Anthropic's Messages API."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -97,7 +96,7 @@ class MessageEncoder(BlockEncoder):
                 answer=counts["completion_tokens"],
                 cached=counts["prompt_tokens_details"]["cached_tokens"],
             ),
-            "mochi": extra_fields(replace(part, notices=[*self._notices, *part.notices])),
+            "mochi": extra_fields(part, self._notices),
         }
         self._message |= delta | ending
         frames.append(_event("message_delta", delta=delta, **ending))

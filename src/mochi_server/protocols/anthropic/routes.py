@@ -45,7 +45,7 @@ async def create_message(request: Request, body: MessageRequest, headers: Header
     with renamed_fields(response_format="output_config.format"):
         turn, sent = await parse(body, headers)
         run = await start(request, headers.session, turn, sent)
-    encoder = MessageEncoder(run, body.model, notices_of(body, sent))
+    encoder = MessageEncoder(run, body.model, [*notices_of(body, sent), *sent.notices])
     return await respond(request, encoder, stream=body.stream)
 
 

@@ -11,13 +11,14 @@ from mochi_server.chat.turn_result import TurnResult
 from mochi_server.protocols.answer_fields import extra_fields, is_cut, usage
 from mochi_server.protocols.encoder import Encoder, data_frame
 from mochi_server.protocols.openai_errors import OPENAI_DONE, openai_stream_error
-from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
+from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text
 
 
 class ChunkEncoder(Encoder):
     """Encoder of a run as a chat completion.
 
-    If ``include_usage`` is true, a last chunk has the token counts.
+    If ``include_usage`` is true, a last chunk has the token counts. ``notices`` are added to the
+    notices of the run.
     """
 
     _prefix = "chatcmpl"
@@ -25,9 +26,12 @@ class ChunkEncoder(Encoder):
     _chunk_object = "chat.completion.chunk"
     _delta_head = b'{"index":0,"delta":'
 
-    def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
+    def __init__(
+        self, run: Run, model: str, notices: Sequence[Notice] = (), *, include_usage: bool
+    ) -> None:
         super().__init__(run)
         self._model = model
+        self._notices = notices
         self._include_usage = include_usage
         self._chunk_head = self._head(self._chunk_object)
         if include_usage:
@@ -51,7 +55,9 @@ class ChunkEncoder(Encoder):
         frames = []
         for index, call in enumerate(_tool_calls(part.result)):
             frames.append(self._chunk({"tool_calls": [{"index": index, **call}]}))
-        frames.append(self._chunk({}, _finish_reason(part.result), mochi=extra_fields(part)))
+        frames.append(
+            self._chunk({}, _finish_reason(part.result), mochi=extra_fields(part, self._notices))
+        )
         if self._include_usage:
             counts = {"choices": [], "usage": usage(part.result)}
             frames.append(data_frame(orjson.dumps(self._chunk_head | counts)))
@@ -62,7 +68,7 @@ class ChunkEncoder(Encoder):
         return self._head(self._object) | {
             "choices": [self._choice(parts)],
             "usage": usage(self.run.latest.result),
-            "mochi": extra_fields(end),
+            "mochi": extra_fields(end, self._notices),
         }
 
     def _choice(self, parts: Sequence[Part]) -> Json:

@@ -20,11 +20,12 @@ from mochi_server.protocols.schemas import (
     joined_text,
 )
 from mochi_server.protocols.sent_messages import (
+    CallReader,
+    SentArguments,
     SentMessages,
     add_tool_names,
     decode_images,
     new_message,
-    tool_call,
 )
 from mochi_server.protocols.tool_choice import (
     PARALLEL,
@@ -101,7 +102,7 @@ class Function(Body):
     """Function of a tool call. ``arguments`` is JSON text."""
 
     name: str
-    arguments: str = "{}"
+    arguments: SentArguments = "{}"
 
 
 class Call(Body):
@@ -126,10 +127,10 @@ class AssistantMessage(Body):
 
 
 class ToolMessage(Body):
-    """The result of a tool call."""
+    """The result of a tool call. Null is an empty result."""
 
     role: Literal["tool"]
-    content: TextOr[Items[_ResultPart]]
+    content: TextOr[Items[_ResultPart]] | None = None
     tool_call_id: str
 
 
@@ -298,7 +299,8 @@ async def parse_completion(
     """
     if request.top_logprobs and not request.logprobs:
         raise ValidationFailed.at("top_logprobs", "requires `logprobs: true`")
-    messages = [_stored(message) for message in request.messages]
+    calls = CallReader()
+    messages = [_stored(message, calls) for message in request.messages]
     add_tool_names(messages)
     tools = tool_selection(
         headers.tool_names,
@@ -323,7 +325,8 @@ async def parse_completion(
         files = _files(message, ("messages", index, "content"))
         if files:
             attachments[index] = await read_attachments(files)
-    return turn, SentMessages(messages, images, attachments=attachments)
+    notices = calls.notices(messages)
+    return turn, SentMessages(messages, images, attachments=attachments, notices=notices)
 
 
 def _files(message: AnyMessage, content: Location) -> dict[Location, EncodedFile]:
@@ -348,25 +351,25 @@ async def _images(message: AnyMessage, content: Location) -> tuple[Image, ...]:
     return await decode_images(urls, content)
 
 
-def _stored(sent: AnyMessage) -> Message:
+def _stored(sent: AnyMessage, calls: CallReader) -> Message:
     role = "system" if sent.role == "developer" else sent.role
     message = new_message(role, joined_text(sent.content))
     match sent:
         case ToolMessage():
             message["tool_call_id"] = sent.tool_call_id
         case AssistantMessage():
-            _add_answer(message, sent)
+            _add_answer(message, sent, calls)
     return message
 
 
-def _add_answer(message: Message, sent: AssistantMessage) -> None:
+def _add_answer(message: Message, sent: AssistantMessage, calls: CallReader) -> None:
     message["content"] = message["content"] or sent.refusal or ""
     thinking = sent.reasoning_content or sent.reasoning
     if thinking:
         message["thinking"] = thinking
     if sent.tool_calls:
         message["tool_calls"] = [
-            tool_call(index, call.id, call.function.name, call.function.arguments)
+            calls.tool_call(index, call.id, call.function.name, call.function.arguments)
             for index, call in enumerate(sent.tool_calls)
         ]
 

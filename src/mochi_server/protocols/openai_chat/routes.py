@@ -6,6 +6,7 @@ from mochi_server import errors
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols.agent_models import models, modified
+from mochi_server.protocols.answer_request import ignored_options
 from mochi_server.protocols.completions import answer_responses, renamed_fields, start
 from mochi_server.protocols.encoded_response import respond
 from mochi_server.protocols.headers import HeadersParam
@@ -76,7 +77,9 @@ async def create_chat_completion(
     session_id = body.session_id(headers)
     turn, sent = await parse_completion(body, headers)
     run = await start(request, session_id, turn, sent)
-    encoder = ChunkEncoder(run, body.model, include_usage=_wants_usage(body.stream_options))
+    notices = [*ignored_options(body), *sent.notices]
+    wants_usage = _wants_usage(body.stream_options)
+    encoder = ChunkEncoder(run, body.model, notices, include_usage=wants_usage)
     return await respond(request, encoder, stream=body.stream)
 
 
@@ -92,7 +95,9 @@ async def create_completion(
     with renamed_fields(messages="prompt"):
         turn, sent = await parse_prompt(body, headers)
         run = await start(request, session_id, turn, sent)
-    encoder = TextChunkEncoder(run, body.model, include_usage=_wants_usage(body.stream_options))
+    notices = ignored_options(body)
+    wants_usage = _wants_usage(body.stream_options)
+    encoder = TextChunkEncoder(run, body.model, notices, include_usage=wants_usage)
     return await respond(request, encoder, stream=body.stream)
 
 

@@ -4,7 +4,7 @@ response.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from http import HTTPStatus
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from mochi_server.protocols.answer_fields import extra_fields, is_cut, usage
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
 from mochi_server.protocols.openai_errors import http_status
 from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text
+from mochi_server.protocols.responses.tools import CUSTOM_INPUT, OfferedFunction
 from mochi_server.tools.toolbox import ToolInvocation
 
 
@@ -26,8 +27,8 @@ class ResponseEncoder(BlockEncoder):
 
     ``fields`` are the fields of the response that are known before the run: its ID and the repeated
     fields of the request. ``on_end`` receives the response at its end. ``response`` is the response
-    so far. ``notices`` are added to the notices of the run. ``called`` has the name and namespace
-    of functions whose name differs for the model.
+    so far. ``notices`` are added to the notices of the run. ``functions`` are the functions of the
+    client, by the names that the model sees.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class ResponseEncoder(BlockEncoder):
         fields: Json,
         on_end: Callable[[Json], None] = lambda _: None,
         notices: Sequence[Notice] = (),
-        called: Mapping[str, Json] = MappingProxyType({}),
+        functions: Mapping[str, OfferedFunction] = MappingProxyType({}),
     ) -> None:
         super().__init__(run)
         self.response: Json = {
@@ -55,7 +56,7 @@ class ResponseEncoder(BlockEncoder):
         self._output: list[Json] = self.response["output"]
         self._on_end = on_end
         self._notices = notices
-        self._called = called
+        self._functions = functions
         self._item = _TextItem(Text(""), "", 0)
         self._item_status = "completed"  # status of the open item when it ends
         self._sequence_number = -1
@@ -101,7 +102,7 @@ class ResponseEncoder(BlockEncoder):
         frames = [self.close_block()]
         if status != "failed":
             frames += [self._call(call) for call in part.result.client_tool_calls]
-            ending["mochi"] = extra_fields(replace(part, notices=[*self._notices, *part.notices]))
+            ending["mochi"] = extra_fields(part, self._notices)
         self.response |= ending
         self._on_end(self.response)
         frames.append(self._event(f"response.{status}", response=self.response))
@@ -118,21 +119,29 @@ class ResponseEncoder(BlockEncoder):
 
     def _call(self, call: ToolInvocation) -> bytes:
         index = len(self._output)
+        offered = self._functions.get(call.name)
+        kind = _FUNCTION_CALL
+        text = call.arguments_text
+        if offered is not None and offered.is_custom:
+            kind = _CUSTOM_CALL
+            text = _custom_input(call.arguments, text)
         item = {
-            "id": _item_id("fc", self.response["id"], index),
-            "type": "function_call",
+            "id": stable_id(kind.prefix, self.response["id"], index),
+            "type": kind.type,
             "status": "completed",
             "call_id": call.id,
             "name": call.name,
-            "arguments": call.arguments_text,
-            **self._called.get(call.name, {}),
+            kind.field: text,
         }
+        if offered is not None and offered.namespace:
+            item |= {"name": offered.function.name, "namespace": offered.namespace}
         target = {"item_id": item["id"], "output_index": index}
-        name = "response.function_call_arguments"
+        name = f"response.{kind.type}_{kind.field}"
+        done = {"name": item["name"], kind.field: text}
         frames = [
-            self._item_event("added", item | {"status": "in_progress", "arguments": ""}),
-            self._event(f"{name}.delta", **target, delta=item["arguments"]),
-            self._event(f"{name}.done", **target, name=item["name"], arguments=item["arguments"]),
+            self._item_event("added", item | {"status": "in_progress", kind.field: ""}),
+            self._event(f"{name}.delta", **target, delta=text),
+            self._event(f"{name}.done", **target, **done),
             self._item_event("done", item),
         ]
         self._output.append(item)
@@ -147,8 +156,27 @@ class ResponseEncoder(BlockEncoder):
         return self._event(f"response.{item.part_name}.{name}", **item.target, part=item.part(text))
 
 
-def _item_id(prefix: str, response_id: str, index: int) -> str:
-    """Return the ID of an output item, which is the same whenever a client gets the response."""
+@dataclass(frozen=True, slots=True)
+class _CallKind:
+    """Type of the item of a call, the prefix of its ID, and its field with the text."""
+
+    type: str
+    prefix: str
+    field: str
+
+
+_FUNCTION_CALL = _CallKind("function_call", "fc", "arguments")
+_CUSTOM_CALL = _CallKind("custom_tool_call", "ctc", "input")
+
+
+def _custom_input(arguments: Json, written: str) -> str:
+    """Return the free text of a call, or the arguments as written if they do not have it."""
+    text = arguments.get(CUSTOM_INPUT)
+    return text if isinstance(text, str) else written
+
+
+def stable_id(prefix: str, response_id: str, index: int) -> str:
+    """Return the ID of an item, which is the same whenever a client gets the response."""
     digest = blake2b(f"{response_id} {index}".encode(), digest_size=12)
     return f"{prefix}_{digest.hexdigest()}"
 
@@ -165,7 +193,7 @@ class _TextItem:
         self.item: Json = {}
         self.target: Json = {}
         if self.is_message:
-            item_id = _item_id("msg", response_id, index)
+            item_id = stable_id("msg", response_id, index)
             self.part_name = "content_part"
             self.text_name = "output_text"
             self.logprobs: Json = {"logprobs": []}
@@ -179,7 +207,7 @@ class _TextItem:
             }
             self.tail = b',"logprobs":[]}\n\n'
         else:
-            item_id = _item_id("rs", response_id, index)
+            item_id = stable_id("rs", response_id, index)
             self.part_name = "reasoning_summary_part"
             self.text_name = "reasoning_summary_text"
             self.logprobs = {}

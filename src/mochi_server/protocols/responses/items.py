@@ -1,18 +1,24 @@
 """Input items of the Responses API, and their conversion to messages."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
 
+from mochi_server.errors import ValidationFailed
+from mochi_server.protocols.parts import omitted_content
+from mochi_server.protocols.responses.tools import CUSTOM_INPUT
 from mochi_server.protocols.schemas import DataUrl, RefusalPart, TextOr, Unsupported, joined_text
 from mochi_server.protocols.sent_messages import (
+    CallReader,
+    SentArguments,
     SentMessages,
     add_tool_names,
     decode_images,
     new_message,
-    tool_call,
 )
 from mochi_server.schemas.common import Body, Text
 from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
@@ -77,15 +83,79 @@ class FunctionCall(Body):
     call_id: str
     name: str
     namespace: str | None = None
-    arguments: str
+    arguments: SentArguments
+
+
+class CustomToolCall(Body):
+    """A call of a tool with free text. ``input`` is the text."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    namespace: str | None = None
+    input: Text
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {CUSTOM_INPUT: self.input}
 
 
 class FunctionCallOutput(Body):
     """The result of a tool call."""
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
     output: TextOr[Items[Annotated[InputText | InputImage, Field(discriminator="type")]]]
+
+
+class BuiltInCall(Body, extra="allow"):
+    """A call of a tool of OpenAI that the client ran, such as `local_shell`."""
+
+    type: Literal["local_shell_call", "shell_call", "apply_patch_call", "tool_search_call"]
+    call_id: str
+    namespace: None = None
+
+    @property
+    def name(self) -> str:
+        return self.type.removesuffix("_call")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the model asked for, as the client received it."""
+        fields = self.model_extra or {}
+        for name in ("action", "operation", "arguments"):
+            if isinstance(fields.get(name), dict):
+                arguments: dict[str, Any] = fields[name]
+                return arguments
+        return {}
+
+
+class BuiltInCallOutput(Body, extra="allow"):
+    """The result of a call of a tool of OpenAI that the client ran."""
+
+    type: Literal[
+        "local_shell_call_output",
+        "shell_call_output",
+        "apply_patch_call_output",
+        "tool_search_output",
+    ]
+    call_id: str
+    output: Any = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.output, str):
+            return self.output
+        shown = self.output
+        if shown is None:  # the found tools, or only a status
+            shown = self.model_dump(exclude={"type", "call_id", "output", "id"})
+        return orjson.dumps(shown).decode()
+
+
+class OtherItem(Body):
+    """Any other item. The server leaves it out, with a notice."""
+
+    type: str
 
 
 class ReasoningText(Body):
@@ -109,23 +179,54 @@ class ItemReference(Body):
     id: str
 
 
-def _item_type(item: Any) -> Any:
-    if not isinstance(item, dict):
-        return getattr(item, "type", None)
-    return item.get("type") or ("message" if "role" in item else "item_reference")
+_TAGS = {
+    "message": "message",
+    "function_call": "function_call",
+    "function_call_output": "call_output",
+    "custom_tool_call": "custom_tool_call",
+    "custom_tool_call_output": "call_output",
+    "reasoning": "reasoning",
+    "item_reference": "item_reference",
+    "local_shell_call": "built_in_call",
+    "shell_call": "built_in_call",
+    "apply_patch_call": "built_in_call",
+    "tool_search_call": "built_in_call",
+    "local_shell_call_output": "built_in_output",
+    "shell_call_output": "built_in_output",
+    "apply_patch_call_output": "built_in_output",
+    "tool_search_output": "built_in_output",
+}
+"""Tag of the schema of an item by the type of the item."""
 
 
-_ITEM_TYPES = "message", "function_call", "function_call_output", "reasoning", "item_reference"
+def _tag(item: Any) -> str | None:
+    """Return the tag of the schema of an item, or None if the item has no type."""
+    fields = item if isinstance(item, dict) else vars(item) if isinstance(item, Body) else {}
+    kind = fields.get("type")
+    if not kind and isinstance(item, dict | Body):
+        kind = "message" if "role" in fields else "item_reference"
+    if not isinstance(kind, str):
+        return None
+    tag = _TAGS.get(kind, "other")
+    if tag.startswith("built_in") and not isinstance(fields.get("call_id"), str):
+        return "other"  # it cannot be assigned to a call or a result
+    return tag
+
+
 InputItem = Annotated[
     Annotated[InputMessage, Tag("message")]
     | Annotated[FunctionCall, Tag("function_call")]
-    | Annotated[FunctionCallOutput, Tag("function_call_output")]
+    | Annotated[FunctionCallOutput, Tag("call_output")]
+    | Annotated[CustomToolCall, Tag("custom_tool_call")]
+    | Annotated[BuiltInCall, Tag("built_in_call")]
+    | Annotated[BuiltInCallOutput, Tag("built_in_output")]
     | Annotated[ReasoningItem, Tag("reasoning")]
-    | Annotated[ItemReference, Tag("item_reference")],
+    | Annotated[ItemReference, Tag("item_reference")]
+    | Annotated[OtherItem, Tag("other")],
     Discriminator(
-        _item_type,
+        _tag,
         custom_error_type="unsupported_item",
-        custom_error_message=f"The type of an item must be one of {', '.join(_ITEM_TYPES)}",
+        custom_error_message="An item must be an object with a type, such as `message`",
     ),
 ]
 ITEM: TypeAdapter[Any] = TypeAdapter(InputItem)
@@ -138,8 +239,15 @@ ToolNames = Mapping[tuple[str | None, str], str]
 async def to_messages(
     instructions: str | None, items: Sequence[InputItem], names: ToolNames
 ) -> SentMessages:
-    """Convert items to messages. ``instructions`` become a system message before them."""
-    reader = _ItemReader(names)
+    """Convert items to messages. ``instructions`` become a system message before them.
+
+    Calls of tools of OpenAI are left out if they have no result, and results if they have no call.
+    """
+    calls = {item.call_id for item in items if isinstance(item, BuiltInCall)}
+    outputs = {
+        item.call_id for item in items if isinstance(item, BuiltInCallOutput | FunctionCallOutput)
+    }
+    reader = _ItemReader(names, calls & outputs)
     if instructions:
         reader.messages.append(new_message("system", instructions))
     for item in items:
@@ -148,10 +256,37 @@ async def to_messages(
     images = {}
     for index, urls in reader.image_urls.items():
         images[index] = await decode_images(urls, ("messages", index))
+    if not reader.messages:
+        raise ValidationFailed.at("input", "no item is a message or a tool call; add a message")
     attachments = {}
     for index, files in reader.files.items():
         attachments[index] = await read_attachments(files)
-    return SentMessages(reader.messages, images, attachments=attachments)
+    notices = omitted_content(reader.omitted) + reader.calls.notices(reader.messages)
+    return SentMessages(reader.messages, images, attachments=attachments, notices=notices)
+
+
+def to_items(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return stored messages as items of the Responses API, without images and IDs."""
+    items: list[dict[str, Any]] = []
+    for message in messages:
+        text = message["content"]
+        if message["role"] == "tool":
+            call_id = message.get("tool_call_id", "")
+            items.append({"type": "function_call_output", "call_id": call_id, "output": text})
+            continue
+        if text:
+            part = "output_text" if message["role"] == "assistant" else "input_text"
+            content = [{"type": part, "text": text}]
+            items.append({"type": "message", "role": message["role"], "content": content})
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            item = {
+                "type": "function_call",
+                "call_id": call.get("id", ""),
+                "name": function["name"],
+            }
+            items.append(item | {"arguments": orjson.dumps(function["arguments"]).decode()})
+    return items
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,21 +297,32 @@ class _ItemReader:
     """
 
     tool_names: ToolNames
+    complete_calls: set[str]
+    """IDs of the calls of tools of OpenAI that have a result."""
+    calls: CallReader = field(default_factory=CallReader)
+    omitted: Counter[str] = field(default_factory=Counter)
+    """Numbers of the items that were left out, by type."""
     messages: list[Message] = field(default_factory=list)
     image_urls: dict[int, dict[Location, str]] = field(default_factory=dict)
     files: dict[int, dict[Location, EncodedFile]] = field(default_factory=dict)
 
     def add(self, item: InputItem) -> None:
+        omitted = self._omitted_type(item)
+        if omitted is not None:
+            self.omitted[omitted] += 1
+            return
         match item:
             case InputMessage(role="assistant"):
                 self._answer("content")["content"] = joined_text(item.content)
             case InputMessage():
                 role: Role = "user" if item.role == "user" else "system"
                 self._append(new_message(role, joined_text(item.content)), item.content)
-            case FunctionCall():
-                calls = self._answer().setdefault("tool_calls", [])
-                name = self.tool_names.get((item.namespace, item.name), item.name)
-                calls.append(tool_call(len(calls), item.call_id, name, item.arguments))
+            case FunctionCall() | CustomToolCall() | BuiltInCall():
+                self._add_call(item)
+            case BuiltInCallOutput():
+                result = new_message("tool", item.text)
+                result["tool_call_id"] = item.call_id
+                self.messages.append(result)
             case FunctionCallOutput():
                 result = new_message("tool", joined_text(item.output))
                 result["tool_call_id"] = item.call_id
@@ -187,6 +333,20 @@ class _ItemReader:
                 message["thinking"] = "\n".join(texts)
             case ItemReference():
                 self._answer()
+
+    def _omitted_type(self, item: InputItem) -> str | None:
+        """Return the type of an item that the model does not receive, or None."""
+        match item:
+            case OtherItem():
+                return item.type
+            case BuiltInCall() | BuiltInCallOutput() if item.call_id not in self.complete_calls:
+                return item.type
+        return None
+
+    def _add_call(self, call: FunctionCall | CustomToolCall | BuiltInCall) -> None:
+        calls = self._answer().setdefault("tool_calls", [])
+        name = self.tool_names.get((call.namespace, call.name), call.name)
+        calls.append(self.calls.tool_call(len(calls), call.call_id, name, call.arguments))
 
     def _answer(self, *unset: str) -> Message:
         """Return the last message if it is from the model and its fields ``unset`` are empty, else

@@ -71,14 +71,14 @@ def conversation(
     ]
     if previous is None or is_session:
         return resolved
-    earlier = known.conversations.get(previous)
+    earlier = known.conversation(previous)
     if earlier is None:
         raise ValidationFailed.at(
             "previous_response_id",
             f"{previous!r} is not in the server's memory; name a session in X-Mochi-Session, or "
             "send the whole conversation",
         )
-    return [*ITEMS.validate_json(earlier), *resolved]
+    return [*ITEMS.validate_python(earlier), *resolved]
 
 
 def _resolved(

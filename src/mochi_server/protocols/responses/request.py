@@ -52,7 +52,7 @@ class NamedResponseFunction(NamedFunction):
     The server does not offer any other function to the model.
     """
 
-    type: Literal["function"]
+    type: Literal["function", "custom"]
 
 
 _Choice = WordOr[Annotated[NamedResponseFunction | AllowedFunctions, Field(discriminator="type")]]
@@ -99,7 +99,7 @@ class ResponseRequest(
         None, description="If `false`, later requests cannot refer to the output items."
     )
     tools: Items[ResponseTool] | None = Field(
-        None, description="Functions that the client runs, and namespaces."
+        None, description="Functions and custom tools that the client runs, and namespaces."
     )
     tool_choice: _Choice | None = Field(None, description=TOOL_CHOICE)
     parallel_tool_calls: bool | None = Field(None, description=PARALLEL)

@@ -1,9 +1,11 @@
 """Responses of the Responses API."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.schemas import MochiExtension
 
 
@@ -34,6 +36,43 @@ class ResponseUsage(BaseModel):
     output_tokens: int
     output_tokens_details: OutputTokensDetails
     total_tokens: int
+
+
+class InputTokens(BaseModel):
+    """Estimated number of tokens of a request."""
+
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
+
+
+class InputItemList(BaseModel):
+    """Items before the output of a response. `has_more` states whether other pages follow."""
+
+    object: Literal["list"] = "list"
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+    @classmethod
+    def page(
+        cls, items: Sequence[dict[str, Any]], after: str | None, limit: int
+    ) -> "InputItemList":
+        """Return the page of at most ``limit`` items that follows the item with the ID ``after``.
+
+        Raises ``ValidationFailed`` if no item has this ID.
+        """
+        ids = [item["id"] for item in items]
+        if after is not None and after not in ids:
+            raise ValidationFailed.at("after", f"the response has no input item {after!r}")
+        start = 0 if after is None else ids.index(after) + 1
+        data = list(items[start : start + limit])
+        return cls(
+            data=data,
+            first_id=data[0]["id"] if data else None,
+            last_id=data[-1]["id"] if data else None,
+            has_more=start + limit < len(items),
+        )
 
 
 class ModelResponse(BaseModel):

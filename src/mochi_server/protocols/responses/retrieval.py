@@ -12,7 +12,8 @@ from mochi_server.container import Services
 from mochi_server.errors import ResponseNotFound, SessionNotFound
 from mochi_server.protocols.encoded_response import collected
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
-from mochi_server.protocols.responses.encoder import ResponseEncoder
+from mochi_server.protocols.responses.encoder import ResponseEncoder, stable_id
+from mochi_server.protocols.responses.items import to_items
 from mochi_server.services.recent_responses import BackgroundResponse, RecentResponses
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession
@@ -59,6 +60,37 @@ async def find_response(services: Services, response_id: str) -> Json:
     if response is None:
         raise ResponseNotFound(response_id)
     return response
+
+
+async def input_items(services: Services, response_id: str) -> list[Json]:
+    """Return the items before the output of a response, oldest first, with their IDs.
+
+    Raises ``ResponseNotFound``.
+    """
+    await find_response(services, response_id)
+    items = services.responses.input_of(response_id)
+    if items is None:
+        items = await _items_in_session(services, response_id)
+    listed = []
+    for index, item in enumerate(items):
+        fields = {"type": "message", "id": stable_id("in", response_id, index), **item}
+        if isinstance(item.get("content"), str):  # clients expect a list
+            part = "output_text" if item.get("role") == "assistant" else "input_text"
+            fields["content"] = [{"type": part, "text": item["content"]}]
+        listed.append(fields)
+    return listed
+
+
+async def _items_in_session(services: Services, response_id: str) -> list[Json]:
+    match = _ID.fullmatch(response_id)
+    session = None if match is None else await _load(services, match[1])
+    if match is None or session is None:
+        raise ResponseNotFound(response_id)
+    history = session.history
+    end = int(match[2])
+    while end < len(history) and history[end]["role"] != "assistant":
+        end += 1
+    return to_items(history[:end])
 
 
 async def cancel(services: Services, response_id: str) -> None:

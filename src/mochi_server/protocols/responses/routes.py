@@ -2,7 +2,7 @@
 
 from functools import partial
 from secrets import token_hex
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -10,7 +10,8 @@ from fastapi.responses import JSONResponse
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ResponseNotFound, ValidationFailed
-from mochi_server.protocols.completions import answer_responses, renamed_fields, start
+from mochi_server.protocols.answer_request import ignored_options
+from mochi_server.protocols.completions import answer_responses, estimate, renamed_fields, start
 from mochi_server.protocols.encoded_response import respond
 from mochi_server.protocols.headers import HeadersParam
 from mochi_server.protocols.openai_errors import OPENAI_ERRORS, openai_stream_error
@@ -19,11 +20,11 @@ from mochi_server.protocols.responses import retrieval
 from mochi_server.protocols.responses.encoder import ResponseEncoder
 from mochi_server.protocols.responses.previous import conversation
 from mochi_server.protocols.responses.request import ResponseRequest, parse
-from mochi_server.protocols.responses.response import ModelResponse
-from mochi_server.protocols.responses.tools import Functions, HostedTool, flattened
+from mochi_server.protocols.responses.response import InputItemList, InputTokens, ModelResponse
+from mochi_server.protocols.responses.tools import flattened, left_out
 from mochi_server.protocols.schemas import allow
 from mochi_server.web.requests import Protocol
-from mochi_server.web.routes import STORAGE_ERRORS, BodyReleasingRoute, responses
+from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, BodyReleasingRoute, responses
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
 PROTOCOL = Protocol(
@@ -62,15 +63,21 @@ async def create_response(
 
     def store(response: Json) -> None:
         if body.store is not False:
-            before = None if is_session else [item.model_dump(exclude_none=True) for item in items]
-            known.add(response, before)
+            known.add(response)
+
+    if body.store is not False and not is_session:
+        known.add_input(response_id, [item.model_dump(exclude_none=True) for item in items])
 
     build = partial(
         ResponseEncoder,
         run,
         on_end=store,
-        notices=omitted_tools("OpenAI", _hosted_tools(body)),
-        called=_names_in_namespaces(functions),
+        notices=[
+            *omitted_tools("OpenAI", left_out(body.tools or ())),
+            *ignored_options(body),
+            *sent.notices,
+        ],
+        functions=functions,
     )
     encoder = build(fields | {"background": is_background})
     if is_background:
@@ -81,21 +88,30 @@ async def create_response(
     return await respond(request, encoder, stream=body.stream)
 
 
-def _hosted_tools(body: ResponseRequest) -> list[str]:
-    return [tool.type for tool in body.tools or () if isinstance(tool, HostedTool)]
+@router.post(
+    "/responses/input_tokens",
+    responses=responses(ValidationFailed, *MODEL_ERRORS, form=OPENAI_ERRORS),
+)
+async def count_input_tokens(
+    body: ResponseRequest, services: ServicesDep, headers: HeadersParam
+) -> InputTokens:
+    """Estimate the tokens of the items of a conversation, without an answer.
 
-
-def _names_in_namespaces(functions: Functions) -> dict[str, Json]:
-    """Return the name and namespace of each function in one, by the name that the model sees."""
-    names = {}
-    for name, offered in functions.items():
-        if offered.namespace:
-            names[name] = {"name": offered.function.name, "namespace": offered.namespace}
-    return names
+    The estimate improves with each answer of the model.
+    """
+    items = conversation(
+        services.responses, body.input, body.previous_response_id, is_session=False
+    )
+    with renamed_fields(messages="input", response_format="text.format"):
+        turn, sent = await parse(body, headers, items, flattened(body.tools or ()))
+    return InputTokens(input_tokens=await estimate(services, turn, sent))
 
 
 _FOUND = responses(ResponseNotFound, ValidationFailed, *STORAGE_ERRORS, form=OPENAI_ERRORS)
 StreamQuery = Annotated[bool | None, allow(False), Query(description="Only `false` is supported.")]
+LimitQuery = Annotated[int, Query(ge=1, le=100, description="Maximum number of items.")]
+OrderQuery = Annotated[Literal["asc", "desc"], Query(description="`desc` lists new items first.")]
+AfterQuery = Annotated[str | None, Query(description="ID of the last item of the page before.")]
 
 
 @router.get("/responses/{response_id}", response_model=ModelResponse, responses=_FOUND)
@@ -106,6 +122,19 @@ async def get_response(
 ) -> Response:
     """Get a response: that of a session, or for an hour one without a session."""
     return JSONResponse(await retrieval.find_response(services, response_id))
+
+
+@router.get("/responses/{response_id}/input_items", responses=_FOUND)
+async def list_input_items(
+    response_id: str,
+    services: ServicesDep,
+    limit: LimitQuery = 20,
+    order: OrderQuery = "desc",
+    after: AfterQuery = None,
+) -> InputItemList:
+    """List the items before the output of a response, in a session its earlier messages."""
+    items = await retrieval.input_items(services, response_id)
+    return InputItemList.page(items if order == "asc" else items[::-1], after, limit)
 
 
 @router.post("/responses/{response_id}/cancel", response_model=ModelResponse, responses=_FOUND)

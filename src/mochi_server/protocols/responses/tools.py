@@ -1,39 +1,78 @@
-"""Tools in requests of the Responses API: functions, namespaces of functions, and tools that OpenAI
-runs.
+"""Tools in requests of the Responses API: functions, tools with free text, namespaces of both, and
+tools that the server leaves out.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from mochi_server.protocols.tool_choice import FunctionTool
-from mochi_server.schemas.common import Body
+from mochi_server.schemas.common import Body, Text
 from mochi_server.util.validation import Items
 
-_WebSearch = Literal[
-    "web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"
-]
-HostedType = Literal[
-    _WebSearch, "file_search", "code_interpreter", "image_generation", "mcp", "tool_search"
-]
-_TYPES = "function", "namespace", *get_args(HostedType)
+CUSTOM_INPUT = "input"
+"""Name of the parameter with the free text of a custom tool."""
+_FUNCTION_TYPES = ("function", "custom")
 
 
-def _supported(tool: Any) -> Any:
-    if isinstance(tool, dict):
-        kind = tool.get("type")
-        if kind not in _TYPES:
-            problem = f"the tool {tool.get('name', kind)!r} has the unsupported type {kind!r}"
-            raise ValueError(f"{problem}; use a function, or leave it out")
+def _typed(tool: Any) -> Any:
+    if isinstance(tool, dict) and not isinstance(tool.get("type"), str):
+        raise ValueError(f"the tool {tool.get('name')!r} has no type; set `type` to `function`")
     return tool
+
+
+def _tag(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return kind if kind in (*_FUNCTION_TYPES, "namespace") else "other"
+
+
+def _tag_in_namespace(tool: Any) -> str:
+    tag = _tag(tool)
+    return tag if tag in _FUNCTION_TYPES else "other"
 
 
 class ResponseFunction(FunctionTool):
     """A function of the client that the model may call. ``parameters`` is a JSON schema."""
 
     type: Literal["function"]
+
+
+class CustomFormat(Body):
+    """Format of the input of a custom tool. The model reads ``definition``; it is not enforced."""
+
+    type: Literal["text", "grammar"]
+    syntax: str | None = None
+    definition: Text | None = None
+
+
+class CustomTool(Body):
+    """A tool of the client whose input is free text, such as `apply_patch` of Codex.
+
+    The model receives it as a function with one string.
+    """
+
+    type: Literal["custom"]
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    format: CustomFormat | None = None
+
+    def to_function(self) -> ResponseFunction:
+        """Return the function that the model receives."""
+        text: dict[str, Any] = {"type": "string"}
+        if self.format is not None and self.format.definition:
+            text["description"] = f"Text that matches this grammar:\n{self.format.definition}"
+        schema = {"type": "object", "properties": {CUSTOM_INPUT: text}, "required": [CUSTOM_INPUT]}
+        return ResponseFunction(
+            type="function", name=self.name, description=self.description, parameters=schema
+        )
+
+
+class OtherTool(Body):
+    """Any other tool, such as `web_search`. The server leaves it out, with a notice."""
+
+    type: str
 
 
 class ResponseNamespace(Body):
@@ -45,19 +84,24 @@ class ResponseNamespace(Body):
     type: Literal["namespace"]
     name: str
     description: str | None = None
-    tools: Items[Annotated[ResponseFunction, BeforeValidator(_supported)]]
-
-
-class HostedTool(Body):
-    """A tool that OpenAI runs, such as `web_search`. The server leaves it out, with a notice."""
-
-    type: HostedType
+    tools: Items[
+        Annotated[
+            Annotated[ResponseFunction, Tag("function")]
+            | Annotated[CustomTool, Tag("custom")]
+            | Annotated[OtherTool, Tag("other")],
+            Discriminator(_tag_in_namespace),
+            BeforeValidator(_typed),
+        ]
+    ]
 
 
 ResponseTool = Annotated[
-    ResponseFunction | ResponseNamespace | HostedTool,
-    Field(discriminator="type"),
-    BeforeValidator(_supported),
+    Annotated[ResponseFunction, Tag("function")]
+    | Annotated[CustomTool, Tag("custom")]
+    | Annotated[ResponseNamespace, Tag("namespace")]
+    | Annotated[OtherTool, Tag("other")],
+    Discriminator(_tag),
+    BeforeValidator(_typed),
 ]
 
 
@@ -67,6 +111,16 @@ class OfferedFunction:
 
     function: ResponseFunction
     namespace: str | None = None
+    is_custom: bool = False
+    """Whether the client receives the call as free text."""
+
+    @classmethod
+    def of(
+        cls, tool: ResponseFunction | CustomTool, namespace: str | None = None
+    ) -> "OfferedFunction":
+        if isinstance(tool, CustomTool):
+            return cls(tool.to_function(), namespace, is_custom=True)
+        return cls(tool, namespace)
 
 
 Functions = dict[str, OfferedFunction]
@@ -78,13 +132,26 @@ def flattened(tools: Iterable[ResponseTool]) -> Functions:
     tools = list(tools)
     found: Functions = {}
     for tool in tools:
-        if isinstance(tool, ResponseFunction):
-            found[tool.name] = OfferedFunction(tool)
+        if isinstance(tool, ResponseFunction | CustomTool):
+            found[tool.name] = OfferedFunction.of(tool)
     for group in tools:
         if isinstance(group, ResponseNamespace):
-            for function in group.tools:
-                name = function.name
+            for tool in group.tools:
+                if isinstance(tool, OtherTool):
+                    continue
+                name = tool.name
                 if name in found:
                     name = f"{group.name}__{name}"
-                found[name] = OfferedFunction(function, group.name)
+                found[name] = OfferedFunction.of(tool, group.name)
     return found
+
+
+def left_out(tools: Iterable[ResponseTool]) -> list[str]:
+    """Return the types of the tools that the model does not receive."""
+    types: list[str] = []
+    for tool in tools:
+        if isinstance(tool, OtherTool):
+            types.append(tool.type)
+        elif isinstance(tool, ResponseNamespace):
+            types += left_out(tool.tools)
+    return types

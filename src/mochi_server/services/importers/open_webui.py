@@ -19,7 +19,11 @@ from mochi_server.services.importers.conversation import (
 from mochi_server.sessions.types import Image
 from mochi_server.util.validation import Entries, Items
 
-_DETAILS = re.compile(r'<details type="(reasoning|tool_calls)"[^<>]*>(.*?)</details>\s*', re.DOTALL)
+_ATTRIBUTE = r'\s+[\w-]+(?:="[^"]*")?'
+_DETAILS = re.compile(
+    rf'<details(?:{_ATTRIBUTE})*?\s+type="(reasoning|tool_calls)"(?:{_ATTRIBUTE})*\s*>(.*?)</details>\s*',
+    re.DOTALL,
+)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
 

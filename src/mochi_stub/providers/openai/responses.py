@@ -55,6 +55,7 @@ RESPONSE = schema(
         "metadata": dict,
         "store": bool,
         "stream": bool,
+        "background": bool,
         "truncation": str,
         **{"include": [str], "top_logprobs": integer(0, 20)},
     }
@@ -94,6 +95,9 @@ Indices of call IDs are lower, so that all IDs differ.
 
 def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = requests.chat_model(stub, body, "v1/responses")
+    if body.get("background"):
+        message = "The stub runs no responses in the background. Leave out `background`."
+        raise HttpError(400, message, param="background", code="unsupported_value")
     previous_id = body.get("previous_response_id")
     if previous_id is not None:
         message = f"Previous response with id '{previous_id}' not found."

@@ -1,0 +1,94 @@
+"""Statements of the specification that clients and tests of programs rely on."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server import create_app
+from mochi_server.ollama import ChatResponse, ModelInfo, ReceivedMessage
+from mochi_stub import StubServer
+from tests.support.agents import write_agent
+from tests.support.instructions import calls, instruct, words
+from tests.support.lazy import LazyModule
+from tests.support.server import RunningServer
+
+testclient = LazyModule("starlette.testclient")
+
+
+class OwnClient:
+    def list_models(self) -> list[ModelInfo]:
+        return [ModelInfo("test-model", 1000.0, capabilities=["completion"], context_length=8192)]
+
+    def chat_stream(self, **_: Any) -> Any:
+        yield ChatResponse(message=ReceivedMessage(role="assistant", content="Hello!"))
+        yield ChatResponse(message=ReceivedMessage(role="assistant", content=""), done=True)
+
+
+class OwnInstructor:
+    """The client of the specification's chapter on mocks."""
+
+    async def structured_response(self, model: str, messages: Any, format: Any) -> ChatResponse:
+        assert (model, messages[-1]["role"]) == ("test-model", "user")
+        assert format.__name__ == "ConversationSummary"
+        content = '{"summary": "Test summary", "topics": ["test"]}'
+        return ChatResponse(message=ReceivedMessage(role="assistant", content=content))
+
+
+def test_own_instructor_client_writes_the_summary(tmp_path: Path) -> None:
+    app = create_app(
+        data_dir=str(tmp_path), ollama_client=OwnClient(), instructor_client=OwnInstructor()
+    )
+    with testclient.TestClient(app) as http:
+        session = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
+        http.post(f"/api/v1/chat/{session}", json={"message": "Hello!"})
+        summary = http.post(f"/api/v1/sessions/{session}/summarize", json={}).json()
+    assert (summary["summary"], summary["topics"]) == ("Test summary", ["test"])
+
+
+def test_models_have_no_hosts_if_there_is_only_one(server: RunningServer) -> None:
+    models = server.client.ok(server.client.http.get("/models"))["models"]
+    assert models
+    assert not any("hosts" in model for model in models)
+    assert "hosts" not in server.client.ok(server.client.http.get("/models/mochi"))
+
+
+def test_generated_clients_know_the_fields_of_windows_and_summaries(server: RunningServer) -> None:
+    document = server.client.http.get(f"{server.url}/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    fields = schemas["SessionDetail"]["properties"]
+    summary, _ = fields["summary"]["anyOf"]
+    assert summary["properties"].keys() == {"summary", "topics"}
+    assert "current_window" in fields["context_window_config"]["properties"]
+    window = schemas["MessageComplete"]["properties"]["context_window"]
+    assert window["properties"].keys() == {"current_window", "usage_tokens", "reason"}
+    assert "/models/test/" in document["paths"]
+
+
+def test_invalid_agent_keeps_its_description(stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path, "helper", __init__="__all__ = []\n")
+    with RunningServer(tmp_path, stub.url) as server:
+        agent = server.client.ok(server.client.http.get("/agents"))["agents"]["helper"]
+    assert (agent["valid"], agent["description"]) == (False, "Helps.")
+
+
+def test_debug_log_has_the_steps_of_a_turn_and_its_requests_without_text(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = server.client.create_session("mochi", tool_settings={"tools": ["add"]})
+    with caplog.at_level(logging.DEBUG, logger="mochi_server"):
+        text = instruct(calls("add", a=1, b=2), words(1), label="SECRET")
+        server.client.send_message(session["session_id"], text)
+    messages = [record.getMessage() for record in caplog.records]
+    steps = [message for message in messages if message.startswith("Step of a turn")]
+    assert [step.partition(": ")[2] for step in steps] == [
+        "ask the model, phase=answer tools=True",
+        "run add",
+        "ask the model, phase=answer tools=True",
+        "finish",
+    ]
+    requests = [message for message in messages if message.startswith("Request to Ollama")]
+    assert len(requests) == 2
+    assert "model=mochi window=8192" in requests[0]
+    assert "SECRET" not in "".join(messages)
