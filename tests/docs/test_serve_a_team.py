@@ -1,6 +1,7 @@
 """The files that `docs/how-to/serve-a-team.md` prepares are valid for a server."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 from mochi_server.web.keys import caller_of, read_keys
@@ -19,7 +20,7 @@ def titled(title: str) -> str:
 
 def test_settings_are_accepted(tmp_path: Path) -> None:
     values = dict(line.split("=", 1) for line in titled("team/mochi-server.env").splitlines())
-    given = {}
+    given: dict[str, Any] = {}
     for name, value in values.items():
         given[name.removeprefix("MOCHI_").lower()] = value
     settings = MochiServerSettings(data_dir=str(tmp_path), **given)

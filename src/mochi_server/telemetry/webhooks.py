@@ -74,7 +74,9 @@ class WebhookService:
         seconds.
         """
         count, oldest = await self._outbox.backlog()
-        return count, 0.0 if oldest is None else _age(oldest)
+        if oldest is None:
+            return 0, 0.0
+        return count, _age(oldest)
 
     async def _send_all(self) -> None:
         attempts = set[asyncio.Future[Any]]()

@@ -210,8 +210,12 @@ def _similar_routes(request: Request) -> list[str]:
 
 def _lacks_session(request: Request) -> bool:
     """Return whether the path of the request would exist if it contained a session ID."""
-    path = re.sub("/(chat|sessions)//", r"/\1/0/", request.scope["path"])
-    return path != request.scope["path"] and _matches(request, path=path) != {Match.NONE}
+    sent = request.scope["path"]
+    path = re.sub("/(chat|sessions)//", r"/\1/0/", sent)
+    if path == sent:
+        return False
+    matches = _matches(request, path=path)
+    return matches != {Match.NONE}
 
 
 def _to_mochi_error(request: Request, error: Exception) -> MochiError:

@@ -63,8 +63,9 @@ class FileWebhookOutbox(WebhookOutbox):
             self._entries.pop(webhook_id, None)
 
     async def backlog(self) -> tuple[int, Notice | None]:
-        oldest = next(iter(self._entries.values()), None)
-        return len(self._entries), None if oldest is None else oldest.notice
+        for entry in self._entries.values():
+            return len(self._entries), entry.notice
+        return 0, None
 
     def _outdated(self, now: float) -> Notice | None:
         """Return a notice that a later one of its session replaces, or None."""
