@@ -40,8 +40,11 @@ async def open_http(
     client = await http_client(server, session, provider_of(server, credentials, session))
     if server.type == "sse":
         # The SDK opens and closes the client.
-        async with sse_client(server.url, httpx_client_factory=lambda *_, **__: client) as streams:
-            yield streams
+        async with sse_client(server.url, httpx_client_factory=lambda *_, **__: client) as (
+            read,
+            write,
+        ):
+            yield _SseMessages(read, session), write
         return
     limit = session.limits.message_bytes
     async with (
@@ -49,6 +52,24 @@ async def open_http(
         streamable_http_client(server.url, http_client=client, max_sse_event_size=limit) as streams,
     ):
         yield streams
+
+
+class _SseMessages:
+    """Incoming messages over SSE. Their end is that of the connection, which the SDK ignores."""
+
+    def __init__(self, messages: Any, session: McpSession) -> None:
+        self._messages = messages
+        self._session = session
+
+    async def receive(self) -> Any:
+        try:
+            return await self._messages.receive()
+        except anyio.EndOfStream:
+            self._session.end()
+            raise
+
+    async def aclose(self) -> None:
+        await self._messages.aclose()
 
 
 async def http_client(
