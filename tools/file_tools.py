@@ -1,9 +1,11 @@
 """Tools for the files of one directory: ``MOCHI_FILES_ROOT``, or ``workspace`` in the server's
-working directory.
+working directory. With a keys file, each owner of sessions has a folder in it.
 """
 
 import os
 from pathlib import Path
+
+from mochi_server.tools import owner_folder
 
 MAX_BYTES = 1_000_000
 
@@ -62,7 +64,7 @@ def delete_file(path: str) -> str:
 
 
 def _root() -> Path:
-    root = Path(os.environ.get("MOCHI_FILES_ROOT", "workspace")).resolve()
+    root = owner_folder(Path(os.environ.get("MOCHI_FILES_ROOT", "workspace")).resolve())
     root.mkdir(parents=True, exist_ok=True)
     return root
 

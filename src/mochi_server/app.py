@@ -4,7 +4,7 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,9 +22,9 @@ from mochi_server.ollama.injected_client import ChatClient
 from mochi_server.protocols import load_protocols
 from mochi_server.routers import ALIASED, API
 from mochi_server.routers.health import WITHOUT_KEY
+from mochi_server.services.keys import KeyRing
 from mochi_server.util.net import is_loopback
 from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs, document
-from mochi_server.web.keys import KeyRing
 from mochi_server.web.middleware import (
     LOCAL_ORIGINS,
     answer_head,
@@ -88,7 +88,7 @@ def create_app(
         finally:
             await app.state.services.aclose()
 
-    middleware = _middleware(settings, insecure)
+    middleware = _middleware(settings, lambda: app.state.services.keys, insecure=insecure)
     if settings.store_url:  # several servers can share the database
         from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
 
@@ -163,15 +163,15 @@ class _App(FastAPI):
         return RequestLogMiddleware(super().build_middleware_stack(), on_ended)
 
 
-def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
+def _middleware(
+    settings: MochiServerSettings, key_ring: Callable[[], KeyRing], *, insecure: bool
+) -> list[Middleware]:
     """Return the middleware, outermost first.
 
     A web page can read only the errors after ``CORSMiddleware``.
     """
     origins = settings.allowed_origins
-    given_keys = [key.get_secret_value() for key in settings.api_keys]
-    ring = KeyRing(given_keys, settings.keys_path)
-    keys = key_check(ring, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)
+    keys = key_check(key_ring, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)
     hosts = [host_check(origins)] if is_loopback(settings.host) else []
     return [
         Middleware(check_requests, checks=[head_check, *hosts, origin_check(origins), user_check]),

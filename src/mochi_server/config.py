@@ -74,6 +74,7 @@ Secret = Annotated[
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Directory = Annotated[str, BeforeValidator(_expand_home)]
 
 # File with which `init` marks a data directory whose code may be imported.
@@ -264,6 +265,10 @@ class MochiServerSettings(BaseSettings):
         ge=1,
         description="Time before an idle connection is closed. It must exceed a proxy's idle "
         "timeout.",
+    )
+    temporary_session_hours: Hours = Field(
+        24,
+        description="How long a temporary session is kept after its last turn or change.",
     )
     max_import_sessions: int = Field(
         10_000, ge=1, description="Limit of sessions in one imported file."

@@ -20,6 +20,7 @@ KEY_PATTERN = "^[!-~]{1,255}$"  # of the Idempotency-Key header
 TOTAL_HEADER = "X-Total-Count"  # number of items on all pages of a list
 PING_SECONDS = 10  # maximum time without bytes in a stream, so that proxies do not close it
 FORMAT_VERSION = "1.4"  # of session files
+SECONDS_PER_HOUR = 3600
 PREVIEW_CHARS = 250  # maximum length of a preview in lists, without the "..." that follows
 
 # Initial context window of a session in tokens, limited to the model's maximum.
@@ -43,6 +44,8 @@ A model name without a tag stands for all tags of the model.
 
 MAX_MESSAGE_CHARS = 1_000_000
 MAX_TITLE_CHARS = 500
+MAX_TAG_CHARS = 100
+MAX_TAGS = 50  # per session
 MAX_PROMPT_CHARS = 10_000  # system prompt files must be shorter than this
 MAX_IMAGES = 16  # per message; the limit of the request body also limits their total size
 MAX_ARGUMENT_LEVELS = 100  # nesting of tool call arguments; JSON encoders fail at about 250 levels

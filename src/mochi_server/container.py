@@ -20,12 +20,19 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import AgentTools
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations
+from mochi_server.chat.expiry import SessionExpiry
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.preparation import ModelTurns
 from mochi_server.chat.service import TurnService
 from mochi_server.chat.steps import TurnRules
 from mochi_server.config import MochiServerSettings, hosts_file
-from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, OLLAMA_SETTING, PING_SECONDS
+from mochi_server.constants import (
+    AGENT_TOOL,
+    DEFAULT_WINDOW,
+    OLLAMA_SETTING,
+    PING_SECONDS,
+    SECONDS_PER_HOUR,
+)
 from mochi_server.errors import MochiError, NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.mcp.authorizations import McpAuthorizations
@@ -35,20 +42,23 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
+from mochi_server.services.keys import KeyRing
 from mochi_server.services.recent_responses import RecentResponses
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelSelector
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.services.usage import TurnLimiter, UsageService
+from mochi_server.services.versions import VersionService
 from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
 from mochi_server.storage.retry import StorageRetry
-from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.telemetry.webhooks import DEFAULT_TIMES, WebhookService, WebhookTimes
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
+from mochi_server.util.log_events import log_event
 from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.text import install_command
 
@@ -96,9 +106,14 @@ class Services:
         components: Components = DEFAULT_COMPONENTS,
     ) -> None:
         self.ping_seconds = components.ping_seconds
-        self.metrics = metrics = Metrics()
+        self.stores = components.stores(settings)
+        self.usage = UsageService(self.stores.usage)
+        self.limiter = TurnLimiter(self.usage)
+        self.metrics = metrics = Metrics(self.usage.add)
         metrics.queue_limit.set(settings.max_queue)
         self._data_dir = settings.data_dir
+        given_keys = [key.get_secret_value() for key in settings.api_keys]
+        self.keys = KeyRing(given_keys, settings.keys_path)
         connect = partial(
             AsyncOllamaClient,
             connect_timeout=settings.ollama_connect_timeout_seconds,
@@ -120,7 +135,6 @@ class Services:
             observer=metrics,
         )
         self.fleet = gateway.fleet
-        self.stores = components.stores(settings)
         self.store: SessionStore = VisibleSessions(self.stores.chats)
         self.agent_chats: SessionStore = VisibleSessions(self.stores.agents)
         retry = StorageRetry(settings.store_retry_seconds)
@@ -161,12 +175,15 @@ class Services:
         self.sessions = SessionService(
             self.store, gateway, self.prompts, self.tools, self.agents.directory_agents
         )
+        self.versions = VersionService(self.sessions)
         self.summaries = SummarizationService(
             self.store,
             gateway,
             SummaryModelSelector(settings.summary_unsupported_models),
+            self.limiter,
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
+            keys=self.keys,
         )
         rules = TurnRules(
             rounds=settings.max_tool_iterations,
@@ -208,10 +225,15 @@ class Services:
             summaries=self.summaries,
             approvals=self.approvals,
             conversations=self.conversations,
+            keys=self.keys,
+            limiter=self.limiter,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics, trace_content=settings.trace_content),
             limits=components.runs,
+        )
+        self.expiry = SessionExpiry(
+            self.turns, idle_seconds=settings.temporary_session_hours * SECONDS_PER_HOUR
         )
         self.stores.on_sessions_lost(self.turns.abort_all)
         self.transfers = ImportExportService(
@@ -222,7 +244,9 @@ class Services:
             shutdown=self.turns.shutdown,
         )
         self.responses = RecentResponses()
-        self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
+        self.compare = CompareService(
+            gateway, self.limiter, shutdown_grace=settings.shutdown_grace_seconds
+        )
         running = self.turns.table.running
         metrics.waiting.set_function(
             lambda: sum(host.tracker.waiting_turns() for host in gateway.fleet.hosts)
@@ -242,7 +266,9 @@ class Services:
         await self.stores.open()
         await self.mcp.open()
         self.webhooks.open()
+        self.usage.open()
         self.turns.open(is_shared=self.stores.is_shared)
+        self.expiry.open()
 
     async def measure(self) -> None:
         """Update the metrics of Ollama, the disk and the store.
@@ -298,11 +324,13 @@ class Services:
     async def aclose(self) -> None:
         """End running turns, store their partial answers, and close files and connections."""
         self.is_closed = True
+        await self.expiry.aclose()
         await self.turns.aclose()
         await self.webhooks.aclose()
         await self.mcp_authorizations.aclose()
         await self.mcp.aclose()
         await self.summaries.aclose()
+        await self.usage.aclose()
         await self.stores.aclose()
         await self.fleet.aclose()
 
@@ -339,6 +367,7 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
             settings.resolved_sessions_dir,
             settings.resolved(settings.agent_chats_dir),
             settings.resolved("mcp_authorizations"),
+            settings.resolved("usage"),
         )
     with _database_driver():
         from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional

@@ -249,6 +249,10 @@ class ModelNotFound(MochiError):
             "can_install": can_install,
         }
 
+    def with_models(self, models: Sequence[str]) -> "ModelNotFound":
+        """Return this error with other available models."""
+        return type(self)(self.details["model"], models=models, **self._options)
+
     @classmethod
     def on_hosts(cls, errors: "Mapping[str, ModelNotFound]") -> "ModelNotFound":
         """Return one error for the errors of several hosts, by name.
@@ -481,6 +485,16 @@ class AgentInvalid(MochiError):
     template = "Agent {agent_name!r} cannot be used: {reason}"
 
 
+class VersionNotFound(MochiError):
+    code = "VERSION_NOT_FOUND"
+    status = 404
+    cause = "The history of the session has no place with this version."
+    template = (
+        "There is no version {version_id!r} at a message of the history. "
+        "List the versions with GET …/versions?message_id=."
+    )
+
+
 class PromptNotFound(MochiError):
     code = "PROMPT_NOT_FOUND"
     status = 404
@@ -632,7 +646,7 @@ class NotReady(MochiError):
 class Unauthorized(MochiError):
     code = "UNAUTHORIZED"
     status = 401
-    cause = "The API key is missing or wrong."
+    cause = "The API key is missing, wrong or expired."
 
     def __init__(
         self,
@@ -640,11 +654,17 @@ class Unauthorized(MochiError):
         keys_exist: bool = True,
         key_sent: bool = False,
         source: str = "in MOCHI_API_KEYS, or the key that the server printed",
+        expired_key: str | None = None,
     ) -> None:
         """``source`` says where the keys of the server are."""
         text = "An API key is required: send `Authorization: Bearer <key>`."
         if key_sent:
             text = f"The API key is wrong. Send one of the keys {source}."
+        if expired_key is not None:
+            text = (
+                f"The API key {expired_key!r} has expired. The operator of the server can create "
+                "another with `mochi-server keys add`."
+            )
         hint = (
             " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, "
             "`insecure=True`)."

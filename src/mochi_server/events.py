@@ -257,6 +257,7 @@ class TurnWarning:
       tools.
     - ``TOOL_CALLS_LEFT_OUT``: one answer had more distinct tool calls than the limit. The others
       were left out.
+    - ``VERSIONS_REMOVED``: the oldest versions of the session exceeded a limit and were removed.
     - ``TOOL_CHANGED``: a tool changed while its call waited for approval. The call needs approval
       again.
     - ``FORMAT_NOT_CHECKED``: the server cannot check whether the answer fits the JSON schema in

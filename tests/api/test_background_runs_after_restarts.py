@@ -84,9 +84,9 @@ class CountingStore(FileSessionStore):
 
     writes = 0
 
-    async def write(self, session_id: str, change: Change) -> None:
+    async def write(self, session_id: str, change: Change) -> int:
         self.writes += 1
-        await super().write(session_id, change)
+        return await super().write(session_id, change)
 
     async def patch(self, *arguments: Any, **options: Any) -> ChatSession:
         self.writes += 1

@@ -300,10 +300,10 @@ class FullStore(FileSessionStore):
 
     is_full = False
 
-    async def write(self, session_id: str, change: Change) -> None:
+    async def write(self, session_id: str, change: Change) -> int:
         if self.is_full:
             raise StorageFailed("save", OSError(28, "No space left on device"))
-        await super().write(session_id, change)
+        return await super().write(session_id, change)
 
 
 @pytest.mark.parametrize("path", ["native", "responses"])

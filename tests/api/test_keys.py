@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from mochi_server.app import create_app
-from mochi_server.web.keys import KeysFileInvalid
+from mochi_server.services.keys import KeysFileInvalid
 from mochi_stub import StubServer
 from tests.support.agents import delegate, write_agent
 from tests.support.api import Api, error_of
@@ -199,6 +199,27 @@ def test_agent_chat_belongs_to_the_owner_of_the_session(server: RunningServer) -
             f"- name: a\n  hash: {_GOOD}\n  turns_per_minute: 0\n",
             "line 3: `turns_per_minute` is not a positive number",
         ),
+        (
+            f"- name: a\n  hash: {_GOOD}\n  expires: soon\n",
+            "line 3: `expires` is neither a date such as",
+        ),
+        (
+            f"- name: a\n  hash: {_GOOD}\n  expires: 2027-13-01\n",
+            "line 3: `expires` is not a date: 2027-13-01",
+        ),
+        (
+            f"- name: a\n  hash: {_GOOD}\n  tools: read_file\n",
+            "line 3: `tools` is not a list of names or patterns",
+        ),
+        (
+            f"- name: a\n  hash: {_GOOD}\n  policy: sometimes\n",
+            "line 3: `policy` is none of always_confirm, never_confirm, confirm_destructive",
+        ),
+        (
+            f"- default: {{scope: own}}\n- name: a\n  hash: {_GOOD}\n",
+            "line 1: `default` has the field 'scope'. It can have tools, agents, models, policy",
+        ),
+        ("- default: []\n", "line 1: `default` is not a mapping"),
         ("- name: a\n", "line 1: the key has no `name` or no `hash`"),
         ("keys: 1\n", "line 1: not a list of keys"),
         ("- name: [\n", "line 2: "),

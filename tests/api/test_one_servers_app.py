@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 from fastapi.routing import APIRoute
 
-from mochi_server.web.keys import KeyRing, hash_of
+from mochi_server.services.keys import KeyRing, hash_of
 from mochi_server.web.middleware import check_requests, key_check
 from mochi_stub import StubServer
 from tests.support.api import Api
@@ -83,9 +83,8 @@ def counted_calls(function: Callable[..., Any]) -> Iterator[list[None]]:
 
 
 async def test_every_key_is_compared_in_constant_time() -> None:
-    guard = check_requests(
-        _app, [key_check(KeyRing(("first", "a much longer second one")), insecure=False)]
-    )
+    keys = KeyRing(("first", "a much longer second one"))
+    guard = check_requests(_app, [key_check(lambda: keys, insecure=False)])
     for given in ("first", "a much longer second one", "x", "none of them, and longer than all"):
         headers = [(b"authorization", f"Bearer {given}".encode())]
         with counted_calls(hmac.compare_digest) as compared:

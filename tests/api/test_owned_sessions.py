@@ -77,10 +77,13 @@ class Victim:
         self.asked = self._ask(self.asking, on_disconnect="continue")
         self.also_asked = self._ask(self.parked)
         self.shown = self._session(
-            "echo", tool_settings={**settings, "execution_policy": "never_confirm"}
+            "echo",
+            tool_settings={**settings, "execution_policy": "never_confirm"},
+            tags=[CANARY],
         )
         file = {"name": "secret.txt", "data": b64encode(FILE).decode()}
         api.send_message(self.shown, CANARY, images=[base64_image(PNG)], attachments=[file])
+        self.message = api.messages(self.shown)[-1]["message_id"]
         called = self._session(
             "mochi", tool_settings={**settings, "execution_policy": "never_confirm"}
         )
@@ -168,12 +171,14 @@ def attacks(route: Route, victim: Victim, session_id: str) -> Iterator[dict[str,
     sent = {"X-Mochi-Session": session_id}
     asked = victim.asked_in(session_id)
     queries = {"q": CANARY, "owner": victim.owner, "after": asked.id}
+    required = {"message_id": victim.message} if "message_id" in route.queries else {}
+    params = {name: value for name, value in queries.items() if name in route.queries}
     everything = {
-        "params": {name: value for name, value in queries.items() if name in route.queries},
+        "params": {**params, **required},
         "headers": {**sent, "Idempotency-Key": KEY, "Last-Event-ID": asked.id},
     }
     for body in bodies(route, victim, asked.data["confirmation_id"]):
-        yield {"url": path, "json": body}
+        yield {"url": path, "json": body, "params": required}
         yield {"url": path, "json": body, **everything}
 
 

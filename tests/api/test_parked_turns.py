@@ -351,11 +351,11 @@ class SlowStore(FileSessionStore):
         self.is_slow = False
         self.is_writing, self.may_write = threading.Event(), threading.Event()
 
-    async def write(self, session_id: str, change: Change) -> None:
+    async def write(self, session_id: str, change: Change) -> int:
         if self.is_slow:
             self.is_writing.set()
             await asyncio.to_thread(self.may_write.wait, 10)
-        await super().write(session_id, change)
+        return await super().write(session_id, change)
 
 
 def test_decision_while_the_server_stops_is_kept_for_the_next_one(

@@ -52,11 +52,11 @@ class SlowStore(FileSessionStore):
         self.is_slow = False
         self.is_storing, self.may_store = threading.Event(), threading.Event()
 
-    async def write(self, session_id: str, change: Change) -> None:
+    async def write(self, session_id: str, change: Change) -> int:
         if self.is_slow and change.messages and change.messages[-1]["role"] == "assistant":
             self.is_storing.set()
             await asyncio.to_thread(self.may_store.wait, 10)
-        await super().write(session_id, change)
+        return await super().write(session_id, change)
 
 
 @pytest.mark.parametrize("regenerates", [False, True])

@@ -14,6 +14,11 @@ from tests.support.server import RunningServer
 pytestmark = pytest.mark.two_servers
 
 FIELDS = {
+    "tags",
+    "pinned",
+    "archived",
+    "temporary",
+    "expires_at",
     "session_id",
     "model",
     "created_at",
@@ -55,7 +60,7 @@ def test_new_session_has_every_field_and_its_defaults(api: Api) -> None:
     }
     assert created["agent_settings"] == {"enabled_agents": [], "selection_metadata": None}
     assert created["created_at"] == created["updated_at"]
-    assert api.session(created["session_id"]) == created | {"messages": []}
+    assert api.session(created["session_id"]) == created | {"messages": [], "versions": {}}
 
 
 def test_create_example_of_specification_works(api: Api) -> None:
@@ -244,7 +249,7 @@ def test_patch_keeps_absent_fields_and_clears_null_fields(api: Api) -> None:
     }
     assert cleared["options"] is None
     del cleared["warnings"]
-    assert api.session(session_id) == cleared | {"messages": []}
+    assert api.session(session_id) == cleared | {"messages": [], "versions": {}}
 
 
 def test_model_cannot_be_cleared(api: Api) -> None:

@@ -109,7 +109,10 @@ def test_image_is_deleted_with_its_last_message(api: Api, server: RunningServer)
     assert stored(server, first, second) == {first}
 
     api.send_message(two, "And this!", images=[base64_image(second)])
-    api.ok(api.http.put(f"/sessions/{two}/messages/0", json={"content": "Look well!"}))
+    edited = api.ok(api.http.put(f"/sessions/{two}/messages/0", json={"content": "Look well!"}))
+    assert stored(server, first, second) == {first, second}
+    params = {"message_id": edited["messages"][0]["message_id"]}
+    api.http.delete(f"/sessions/{two}/versions", params=params)
     assert stored(server, first, second) == {first}
     assert api.messages(two)[0]["images"] == [
         {"sha256": sha256_of(first), "media_type": "image/png"}

@@ -61,11 +61,11 @@ class FailingStore(FileSessionStore):
         super().__init__(path)
         self.failed: list[str] = []
 
-    async def write(self, session_id: str, change: Change) -> None:
+    async def write(self, session_id: str, change: Change) -> int:
         if not self.failed and not change.messages:
             self.failed.append(session_id)
             raise StorageUnavailable("write", OSError(5, "I/O"))
-        await super().write(session_id, change)
+        return await super().write(session_id, change)
 
 
 def test_changed_call_is_reported_although_its_run_is_stored_late(

@@ -507,6 +507,26 @@ def test_new_message_cancels_and_postpones_summary(tmp_path: Path) -> None:
         gate.open()
 
 
+def test_background_title_does_not_move_its_session_in_the_list(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply:
+        if prompt.format is None:
+            return Reply.of("Fine.")
+        return Reply([gate, Text('{"summary": "The boat Wanda.", "topics": []}')])
+
+    with session_being_summarized(tmp_path, resolve) as (_, api, session_id):
+        changed = api.session(session_id)["updated_at"]
+        newer = api.create_session("mochi")["session_id"]
+        gate.open()
+        summary_of(api, session_id)
+        listed = api.ok(api.http.get("/sessions"))["sessions"]
+        assert [entry["session_id"] for entry in listed] == [newer, session_id]
+        assert (listed[1]["title"], listed[1]["updated_at"]) == ("The boat Wanda", changed)
+        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        assert api.session(session_id)["updated_at"] > changed
+
+
 @pytest.mark.two_servers
 def test_disabled_summarization_makes_no_summaries(stub: StubServer, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"summarization_enabled": False, "summarization_interval_seconds": 0}

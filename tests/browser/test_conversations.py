@@ -71,6 +71,31 @@ def test_conversations_are_searched_renamed_and_deleted(page: Page, server: Runn
     assert only_session(server)["title"] == "Rayleigh"
 
 
+def test_versions_of_messages_are_switched(page: Page, server: RunningServer) -> None:
+    first = ask(page, SKY)
+    page.get_by_role("button", name="Regenerate").click()
+    wait_for_answer(page)
+    of_answer = page.locator(".turn > .actions").last.get_by_role("group", name="Versions")
+    expect(of_answer).to_contain_text("2 / 2")
+    expect(of_answer.get_by_role("button", name="Next version")).to_be_disabled()
+    of_answer.get_by_role("button", name="Previous version").click()
+    expect(of_answer).to_contain_text("1 / 2")
+
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_label("Edited message").fill("Write a program.")
+    page.get_by_role("button", name="Send again").click()
+    wait_for_answer(page)
+    of_message = page.locator(".of-user").get_by_role("group", name="Versions")
+    expect(of_message).to_contain_text("2 / 2")
+    expect(of_answer).to_have_count(0)
+    of_message.get_by_role("button", name="Previous version").click()
+    expect(page.locator(".user .text")).to_have_text(SKY)
+    expect(of_message).to_contain_text("1 / 2")
+    expect(of_answer).to_contain_text("1 / 2")
+    assert answers(page) == [first]
+    assert only_session(server)["messages"][0]["content"] == SKY
+
+
 def test_title_is_a_short_beginning_of_the_first_message(page: Page) -> None:
     page.get_by_label("Message").fill(
         f"Please write a program {'that counts words ' * 5}\n\nIt is for Python."

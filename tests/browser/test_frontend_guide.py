@@ -166,6 +166,7 @@ def test_edit_regenerate_and_branch(page: Page) -> None:
     expect(page.locator(".user > .text")).to_have_text("Why is the sky blue?")
     page.get_by_role("button", name="Regenerate").click()
     answered(page, WHY["llama3.2:3b"])
+    expect(page.get_by_text("2 / 2")).to_have_count(2)
     send(page, "describe")
     expect(page.get_by_role("button", name="Branch")).to_have_count(2)
     before = page.url
@@ -178,6 +179,22 @@ def test_edit_regenerate_and_branch(page: Page) -> None:
     send(page, "program")
     expect(page.get_by_role("button", name="Branch")).to_have_count(2)
     expect(page.locator(".user > .text").last).to_have_text("program")
+
+
+def test_versions_are_switched(page: Page) -> None:
+    send(page, "describe", "llama3.2:3b")
+    expect(page.get_by_role("button", name="Branch")).to_have_count(1)
+    first = page.locator(".answer > .text").inner_text()
+    page.once("dialog", lambda dialog: dialog.accept("Why is the sky blue?"))
+    page.get_by_role("button", name="Edit").click()
+    answered(page, WHY["llama3.2:3b"])
+    page.get_by_role("button", name="\u2039").click()
+    expect(page.get_by_text("1 / 2")).to_be_visible()
+    expect(page.locator(".user > .text")).to_have_text("describe")
+    answered(page, first)
+    page.get_by_role("button", name="\u203a").click()
+    expect(page.get_by_text("2 / 2")).to_be_visible()
+    answered(page, WHY["llama3.2:3b"])
 
 
 def test_images_are_sent_and_shown(page: Page, scene: Scene, tmp_path: Path) -> None:
@@ -234,6 +251,20 @@ def test_list_opens_and_searches_sessions(page: Page) -> None:
     expect(page.get_by_label("Model")).to_have_value("llama3.2:3b")
     send(page, "describe", "gemma3:12b")
     expect(page.locator(".answer > .text").last).to_contain_text("Model gemma3:12b")
+
+
+def test_pinned_session_is_first(page: Page) -> None:
+    send(page, "Why is the sky blue?", "llama3.2:3b")
+    answered(page, WHY["llama3.2:3b"])
+    page.get_by_role("button", name="New chat").click()
+    send(page, "A program, please")
+    entries = page.locator("#sessions button")
+    expect(entries).to_have_text(["A program, please", "Why is the sky blue?"])
+    page.get_by_title("Pin").nth(1).click()
+    expect(entries).to_have_text(["Why is the sky blue?", "A program, please"])
+    expect(page.get_by_title("Pin").first).to_be_checked()
+    page.get_by_title("Pin").first.click()
+    expect(page.get_by_title("Pin").first).not_to_be_checked()
 
 
 def test_back_returns_to_the_new_chat(page: Page) -> None:

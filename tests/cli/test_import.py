@@ -18,10 +18,11 @@ def test_imported_file_is_in_the_data_directory(tmp_path: Path, stub: StubServer
     )
     assert code == 0, output
     assert "Names for a boat\n" in output
-    assert "warning: The import left out versions: 1.\n" in output
     assert "Sessions with the model 'gpt-4-turbo': 1." in output
     with RunningServer(tmp_path, stub.url) as server:
         (session,) = server.api().ok(server.api().http.get("/sessions"))["sessions"]
+        versions = server.api().session(session["session_id"])["versions"]
+    assert list(versions.values()) == [{"count": 2, "shown": 2}]
     assert session["session_id"] in output
     assert (session["title"], session["message_count"]) == ("Names for a boat", 5)
 

@@ -1,12 +1,16 @@
 """`mochi-server keys` and the start with a keys file."""
 
 import stat
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 from mochi_server.cli.main import main
-from mochi_server.web.keys import KeyRing
+from mochi_server.services.keys import KeyRing, read_keys
+from mochi_server.sessions.permissions import EVERYTHING
+from mochi_server.tools.discovery import ToolDiscoveryService
+from tests.support.tools import SAMPLES
 
 
 @pytest.fixture
@@ -50,6 +54,42 @@ def test_new_key_with_the_name_of_a_revoked_one_has_another_id(
     assert KeyRing(path=path).find([b"anything"]) is None
 
 
+def test_date_is_stored_and_listed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, expires in (("ann", "2927-01-31"), ("bob", "90d"), ("eve", "2927-01-31T18:00Z")):
+        assert main(["keys", "add", name, "--expires", expires]) == 0
+    path.write_text(path.read_text().replace("2927-01-31T18:00Z", "2001-01-31T18:00Z"))
+    capsys.readouterr()
+    assert main(["keys", "list"]) == 0
+    ann, bob, eve = capsys.readouterr().out.splitlines()
+    assert "expires 2927-01-31" in ann
+    assert f"expires {datetime.now(timezone.utc) + timedelta(days=90):%Y-%m-%d}" in bob
+    assert "expired 2001-01-31T18:00Z" in eve
+
+
+def test_new_file_gives_keys_of_scope_own_only_the_read_only_samples(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["keys", "add", "ann"])
+    ann = KeyRing(path=path).find([capsys.readouterr().out.strip().encode()])
+    main(["keys", "add", "root", "--scope", "all"])
+    root = KeyRing(path=path).find([capsys.readouterr().out.strip().encode()])
+    assert ann is not None
+    assert root is not None
+    samples = ToolDiscoveryService(SAMPLES).discover().tools
+    read_only = {name for name, tool in samples.items() if tool.read_only}
+    assert {name for name in samples if ann.permissions.allow_tool(name)} == read_only
+    assert not ann.permissions.allow_agent("coder")
+    assert root.permissions == EVERYTHING
+    assert path.read_text().splitlines()[1].startswith("- default: {tools: [")
+
+
+def test_keys_that_exist_keep_their_permissions(path: Path) -> None:
+    path.write_text(f"- name: a\n  hash: sha256:{'0' * 64}\n  tools: [add_*]\n")
+    assert main(["keys", "add", "b"]) == 0
+    assert "default" not in path.read_text()
+    assert [key.get("tools") for key in read_keys(path).keys] == [["add_*"], None]
+
+
 def test_mode_and_limits_are_kept(path: Path) -> None:
     path.write_text(f"- name: a\n  hash: sha256:{'0' * 64}\n  turns_per_minute: 5\n")
     path.chmod(0o640)
@@ -62,6 +102,9 @@ def test_mode_and_limits_are_kept(path: Path) -> None:
     ("arguments", "problem"),
     [
         (["add", "ann"], "'ann' is in use"),
+        (["add", "bob", "--expires", "2001-01-01"], "2001-01-01 is in the past"),
+        (["add", "bob", "--expires", "tomorrow"], "neither a date such as 2027-01-31 nor"),
+        (["add", "bob", "--expires", "2027-02-30"], "is not a date: 2027-02-30"),
         (["add", "a b"], "'a b' is in use or not a name"),
         (["revoke", "bob"], "has no key 'bob'"),
     ],

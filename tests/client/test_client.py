@@ -60,6 +60,46 @@ def test_sessions_are_created_listed_read_and_deleted(private_client: MochiClien
     assert client.list_sessions() == []
 
 
+def test_sessions_are_tagged_pinned_archived_and_temporary(private_client: MochiClient) -> None:
+    client = private_client
+    first = client.create_session("mochi", tags=["work"], pinned=True)["session_id"]
+    second = client.create_session("mochi")["session_id"]
+    hidden = client.create_session("mochi", temporary=True)["session_id"]
+    client.update_session(second, tags=["work", "home"], archived=True)
+
+    def listed(**filters: Any) -> list[str]:
+        return [each["session_id"] for each in client.list_sessions(**filters)]
+
+    assert listed() == [second, first]
+    assert listed(pinned_first=True) == [first, second]
+    assert listed(tag="home") == listed(archived=True) == [second]
+    assert listed(archived=False) == [first]
+    assert listed(temporary=True) == [hidden]
+    assert client.list_tags() == [{"tag": "work", "count": 2}, {"tag": "home", "count": 1}]
+    assert client.list_tags(archived=False) == [{"tag": "work", "count": 1}]
+
+
+def test_versions_are_listed_selected_copied_and_deleted(private_client: MochiClient) -> None:
+    client = private_client
+    session_id = client.create_session("mochi")["session_id"]
+    client.chat(session_id, "Apples?")
+    client.edit_message(session_id, 0, "Pears?")
+    (message,) = client.get_session(session_id)["messages"]
+    first, shown = client.list_versions(session_id, message["message_id"])
+    assert (first["preview"], shown["preview"]) == ("Apples?", "Pears?")
+    selected = client.select_version(session_id, first["version_id"])
+    assert selected["messages"][0]["content"] == "Apples?"
+    place = selected["messages"][0]["message_id"]
+    assert client.fork_session(session_id, versions=True)["versions"] == selected["versions"]
+    (imported,) = client.import_sessions(client.export_session(session_id, versions=True))
+    assert client.get_session(imported["session_id"])["versions"] == selected["versions"]
+    client.delete_versions(session_id, place)
+    assert client.get_session(session_id)["versions"] == {}
+    with pytest.raises(ApiError) as refused:
+        client.select_version(session_id, "none")
+    assert refused.value.code == "VERSION_NOT_FOUND"
+
+
 def test_sessions_are_found_titled_forked_exported_and_imported(
     private_client: MochiClient,
 ) -> None:

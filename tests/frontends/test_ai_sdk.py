@@ -211,6 +211,8 @@ def test_earlier_message_is_edited_or_answered_again(frontend: Frontend) -> None
         messages[0] | {"parts": [{"type": "text", "text": "uno"}]}, messageId=messages[0]["id"]
     )
     assert [text for role, text in frontend.stored() if role == "user"] == ["uno"]
+    session = frontend.api.session(frontend.session)
+    assert session["versions"] == {session["messages"][0]["message_id"]: {"count": 2, "shown": 2}}
     wrong = frontend.post_ai_sdk(user("other"), messages[1], messageId=messages[1]["id"])
     assert error_of(wrong) == (422, "VALIDATION_ERROR")
     assert wrong.json()["error"]["details"]["errors"][0]["loc"] == ["body", "messages", 0]

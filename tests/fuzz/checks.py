@@ -34,6 +34,7 @@ _LIMITS_OUTSIDE_SCHEMA = (
     *("the ID or the number of an event", "the hosts are", "has no stream"),
     *("not an image", "cannot see images", "does not support images", "images require a `message`"),
     "must be at most 2562047h",
+    *("must be in the future", "must be a time with a time zone"),
 )
 """Errors for limits that the schema does not express: integers of 64 bits, durations, and names
 that file systems, tools or models reject.

@@ -14,11 +14,13 @@ from mochi_server.errors import SessionBusy, SessionNotFound, SessionTooNew, Sto
 from mochi_server.sessions import (
     ChatSession,
     FileSessionStore,
+    Image,
     Message,
     SessionManager,
     SessionQuery,
 )
-from mochi_server.sessions.change import Change
+from mochi_server.sessions.change import Change, VersionChange
+from mochi_server.sessions.session import user_message
 from mochi_server.sessions.types import ImageReference, ToolCall
 from mochi_server.storage.postgres.database import Database, fetch_one
 from mochi_server.storage.postgres.processes import SILENT_SECONDS
@@ -26,6 +28,7 @@ from mochi_server.storage.postgres.store import PostgresStores
 from mochi_server.util.clock import timestamp
 from tests.benchmarks.database import turn_costs
 from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user
+from tests.support.images import PNG
 
 pytestmark = pytest.mark.slow
 
@@ -207,6 +210,28 @@ async def test_sessions_move_to_the_database_and_back_unchanged(
     assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).different == [
         sessions[1]
     ]
+
+
+async def test_versions_and_their_images_move_to_the_database_and_back(
+    tmp_path: Path, database: str
+) -> None:
+    picture = Image.of(PNG)
+    directory = tmp_path / "here" / "chat_sessions"
+    store = FileSessionStore(directory)
+    session = await store.create(new_session())
+    session_id = session.session_id
+    look = user_message("Look", [picture])
+    await store.write(session_id, Change([look, assistant("1")], images=[picture]))
+    await store.write(session_id, Change([user("other")], start=0, versions=VersionChange()))
+    versions = await store.load_versions(session_id)
+    await store.aclose()
+    assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).copied == 1
+    assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).existing == 1
+    assert (await copy(database, str(tmp_path / "there"), lambda *_: None)).copied == 1
+    moved = FileSessionStore(tmp_path / "there" / "chat_sessions")
+    assert await moved.load_versions(session_id) == versions
+    assert await moved.load_image(picture.sha256) == PNG
+    await moved.aclose()
 
 
 async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str) -> None:

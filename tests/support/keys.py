@@ -3,13 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from mochi_server.web.keys import hash_of
+from mochi_server.services.keys import hash_of
 
 
-def write_keys(path: Path, **keys: dict[str, Any]) -> Path:
+def write_keys(
+    path: Path, *, default: dict[str, Any] | None = None, **keys: dict[str, Any]
+) -> Path:
     """Write a keys file.
 
-    The secret of each key is its name and ` secret`; the values are its other fields.
+    The secret of each key is its name and ` secret`; the values are its other fields. `default`
+    has the permissions of keys of the scope `own`.
     """
     entries = (
         "\n  ".join(
@@ -17,7 +20,8 @@ def write_keys(path: Path, **keys: dict[str, Any]) -> Path:
         )
         for name, fields in keys.items()
     )
-    path.write_text("\n".join(entries) + "\n")
+    first = "" if default is None else f"- default: {{{', '.join(_lines(default))}}}\n"
+    path.write_text(first + "\n".join(entries) + "\n")
     return path
 
 

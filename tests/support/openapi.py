@@ -14,13 +14,14 @@ from mochi_server import create_app
 class Route:
     """One method of a path.
 
-    `schema` is the schema of its body, or None. `queries` are its query parameters.
+    `schema` is the schema of its body, or None. `queries` and `headers` are its parameters.
     """
 
     method: str
     path: str
     schema: dict[str, Any] | None
     queries: frozenset[str] = frozenset()
+    headers: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -43,6 +44,11 @@ class Route:
         )
 
     @property
+    def properties(self) -> frozenset[str]:
+        """Return the names of the top-level body fields."""
+        return frozenset(_resolved(self.schema or {}).get("properties", {}))
+
+    @property
     def fields(self) -> list[str]:
         """Return the names of the top-level body fields that can be strings."""
         properties = _resolved(self.schema or {}).get("properties", {})
@@ -51,15 +57,21 @@ class Route:
 
 def routes() -> list[Route]:
     return [
-        Route(method.upper(), path, _body_schema(operation), _queries(operation))
+        Route(
+            method.upper(),
+            path,
+            _body_schema(operation),
+            _parameters(operation, "query"),
+            _parameters(operation, "header"),
+        )
         for path, item in document()["paths"].items()
         for method, operation in item.items()
     ]
 
 
-def _queries(operation: dict[str, Any]) -> frozenset[str]:
+def _parameters(operation: dict[str, Any], place: str) -> frozenset[str]:
     return frozenset(
-        each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"
+        each["name"] for each in operation.get("parameters", ()) if each["in"] == place
     )
 
 

@@ -60,9 +60,14 @@ async def test_first_window_is_at_most_8192(maximum: int | None, window: int) ->
 
 class _LockedStore(MemorySessionStore):
     async def patch(
-        self, session_id: str, fields: FieldChanges, *, revision: str | None = None
+        self,
+        session_id: str,
+        fields: FieldChanges,
+        *,
+        revision: str | None = None,
+        touch: bool = True,
     ) -> ChatSession:
-        del session_id, fields, revision
+        del session_id, fields, revision, touch
         raise StorageBusy("Another process has locked the files.")
 
 

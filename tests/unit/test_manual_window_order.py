@@ -29,14 +29,19 @@ class FailingStore(MemorySessionStore):
     earlier: Callable[[], Awaitable[object]] | None = None
 
     async def patch(
-        self, session_id: str, fields: FieldChanges, *, revision: str | None = None
+        self,
+        session_id: str,
+        fields: FieldChanges,
+        *,
+        revision: str | None = None,
+        touch: bool = True,
     ) -> ChatSession:
         if self.full:
             raise StorageFailed("save the session", OSError(28, "No space left on device"))
         earlier, self.earlier = self.earlier, None
         if earlier is not None:
             await earlier()
-        return await super().patch(session_id, fields, revision=revision)
+        return await super().patch(session_id, fields, revision=revision, touch=touch)
 
 
 @pytest.fixture

@@ -48,10 +48,9 @@ class _Store(MemorySessionStore):
         self.seconds = 0.0
         """Duration of a flush."""
 
-    async def write(self, session_id: str, change: Change) -> None:
+    async def write(self, session_id: str, change: Change) -> int:
         if change.partial is None:
-            await super().write(session_id, change)
-            return
+            return await super().write(session_id, change)
         await asyncio.sleep(self.seconds)
         failure, self.failure = self.failure, None
         if failure is not None:
@@ -59,6 +58,7 @@ class _Store(MemorySessionStore):
         self.flushes.append(
             (round(asyncio.get_running_loop().time(), 1), change.partial["content"])
         )
+        return 0
 
 
 class _Turn:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.agents.discovery import AgentDiscoveryService
+from mochi_server.sessions.caller import Caller, acting_as
 from mochi_server.tools.discovery import ToolDiscoveryService
 from tests.support.agents import SAMPLES as SAMPLE_AGENTS
 from tests.support.tools import SAMPLES as SAMPLE_TOOLS
@@ -52,3 +53,17 @@ def test_links_across_the_border_of_the_workspace_are_not_deleted(
         "in",
         "out",
     ]
+
+
+def test_each_owner_has_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path))
+    tools = ToolDiscoveryService(SAMPLE_TOOLS).discover().tools
+    owners = ["0123456789abcdef", "0123456789abcdef/../ann", "0123456789abcdef/ann", None]
+    for owner in owners:
+        with acting_as(Caller(owner=owner)):
+            assert "notes.txt" not in tools["list_dir"].function()
+            tools["write_file"].function("notes.txt", str(owner))
+    for owner in owners:
+        with acting_as(Caller(owner=owner)):
+            assert tools["read_file"].function("notes.txt") == str(owner)
+    assert len([*tmp_path.rglob("notes.txt")]) == 4

@@ -14,10 +14,10 @@ from mochi_server.agents.config import SkillError, read_skill
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.config import read_hosts
 from mochi_server.mcp.config import read_config
+from mochi_server.services.keys import KeyRing, hash_of
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.tools import ToolDiscoveryService
 from mochi_server.util import regular_files
-from mochi_server.web.keys import KeyRing, hash_of
 from tests.support.tools import write_tools
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")

@@ -11,7 +11,12 @@ from mochi_server.storage.memory import MemorySessionStore
 async def test_states_of_the_oldest_sessions_are_forgotten() -> None:
     gateway = cast(Any, None)  # no summary is written
     service = SummarizationService(
-        MemorySessionStore(), gateway, SummaryModelManager(), enabled=True, interval=60
+        MemorySessionStore(),
+        gateway,
+        SummaryModelManager(),
+        limiter=cast(Any, None),  # a request for a summary would need it
+        enabled=True,
+        interval=60,
     )
     summarized = {
         f"{n:010x}": summarization._SummaryState(covered="m1")

@@ -7,6 +7,7 @@ import { announce, byId, element, shortNumber, showStatus } from "./page.js";
 import { connectSettings, creationBody, loadChoices, settingsSaved, showSettings, useSession } from "./settings.js";
 import { Sidebar, titleOf, toggleMenu } from "./sidebar.js";
 import { Turn } from "./turn.js";
+import { showVersions } from "./versions.js";
 
 const MAX_FAILURES = 6;    // of a request before its first event
 const FIRST_DELAY = 250;   // milliseconds until the first attempt to reconnect
@@ -121,12 +122,13 @@ function showTitle(session) {
   document.title = session ? `${titleOf(session)} – mochi chat` : "mochi chat";
 }
 
-/** Show the title and the context window of a session. */
+/** Show the title, the context window and the versions of a session. */
 async function showStatusOf(sessionId) {
   const [session, status] = await Promise.all([get(`/sessions/${sessionId}`), get(`/sessions/${sessionId}/status`)]);
   if (sessionId !== currentSession()) return;
   showTitle(session);
   showContextWindow(status.context_window);
+  if (!stream) showVersions(session, byId("log").querySelectorAll(".turn"), () => open(showSession));
 }
 
 function showContextWindow(contextWindow) {

@@ -13,7 +13,9 @@ import anyio.to_thread
 
 from mochi_server.agents.config import SKILL_FILE, AgentDefinition, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
-from mochi_server.tools.discovery import Tool, ToolCatalogue, find_mistakes, find_tools
+from mochi_server.sessions.audit import audit
+from mochi_server.sessions.caller import CALLER
+from mochi_server.tools.discovery import Tool, ToolCatalogue, find_mistakes, find_tools, permitted
 from mochi_server.tools.execution import (
     IMPORT_SECONDS,
     MAX_PARALLEL_CALLS,
@@ -169,7 +171,11 @@ def _invalid(name: str, *problems: str) -> AgentDefinition:
 
 @dataclass(eq=False)
 class AgentRegistry:
-    """Registry of the agents of a directory. ``tools`` has the MCP tools that agents may name."""
+    """Registry of the agents of a directory. ``tools`` has the MCP tools that agents may name.
+
+    It returns what the current caller may use: other agents, and other tools of an agent, do not
+    exist for it.
+    """
 
     discovery: AgentDiscoveryService
     tools: ToolRegistry
@@ -184,14 +190,15 @@ class AgentRegistry:
     async def directory_agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, with their Python tools only. Do not wait for MCP servers."""
         if self._agents is not None:
-            return self._agents
+            return _permitted(self._agents)
         async with self._importing:  # so that simultaneous first calls import each agent once
-            return self._agents or await self._discover()
+            return _permitted(self._agents or await self._discover())
 
     async def reload(self) -> dict[str, AgentDefinition]:
         async with self._importing:
             agents = await self._discover()
-        return await self._with_mcp_tools(agents)
+        audit("Agents reloaded")
+        return await self._with_mcp_tools(_permitted(agents))
 
     async def get(self, name: str) -> AgentDefinition:
         return require_valid(await self.agents(), name)
@@ -228,7 +235,8 @@ class AgentRegistry:
         return await self.current_tools(agent) if agent is not None and agent.valid else {}
 
     def _with_imported_tools(self, agent: AgentDefinition) -> AgentDefinition:
-        return replace(agent, catalogue=(self._agents or {}).get(agent.name, agent).catalogue)
+        imported = (self._agents or {}).get(agent.name, agent)
+        return replace(agent, catalogue=permitted(imported.catalogue))
 
     async def _discover(self) -> dict[str, AgentDefinition]:
         names = await anyio.to_thread.run_sync(self.discovery.names)
@@ -252,6 +260,15 @@ class AgentRegistry:
             )
         except ToolRaised as error:
             return AgentDefinition(name, valid=False, error_message=f"__init__.py: {error}")
+
+
+def _permitted(agents: dict[str, AgentDefinition]) -> dict[str, AgentDefinition]:
+    permissions = CALLER.get().permissions
+    allowed = {}
+    for name, agent in agents.items():
+        if permissions.allow_agent(name):
+            allowed[name] = replace(agent, catalogue=permitted(agent.catalogue))
+    return allowed
 
 
 def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> AgentDefinition:

@@ -308,9 +308,8 @@ class SessionApprover(Approver):
         if self._stored_approval(call) is not None:
             return True
         settings = (await self.writer.conversation.load()).metadata.tool_settings
-        return self._key(tool) not in settings.approved and needs_approval(
-            settings.execution_policy, tool
-        )
+        is_remembered = self._key(tool) in settings.approved
+        return needs_approval(settings.execution_policy, tool, is_remembered=is_remembered)
 
     async def approve_for_session(self, tool: Tool) -> None:
         await self.writer.conversation.patch(approve_tool(self._key(tool)))

@@ -38,15 +38,18 @@ class Conversation:
         """Load the session, whose settings may have changed during the turn."""
         return await self.retry.run(lambda: self.store.load(self.session_id))
 
-    async def write(self, change: Change) -> None:
-        """Store a change, with the webhook that reports the new state of its turn, if any."""
+    async def write(self, change: Change) -> int:
+        """Store a change, with the webhook that reports the new state of its turn, if any.
+
+        Return how many versions exceeded a limit, as the store does.
+        """
         notices = (
             []
             if change.turn is None or not self.reports
             else notices_of(self.session_id, change.turn)
         )
         reported = replace(change, notices=notices)
-        await self.retry.run(lambda: self.store.write(self.session_id, reported))
+        return await self.retry.run(lambda: self.store.write(self.session_id, reported))
 
     async def patch(self, fields: FieldChanges) -> None:
         await self.retry.run(lambda: self.store.patch(self.session_id, fields))

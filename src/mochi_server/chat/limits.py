@@ -1,14 +1,6 @@
-"""Limits of runs, and of the turns of each API key."""
+"""Limits of runs."""
 
-import math
-import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-
-from mochi_server.errors import RateLimited
-from mochi_server.sessions.caller import Caller
 
 
 @dataclass(frozen=True)
@@ -22,38 +14,3 @@ class RunLimits:
 
 
 DEFAULT_LIMITS = RunLimits()
-
-
-class TurnLimiter:
-    """Counter of the turns of each key in this process."""
-
-    def __init__(self) -> None:
-        self._running = Counter[str]()
-        # Times of the last minute, oldest first.
-        self._started: dict[str, deque[float]] = defaultdict(deque)
-
-    @contextmanager
-    def turn(self, caller: Caller) -> Iterator[None]:
-        """Count a turn of the caller while the context is open. Raises ``RateLimited``.
-
-        A turn that an error refuses does not count among those of the last minute.
-        """
-        started, now = self._started[caller.key], time.monotonic()
-        while started and started[0] <= now - 60:
-            started.popleft()
-        if self._running[caller.key] >= (caller.turns_at_a_time or math.inf):
-            raise RateLimited(f"{caller.turns_at_a_time} turns at a time", 1)
-        if len(started) >= (caller.turns_per_minute or math.inf):
-            raise RateLimited(
-                f"{caller.turns_per_minute} turns per minute", math.ceil(started[0] + 60 - now)
-            )
-        started.append(now)
-        self._running[caller.key] += 1
-        try:
-            yield
-        except BaseException:
-            if now in started:
-                started.remove(now)
-            raise
-        finally:
-            self._running[caller.key] -= 1

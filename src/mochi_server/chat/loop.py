@@ -21,6 +21,7 @@ from mochi_server.inference.session_window import save_window
 from mochi_server.ollama.errors import is_unreadable_image
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.versions import versions_removed
 from mochi_server.tools.stored_calls import interrupted_outcome, open_calls
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 
@@ -143,6 +144,8 @@ class TurnLoop:
         writer.mark_client_calls(message, calls)
         is_last = isinstance(turn.next_step(message), Finish)
         await writer.add_answer(message, calls, is_last=is_last)
+        if is_last and writer.removed_versions:
+            publish([versions_removed(writer.removed_versions)])
 
     async def _answer(self, request: AnswerRequest, step: AskModel) -> AnswerBuilder:
         """Return the answer to a request. Raises ``ImageNotReadable`` and other ``MochiError``."""

@@ -23,7 +23,7 @@ from mochi_server.chat.approvals import (
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.idempotency import find_repetition
-from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits, TurnLimiter
+from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.player import as_mochi_error, play_turn, repeat_answer
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
@@ -40,8 +40,11 @@ from mochi_server.events import (
     ToolConfirmationRequired,
     TurnError,
 )
+from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
-from mochi_server.sessions.caller import CALLER, UNRESTRICTED
+from mochi_server.services.usage import TurnLimiter
+from mochi_server.sessions.audit import audit
+from mochi_server.sessions.caller import CALLER, UNRESTRICTED, acting_as
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import first_answer_index, last_user_index
 from mochi_server.sessions.session import ChatSession, goes_on, last_answer, refuse_if_turn_goes_on
@@ -85,6 +88,8 @@ class TurnService:
         summaries: SummarizationService,
         approvals: ApprovalService,
         conversations: Conversations,
+        keys: KeyRing,
+        limiter: TurnLimiter,
         disconnect_grace: float,
         shutdown_grace: float,
         on_ended: Callable[[Run], None],
@@ -102,11 +107,12 @@ class TurnService:
         self._agent_turns = agent_turns
         self._summaries = summaries
         self._approvals = approvals
+        self._keys = keys
         self._disconnect_grace = disconnect_grace
         self._shutdown_grace = shutdown_grace
         self._on_ended = on_ended
         self._limits = limits
-        self._limiter = TurnLimiter()
+        self._limiter = limiter
         self._starting = set[anyio.CancelScope]()  # of starts that wait for another turn
         self._due: dict[str, float] = {}  # Unix times at which turns continue alone, by session ID
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -147,6 +153,13 @@ class TurnService:
 
         Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``.
         """
+        run, call = await self._decide(session_id, confirmation_id, decision)
+        _audit_decision(session_id, confirmation_id, call.name, decision)
+        return run, call
+
+    async def _decide(
+        self, session_id: str, confirmation_id: str, decision: Decision
+    ) -> tuple[Run, ToolInvocation]:
         await self.conversations.stored(session_id).load()  # the caller may not see the session
         for _ in range(_RETRIES):
             run = self.table.find(session_id)
@@ -261,7 +274,7 @@ class TurnService:
     async def _start_locked(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         run_id, session_id = new_id(), conversation.session_id
         async with AsyncExitStack() as locks:
-            locks.enter_context(self._limiter.turn(CALLER.get()))
+            count_start = await locks.enter_async_context(self._limiter.turn())
             await self._lock(conversation, turn_input, run_id, locks)
             session = await conversation.store.load(session_id)
             refuse_if_turn_goes_on(session)
@@ -277,9 +290,11 @@ class TurnService:
                 self.refuse_at_shutdown()
                 return self._launch(run, repeat_answer(repetition.answer, run), locks.pop_all())
             turns = self._turns if new_input.agent is None else self._agent_turns
-            turn = await turns.prepare(run, session, new_input)
+            with acting_as(run.caller):
+                turn = await turns.prepare(run, session, new_input)
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_blobs)
+            count_start()
             return self._launch(run, play_turn(turn, run), locks.pop_all(), first_write)
 
     async def _lock(
@@ -320,7 +335,7 @@ class TurnService:
             model=turn_input.model or session.metadata.model,
             position=position,
             holds_text=isinstance(answer_format, dict),
-            caller=CALLER.get().inside(session.metadata.owner),
+            caller=self._keys.caller_inside(session.metadata.owner),
             disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
             log=EventLog(self._limits.log_bytes),
         )
@@ -418,7 +433,8 @@ class TurnService:
             await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
             session, turn, approval = await self._load_waiting(session_id, confirmation_id)
             call = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments)
-            tool = await self._turns.find_tool(session, turn, approval)
+            with acting_as(self._keys.caller_inside(session.metadata.owner)):
+                tool = await self._turns.find_tool(session, turn, approval)
             if decision.approved and tool is not None:
                 if fingerprint(tool) != approval.fingerprint:
                     await self._announce_again(session, turn, approval, tool)
@@ -484,7 +500,11 @@ class TurnService:
             change = Change(results, turn=turn.ended("stopped", answer_id))
             await self.conversations.stored(session_id).write(change)
         if approval is not None:
-            self._approvals.end(session_id, approval.confirmation_id, errors.ConfirmationResolved)
+            confirmation_id = approval.confirmation_id
+            self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
+            _audit_decision(
+                session_id, confirmation_id, approval.tool_name, Decision(approved=False)
+            )
         self._due.pop(session_id, None)
         self.table.take_suspended(session_id)
         shown: list[ChatEvent] = []
@@ -537,10 +557,12 @@ class TurnService:
         earlier = [snapshot(turn_messages(session, turn)), *calls]
         turn_input = restored_input(turn.input or {})
         run = self._new_run(conversation, session, turn_input, turn.run_ids, turn.first)
-        prepared = await self._turns.prepare_continued(run, session, turn)
+        with acting_as(run.caller):
+            prepared = await self._turns.prepare_continued(run, session, turn)
         await prepared.writer.begin()
         if self.shutdown.is_set():
             return None
+        locks.enter_context(self._limiter.running(run.caller))
         continued = Status("continued", 0, continues=turn.run_ids[-2])
         run.continue_after(earlier, continued)
         self._launch(run, play_turn(prepared, run), locks.pop_all())
@@ -846,6 +868,19 @@ def _input_of(turn: StoredTurn) -> TurnInput:
         return restored_input(turn.input or {})
     except ValueError:  # the turn ends as interrupted when it is due
         return TurnInput()
+
+
+def _audit_decision(
+    session_id: str, confirmation_id: str, tool_name: str, decision: Decision
+) -> None:
+    audit(
+        "Tool call decided",
+        session_id=session_id,
+        confirmation_id=confirmation_id,
+        tool=tool_name,
+        approved=decision.approved,
+        remember=decision.remember,
+    )
 
 
 def _announcement(approval: Approval) -> ToolConfirmationRequired:

@@ -13,7 +13,7 @@ from mochi_server.chat.prompt import with_instructions
 from mochi_server.chat.turn_input import TurnInput, stored_input
 from mochi_server.errors import MochiError
 from mochi_server.inference.window_registry import WindowDecision
-from mochi_server.sessions.change import Change
+from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.history import INTERRUPTED, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
@@ -67,6 +67,8 @@ class TurnWriter:
         self.first_chunks: dict[str, float | None] = {}
         # Images of tool results that are not stored yet, by SHA-256 hash.
         self.unstored_images: dict[str, Image] = {}
+        # Number of the oldest versions that the turn has removed because of a limit.
+        self.removed_versions = 0
         self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
         # Context window of the turn, or None if no model was called.
         self.window: WindowDecision | None = None
@@ -106,6 +108,7 @@ class TurnWriter:
             start=opening.start,
             images=blobs,
             turn=self.turn,
+            versions=opening.versions,
             revision=opening.revision,
         )
         self._initial_write = asyncio.ensure_future(self._write(change))
@@ -306,6 +309,7 @@ class TurnWriter:
             start=self.turn.first,
             images=self._images(),
             turn=turn,
+            versions=VersionChange(),
             # The revision check protects messages that another process or a SessionManager has
             # added.
             revision=self._revision,
@@ -313,7 +317,7 @@ class TurnWriter:
         await self._write(change)
 
     async def _write(self, change: Change) -> None:
-        await self.conversation.write(change)
+        self.removed_versions += await self.conversation.write(change)
         self.turn = change.turn or self.turn
 
     def _images(self) -> list[Image]:

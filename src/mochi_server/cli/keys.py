@@ -1,48 +1,119 @@
 """``mochi-server keys``: add, list and revoke the keys of a keys file."""
 
+import json
 import re
+import time
 from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from secrets import token_urlsafe
 
+from mochi_server.services.keys import (
+    DEFAULT,
+    NAME,
+    Key,
+    KeysFile,
+    KeysFileInvalid,
+    expires_at,
+    find_problem,
+    hash_of,
+    read_keys,
+)
+from mochi_server.sessions.caller import Caller
 from mochi_server.storage.files import atomic_files
-from mochi_server.web.keys import NAME, Key, KeysFileInvalid, caller_of, hash_of, read_keys
+
+NEW_DEFAULT: Key = {
+    "tools": [
+        "add_numbers",
+        "subtract_numbers",
+        "multiply_numbers",
+        "divide_numbers",
+        "get_current_time",
+        "flip_coin",
+        "roll_dice",
+        "list_dir",
+        "read_file",
+    ],
+    "agents": [],
+}
+"""Permissions of the keys of the scope `own` in a new file: the read-only tools of the samples."""
 
 
-def run(path: Path, action: str, name: str, scope: str) -> str:
-    """Add, list or revoke a key, and return the text for the user. Raises ``KeysFileInvalid``."""
-    keys = read_keys(path) if path.exists() else []
+def run(path: Path, action: str, name: str, scope: str, expires: str | None = None) -> str:
+    """Add, list or revoke a key, and return the text for the user.
+
+    ``expires`` is a date or a time of the keys file, or a number of days such as ``90d``. Raises
+    ``KeysFileInvalid``.
+    """
+    content = read_keys(path) if path.exists() else KeysFile()
+    keys = list(content.keys)
     others = [key for key in keys if key["name"] != name]
     if action == "list":
-        lines = []
-        for caller in map(caller_of, keys):
-            sessions = "all" if caller.sees_all else "own"
-            lines.append(f"{caller.key:<24} {sessions}  ID {caller.owner}")
-        return "\n".join(lines)
+        return "\n".join(_line(key, content.caller(key)) for key in keys)
     if action == "revoke":
         if others == keys:
             raise KeysFileInvalid(
                 f"{path} has no key {name!r}. `mochi-server keys list` lists the keys"
             )
-        _write(path, others)
+        _write(path, others, content.default)
         return f"revoked {name}"
     if others != keys or not re.fullmatch(NAME, name):
         raise KeysFileInvalid(
             f"{name!r} is in use or not a name. Use 1 to 64 letters, digits and `._@-`"
         )
+    default = content.default
+    if default is None and not any(key.get("scope") != "all" for key in keys):
+        default = NEW_DEFAULT
     secret = f"mochi_{token_urlsafe(32)}"
-    _write(path, [*keys, {"name": name, "hash": hash_of(secret.encode()), "scope": scope}])
+    new = {"name": name, "hash": hash_of(secret.encode()), "scope": scope}
+    if expires is not None:
+        new["expires"] = _expiry(expires)
+    _write(path, [*keys, new], default)
     return secret
 
 
-def _write(path: Path, keys: Sequence[Key]) -> None:
+def _line(key: Key, caller: Caller) -> str:
+    """Return the line of a key in the list."""
+    columns = [f"{caller.key:<24} {'all' if caller.sees_all else 'own'}"]
+    if caller.has_expired:
+        columns.append(f"expired {key['expires']}")
+    elif caller.expires_at is not None:
+        columns.append(f"expires {key['expires']}")
+    return "  ".join([*columns, f"ID {caller.owner}"])
+
+
+def _expiry(text: str) -> str:
+    """Return the value of ``expires`` in the keys file."""
+    days = re.fullmatch("([1-9][0-9]{0,4})d", text)
+    if days is not None:
+        last = datetime.now(timezone.utc) + timedelta(days=int(days[1]))
+        return f"{last:%Y-%m-%d}"
+    problem = find_problem("expires", text)
+    if problem is None and expires_at(text) <= time.time():
+        problem = f"{text} is in the past"
+    if problem is not None:
+        raise KeysFileInvalid(f"--expires: {problem}. Use a date, a time or days such as 90d")
+    return text
+
+
+def _write(path: Path, keys: Sequence[Key], default: Key | None) -> None:
     mode = path.stat().st_mode if path.exists() else 0o600
     text = "# Written by `mochi-server keys`, without the comments of earlier versions\n"
+    if default is not None:
+        fields = ", ".join(f"{field}: {_yaml(value)}" for field, value in default.items())
+        text += f"- {DEFAULT}: {{{fields}}}\n"
     for key in keys:
-        fields = [f"{field}: {value}\n" for field, value in key.items()]
-        text += "- " + "  ".join(fields)
+        lines = [f"{field}: {_yaml(value)}\n" for field, value in key.items()]
+        text += "- " + "  ".join(lines)
     try:
         atomic_files.write(path.resolve(), text.encode())
         path.chmod(mode)
     except OSError as error:
         raise KeysFileInvalid(f"cannot write {path}: {error.strerror}") from error
+
+
+def _yaml(value: str | list[str]) -> str:
+    """Return a value of a field as YAML in one line."""
+    if isinstance(value, str):
+        return value
+    return f"[{', '.join(json.dumps(name) for name in value)}]"

@@ -252,7 +252,9 @@ def _parser() -> _Parser:
     new.add_argument(
         "--scope", choices=("own", "all"), default="own", help="own sessions (default), or all"
     )
-    _command(actions, "list", "list the keys with their scopes and IDs")
+    text = "last day (2027-01-31, UTC), time (2027-01-31T18:00Z), or days from now (90d)"
+    new.add_argument("--expires", metavar="WHEN", help=text)
+    _command(actions, "list", "list the keys with their scopes, dates and IDs")
     for named in (new, _command(actions, "revoke", "remove a key")):
         named.add_argument("name", metavar="NAME")
     _command(commands, "openapi", "print the OpenAPI document")
@@ -447,7 +449,8 @@ def _keys(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int
         return _print_error("MOCHI_API_KEYS_FILE is not set. It names the file of the keys")
     name = getattr(arguments, "name", "")
     scope = getattr(arguments, "scope", "")
-    print_text(run(path, arguments.action, name, scope))
+    expires = getattr(arguments, "expires", None)
+    print_text(run(path, arguments.action, name, scope, expires))
     return 0
 
 

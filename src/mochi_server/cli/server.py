@@ -28,13 +28,13 @@ from mochi_server.cli.banner import startup_banner
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, prepare_store
 from mochi_server.ollama.payloads import parse_endpoint
+from mochi_server.services.keys import KeyRing
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry import logging as logs
 from mochi_server.util.net import server_url
 from mochi_server.util.platform import leave_terminal, on_hangup
 from mochi_server.util.text import SecretMasker
 from mochi_server.web.http_protocol import StrictHttpProtocol
-from mochi_server.web.keys import KeyRing
 
 _CONNECTION_GRACE_SECONDS = 1
 _EXIT_SECONDS = 2

@@ -20,6 +20,7 @@ from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.sessions.types import Blob, SessionQuery, blobs_in
+from mochi_server.sessions.versions import Versions, images_in_versions, with_versions
 from mochi_server.util.clock import timestamp
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,11 @@ async def _copy_one(
     if existing is not None and _updated(existing) > _updated(session):
         result.different.append(session_id)
         return
-    stored = await target.put(session, images=await _images(source, session))
+    versions: Versions = ()
+    if session.metadata.versions:
+        versions = await source.load_versions(session_id)
+    images = await _images(source, session, versions)
+    stored = await target.put(with_versions(session, versions), images=images)
     if content_of(stored) != content:
         result.different.append(session_id)
         return
@@ -134,10 +139,10 @@ def _updated(session: ChatSession) -> float:
     return timestamp(session.metadata.updated_at)
 
 
-async def _images(store: SessionStore, session: ChatSession) -> list[Blob]:
-    """Return the images and files of ``session`` from ``store``, without missing ones."""
+async def _images(store: SessionStore, session: ChatSession, versions: Versions) -> list[Blob]:
+    """Return the images and files of ``session`` and ``versions``, without missing ones."""
     blobs = []
-    for name in sorted(blobs_in(session.history)):
+    for name in sorted(blobs_in(session.history) | images_in_versions(versions)):
         try:
             blobs.append(Blob.hashed(await store.load_image(name), "application/octet-stream"))
         except BlobNotFound:

@@ -67,6 +67,11 @@ class SessionDefaults(GenerationOptions, total=False):
     title: str | None
     tool_settings: Json | None
     agent_settings: Json | None
+    tags: list[str] | None
+    pinned: bool | None
+    archived: bool | None
+    temporary: bool | None
+    expires_at: str | None
 
 
 class SessionOptions(SessionDefaults, total=False):
@@ -254,20 +259,51 @@ class AsyncMochiClient:
         """Get the state of the server and of Ollama."""
         return await self._send("GET", "/health")
 
+    async def usage(self, *, days: int = 30) -> Json:
+        """Get the tokens that the API key has used in the last ``days``, by day and model, and its
+        limits.
+        """
+        return await self._send("GET", "/usage", params={"days": days})
+
     async def create_session(self, model: str, **options: Unpack[SessionOptions]) -> Json:
         """Create a session. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
         return await self._send("POST", "/sessions", json={"model": model, **options})
 
     async def list_sessions(
-        self, q: str | None = None, *, limit: int | None = None, offset: int = 0
+        self,
+        q: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        tag: str | None = None,
+        archived: bool | None = None,
+        temporary: bool = False,
+        pinned_first: bool = False,
     ) -> list[Json]:
         """List sessions, most recently changed first.
 
         If ``q`` is not None, list only sessions that contain every word of ``q`` in the title or
-        the messages.
+        the messages. If ``archived`` is not None, list only archived sessions or only others.
+        If ``temporary`` is true, list only temporary sessions, which are omitted otherwise.
         """
-        params = _without_none(q=q, limit=limit, offset=offset or None)
+        params = _without_none(
+            q=q,
+            limit=limit,
+            offset=offset or None,
+            tag=tag,
+            archived=archived,
+            temporary=temporary or None,
+            pinned="first" if pinned_first else None,
+        )
         return await self._list("sessions", "GET", "/sessions", params=params)
+
+    async def list_tags(self, *, archived: bool | None = None) -> list[Json]:
+        """List the tags of sessions that are not temporary, the most frequent first.
+
+        An item has the keys ``tag`` and ``count``. ``archived`` is as in ``list_sessions``.
+        """
+        params = _without_none(archived=archived)
+        return await self._list("tags", "GET", "/sessions/tags", params=params)
 
     async def get_session(self, session_id: str) -> Json:
         """Get a session with its messages."""
@@ -325,9 +361,9 @@ class AsyncMochiClient:
     async def edit_message(self, session_id: str, index: int, content: str) -> Json:
         """Replace the text of a user message and remove all later messages.
 
-        To let the model answer the changed message, call ``chat`` without a message. The error is
-        ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the
-        user.
+        What is replaced becomes a version. To let the model answer the changed message, call
+        ``chat`` without a message. The error is ``INVALID_MESSAGE_INDEX`` if the message at
+        ``index`` does not exist or is not from the user.
         """
         session = _path("sessions", session_id)
         path = f"{session}/messages/{index}"
@@ -338,22 +374,59 @@ class AsyncMochiClient:
         return await self.update_session(session_id, title=title)
 
     async def fork_session(
-        self, session_id: str, message_index: int | None = None, *, message_id: str | None = None
+        self,
+        session_id: str,
+        message_index: int | None = None,
+        *,
+        message_id: str | None = None,
+        versions: bool = False,
     ) -> Json:
         """Copy a session up to and including a message, by default its last message.
+
+        With ``versions``, the copy has the versions of the messages.
 
         The error is ``INVALID_MESSAGE_INDEX`` if the message does not exist or is inside a round of
         tool calls.
         """
         body = _without_none(message_index=message_index, message_id=message_id)
-        return await self._send("POST", f"{_path('sessions', session_id)}/fork", json=body)
+        path = f"{_path('sessions', session_id)}/fork"
+        params = {"versions": "true"} if versions else {}
+        return await self._send("POST", path, json=body, params=params)
+
+    async def list_versions(self, session_id: str, message_id: str) -> list[Json]:
+        """List the versions of a message with the shown one, the oldest first.
+
+        The error is ``INVALID_MESSAGE_INDEX`` if the session does not have the message.
+        """
+        path = f"{_path('sessions', session_id)}/versions"
+        return await self._list("versions", "GET", path, params={"message_id": message_id})
+
+    async def select_version(self, session_id: str, version_id: str) -> Json:
+        """Show a version, and return the session.
+
+        The error is ``VERSION_NOT_FOUND`` if no message of the history has the version.
+        """
+        path = f"{_path('sessions', session_id)}/versions/{quote(version_id, safe='')}/select"
+        return await self._send("POST", path)
+
+    async def delete_versions(self, session_id: str, message_id: str) -> None:
+        """Delete the versions of a message. The history stays as it is."""
+        path = f"{_path('sessions', session_id)}/versions"
+        await self._request("DELETE", path, params={"message_id": message_id})
 
     async def export_session(
-        self, session_id: str, format: Literal["json", "markdown"] = "json"
+        self,
+        session_id: str,
+        format: Literal["json", "markdown"] = "json",
+        *,
+        versions: bool = False,
     ) -> bytes:
-        """Export a session as a file. Only JSON can be imported again."""
+        """Export a session as a file. Only JSON can be imported again, and can have versions."""
         path = f"{_path('sessions', session_id)}/export"
-        response = await self._request("GET", path, params={"format": format})
+        params: dict[str, str] = {"format": format}
+        if versions:
+            params["versions"] = "true"
+        response = await self._request("GET", path, params=params)
         return response.content
 
     async def import_sessions(self, data: bytes) -> list[Json]:
@@ -594,6 +667,7 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
         super().__init__(AsyncMochiClient(url, api_key=api_key, delays=delays))
 
     list_models = blocking(AsyncMochiClient.list_models)
+    usage = blocking(AsyncMochiClient.usage)
     get_model = blocking(AsyncMochiClient.get_model)
     list_tools = blocking(AsyncMochiClient.list_tools)
     list_mcp_servers = blocking(AsyncMochiClient.list_mcp_servers)
@@ -616,6 +690,7 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     get_health = blocking(AsyncMochiClient.get_health)
     create_session = blocking(AsyncMochiClient.create_session)
     list_sessions = blocking(AsyncMochiClient.list_sessions)
+    list_tags = blocking(AsyncMochiClient.list_tags)
     get_session = blocking(AsyncMochiClient.get_session)
     get_status = blocking(AsyncMochiClient.get_status)
     list_messages = blocking(AsyncMochiClient.list_messages)
@@ -629,6 +704,9 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     edit_message = blocking(AsyncMochiClient.edit_message)
     set_title = blocking(AsyncMochiClient.set_title)
     fork_session = blocking(AsyncMochiClient.fork_session)
+    list_versions = blocking(AsyncMochiClient.list_versions)
+    select_version = blocking(AsyncMochiClient.select_version)
+    delete_versions = blocking(AsyncMochiClient.delete_versions)
     export_session = blocking(AsyncMochiClient.export_session)
     import_sessions = blocking(AsyncMochiClient.import_sessions)
     delete_session = blocking(AsyncMochiClient.delete_session)

@@ -24,7 +24,7 @@ from mochi_server.chat.service import MAY_START_TURN
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown, Unauthorized
 from mochi_server.protocols import closing_body, load_protocols
-from mochi_server.sessions.caller import CALLER, Caller
+from mochi_server.sessions.caller import CALLER, UNRESTRICTED, Caller
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
 from mochi_server.telemetry.logging import REQUEST_ID
@@ -305,7 +305,7 @@ class ClusterMiddleware:
         elif scope["type"] != "http" or not (token := header(scope, PEER_HEADER.encode())):
             await self._guarded(scope, receive, send)
         elif self._peers().accepts(token):
-            CALLER.set(Caller(**json.loads(header(scope, CALLER_HEADER.encode()) or "{}")))
+            CALLER.set(_sent_caller(scope))
             MAY_START_TURN.set(not header(scope, NO_NEW_TURN_HEADER.encode()))
             await self._app(scope, receive, self._signed(scope, send))
         else:
@@ -463,6 +463,12 @@ class ClusterMiddleware:
             await send(message)
 
         return send_signed
+
+
+def _sent_caller(scope: Scope) -> Caller:
+    """Return the caller that another server has sent with a forwarded request."""
+    sent = header(scope, CALLER_HEADER.encode())
+    return Caller.from_json(json.loads(sent)) if sent else UNRESTRICTED
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from copy import copy
 from functools import partial
 from math import inf
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
@@ -33,6 +34,7 @@ from mochi_server.errors import (
     OllamaUnreachable,
 )
 from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
+from mochi_server.inference.permitted_models import request_permitted
 from mochi_server.inference.placement import choose
 from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
 from mochi_server.inference.token_estimate import PromptSize
@@ -51,6 +53,7 @@ from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, ref
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.sessions.usage import Usage
 
 _MAX_PASSES = 3  # through all hosts for one request, because hosts can be restarted meanwhile
 _MAX_ATTEMPTS = 8  # for one answer; after a refused prompt, the prompt or the window changes
@@ -80,6 +83,9 @@ class GatewayObserver:
 
     def response_ended(self, last: Mapping[str, Any], host: str = "") -> None:
         """Observe the last line of an answer of the host with the name ``host``."""
+
+    def tokens_used(self, model: str, usage: Usage) -> None:
+        """Observe the tokens that an answer, or embeddings, have used for the current caller."""
 
     def context_adjusted(self, reason: str) -> None:
         """Observe that the context window of a session has changed."""
@@ -195,7 +201,10 @@ class ModelGateway:
 
         Raises ``ModelNotFound`` and the errors of ``send``.
         """
-        return await (self._only.client if self._only else self.fleet).find_model(name)
+        if self._only is None:
+            return await self.fleet.find_model(name)
+        find = methodcaller("find_model", name)
+        return await request_permitted(self._only.client, name, find)
 
     def refuses_thinking(self, model: str) -> bool:
         """Return whether ``model`` has refused to think since it was installed."""
@@ -343,6 +352,7 @@ class ModelGateway:
                     nonlocal last
                     last = lines[-1]
                     self.observer.response_ended(last, host.name)
+                    self.observer.tokens_used(request.model, Usage.of_answer(last))
 
             async with self._slot(host, request):
                 tracked.sent = time.monotonic()
@@ -366,7 +376,12 @@ class ModelGateway:
         async with self._slot(host, request):
             tracked.sent = time.monotonic()
             host.slots(request.model).begin(request.session_id, window)
-            return await host.client.embed({**request.payload, **options})
+            embed = methodcaller("embed", {**request.payload, **options})
+            body: Mapping[str, Any] = await request_permitted(
+                host.client, request.model, embed, "embedding"
+            )
+            self.observer.tokens_used(request.model, Usage.of_answer(body))
+            return body
 
     def _slot(self, host: Host, request: ModelRequest) -> AbstractAsyncContextManager[None]:
         """Return a context with a slot of the host.

@@ -19,6 +19,7 @@ from mochi_server.errors import (
     OllamaError,
     OllamaUnreachable,
 )
+from mochi_server.inference.permitted_models import permitted, request_permitted
 from mochi_server.inference.slots import HeldPrompt, ModelSlots
 from mochi_server.inference.waiting import FairQueue, RequestTracker
 from mochi_server.inference.window_registry import WindowRegistry
@@ -264,17 +265,21 @@ class Fleet:
         return await self._find(name, lambda client: client.find_model(name))
 
     async def find_installed(self, name: str) -> ModelInfo:
+        """Like ``find_model``, for models that cannot chat too."""
         return await self._find(name, lambda client: client.find_installed(name))
 
     async def list_models(self) -> list[ModelInfo]:
-        """List the chat models of all hosts. Each model has the names of its hosts."""
-        return await self._union(lambda client: client.list_models())
+        """List the chat models of all hosts that the caller may use.
+
+        Each model has the names of its hosts.
+        """
+        return permitted(await self._union(lambda client: client.list_models()))
 
     async def list_installed(self) -> list[ModelInfo]:
-        return await self._union(lambda client: client.list_installed())
+        return permitted(await self._union(lambda client: client.list_installed()))
 
     async def _find(self, name: str, find: Lookup[ModelInfo]) -> ModelInfo:
-        found, errors = await self._ask(find)
+        found, errors = await self._ask(lambda client: request_permitted(client, name, find))
         if found:
             digests = {host.name: host.client.digest(name) or "" for host in found}
             self._warn_if_different(f"digests of model {name}", digests)

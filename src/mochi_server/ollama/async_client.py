@@ -150,7 +150,7 @@ class AsyncOllamaClient:
         """
         model = await self.find_installed(name)
         if not model.has_capability("completion"):
-            raise await self._not_found(name, can_embed=model.has_capability("embedding"))
+            raise await self.not_found(name, can_embed=model.has_capability("embedding"))
         return model
 
     async def find_installed(self, name: str) -> ModelInfo:
@@ -161,7 +161,7 @@ class AsyncOllamaClient:
             await asyncio.shield(self._refresh)
         found = find_by_name(self._models, name) or find_by_name(await self._fetch_models(), name)
         if found is None:
-            raise await self._not_found(name)
+            raise await self.not_found(name)
         key, model = found
         if model.is_cloud:
             await self._fetch_missing_details({key: model})
@@ -187,9 +187,10 @@ class AsyncOllamaClient:
         found = find_by_name(self._models, name)
         return found and found[0][1]
 
-    async def _not_found(
+    async def not_found(
         self, name: str, kind: Literal["chat", "embedding"] = "chat", *, can_embed: bool = False
     ) -> ModelNotFound:
+        """Return the error for an unknown name of a model. It has the models of this ``kind``."""
         capability = "completion" if kind == "chat" else kind
         models = [
             m.name.removesuffix(":latest")
@@ -239,7 +240,7 @@ class AsyncOllamaClient:
         try:
             await self._transport.post("/api/chat", payload, on_lines)
         except ModelNotFound as error:  # the model was removed after it was listed
-            raise await self._not_found(payload["model"]) from error
+            raise await self.not_found(payload["model"]) from error
         except OllamaError as error:
             errors.log_failure(error, payload["model"])
             raise
@@ -263,7 +264,7 @@ class AsyncOllamaClient:
             async with self._plain_client(self._stall_timeout) as client:
                 return dict(await client.embed(**payload))
         except ModelNotFound as error:
-            raise await self._not_found(payload["model"], "embedding") from error
+            raise await self.not_found(payload["model"], "embedding") from error
         except OllamaError as error:
             errors.log_failure(error, payload["model"])
             raise

@@ -54,7 +54,7 @@ class InjectedOllamaClient(AsyncOllamaClient):
         for model in await self.list_models():
             if qualified_name(model.name) == qualified_name(name):
                 return model
-        raise await self._not_found(name)
+        raise await self.not_found(name)
 
     list_installed, find_installed = list_models, find_model
 

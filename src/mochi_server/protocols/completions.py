@@ -19,6 +19,7 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.agent_models import fallback_model, selected_agent
 from mochi_server.protocols.comparison import repeats, to_turn
 from mochi_server.protocols.sent_messages import SentMessages
+from mochi_server.services.sessions import check_policy
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import OWNER, ChatSession
 from mochi_server.sessions.types import SessionCreationOptions, ToolExecutionPolicy, ToolSettings
@@ -90,6 +91,8 @@ async def _start(
     services: Services, session_id: str | None, turn: TurnInput, sent: SentMessages
 ) -> Run:
     await _check_tools(services, turn.tools)
+    if turn.policy is not None:
+        check_policy(turn.policy, "X-Mochi-Tool-Policy")
     agent = await selected_agent(services, turn.model or "")
     if agent is not None:
         return await _with_agent(services, agent, session_id, turn, sent)

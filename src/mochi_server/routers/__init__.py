@@ -10,11 +10,14 @@ from mochi_server.routers import (
     sessions,
     system_prompts,
     tools,
+    usage,
+    versions,
 )
 
 API = (
     chat.router,
     sessions.router,
+    versions.router,
     models.comparison_router,
     models.router,
     tools.router,
@@ -23,6 +26,7 @@ API = (
     agents.router,
     system_prompts.router,
     hosts.router,
+    usage.router,
     health.router,
 )
 """Routers below ``API_PREFIX``, in the order of matching: the most frequent requests first."""

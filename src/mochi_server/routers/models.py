@@ -39,4 +39,4 @@ _RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, *OLLAMA_ER
 async def compare_models(body: CompareRequest, services: ServicesDep) -> EventsResponse:
     """Compare up to three models: send one prompt to each in turn. Nothing is stored."""
     comparison = await body.comparison(services.compare)
-    return EventsResponse(services.compare.run(comparison), services.ping_seconds)
+    return EventsResponse(await services.compare.start(comparison), services.ping_seconds)

@@ -1,7 +1,7 @@
 """Routes under `/sessions`."""
 
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 from fastapi import Query, Request, Response
@@ -24,6 +24,7 @@ from mochi_server.schemas.sessions import (
     SessionFork,
     SessionsImported,
 )
+from mochi_server.schemas.versions import HistoryChanged
 from mochi_server.services.attachments import MEDIA_TYPE
 from mochi_server.sessions.types import MEDIA_TYPES, SessionQuery
 from mochi_server.web.requests import read_body, until_disconnect
@@ -46,7 +47,19 @@ FormatQuery = Annotated[
 ]
 _OWNER = "Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`."
 OwnerQuery = Annotated[str | None, Query(max_length=200, description=_OWNER)]
+TagQuery = Annotated[schemas.Tag | None, Query(description="Only sessions with this tag.")]
+ArchivedQuery = Annotated[
+    bool | None, Query(description="Only archived sessions, or only others. Default: both.")
+]
+TemporaryQuery = Annotated[
+    bool, Query(description="Only temporary sessions. By default they are left out.")
+]
+PinnedQuery = Annotated[
+    Literal["first"] | None, Query(description="`first`: the list begins with pinned sessions.")
+]
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of sessions to skip.")]
+
+VersionsQuery = Annotated[bool, Query(description="Whether to include the versions of messages.")]
 
 _READ_ERRORS = (SessionNotFound, errors.SessionTooNew, StorageBusy)
 _UNLOCKED = (SessionNotFound, ValidationFailed, *STORAGE_ERRORS)
@@ -95,13 +108,28 @@ _FILE = {
 @router.get("", response_model=schemas.SessionList, responses=_PAGE)
 async def list_sessions(
     services: ServicesDep,
+    *,
     q: SearchQuery = None,
     limit: LimitQuery = None,
     offset: OffsetQuery = 0,
     owner: OwnerQuery = None,
+    tag: TagQuery = None,
+    archived: ArchivedQuery = None,
+    temporary: TemporaryQuery = False,
+    pinned: PinnedQuery = None,
 ) -> Response:
     """List or search sessions, the most recently changed first."""
-    page = await services.store.list(SessionQuery(limit, offset, q, owner))
+    query = SessionQuery(
+        limit=limit,
+        offset=offset,
+        text=q,
+        owner=owner,
+        tag=tag,
+        archived=archived,
+        temporary=temporary,
+        pinned_first=pinned == "first",
+    )
+    page = await services.store.list(query)
     return Response(
         page.encoded, headers={TOTAL_HEADER: str(page.total)}, media_type="application/json"
     )
@@ -142,6 +170,18 @@ async def import_sessions(request: Request, services: ServicesDep) -> Response:
     return Response(imported, 201, media_type="application/json")
 
 
+@router.get("/tags", responses=responses(ValidationFailed))
+async def list_tags(
+    services: ServicesDep,
+    owner: OwnerQuery = None,
+    archived: ArchivedQuery = None,
+    temporary: TemporaryQuery = False,
+) -> schemas.TagList:
+    """List the tags of sessions, and how many sessions have each tag."""
+    query = SessionQuery(owner=owner, archived=archived, temporary=temporary)
+    return schemas.TagList.of(await services.store.count_tags(query))
+
+
 @router.get("/{session_id}", responses=responses(*_READ_ERRORS))
 async def get_session(session_id: str, services: ServicesDep) -> SessionDetail:
     """Get a session with its messages."""
@@ -180,27 +220,35 @@ async def delete_session(session_id: str, services: ServicesDep) -> None:
     responses=responses(*_UNLOCKED, InvalidMessageIndex, errors.ShuttingDown),
 )
 async def fork_session(
-    session_id: str, services: ServicesDep, body: SessionFork | None = None
+    session_id: str,
+    services: ServicesDep,
+    body: SessionFork | None = None,
+    versions: VersionsQuery = False,
 ) -> SessionDetail:
     """Fork a session: create a new session with the messages up to a given message.
 
     The original does not change.
     """
     position = body or SessionFork.model_validate({})
-    return SessionDetail.of(
-        await services.transfers.fork(session_id, position.message_index, position.message_id)
+    forked = await services.transfers.fork(
+        session_id, position.message_index, position.message_id, has_versions=versions
     )
+    return SessionDetail.of(forked)
 
 
 @router.get("/{session_id}/export", response_class=Response, responses=_EXPORTED)
 async def export_session(
-    session_id: str, services: ServicesDep, format: FormatQuery = "json"
+    session_id: str,
+    services: ServicesDep,
+    format: FormatQuery = "json",
+    versions: VersionsQuery = False,
 ) -> Response:
     """Export a session: as JSON with images and files for an import, or as Markdown."""
     media_type, suffix = _FILE_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}
-    return Response(await services.transfers.export(session_id, format), headers=headers)
+    file = await services.transfers.export(session_id, format, has_versions=versions)
+    return Response(file, headers=headers)
 
 
 @router.get("/{session_id}/messages", responses=responses(*_READ_ERRORS))
@@ -238,9 +286,9 @@ async def get_file(session_id: str, sha256: str, services: ServicesDep) -> Respo
 )
 async def edit_message(
     session_id: str, message_index: int, body: schemas.MessageEdit, services: ServicesDep
-) -> SessionDetail:
-    """Edit a user message. All later messages are removed."""
-    return SessionDetail.of(
+) -> HistoryChanged:
+    """Edit a user message. All later messages are removed. What is replaced becomes a version."""
+    return HistoryChanged.of_change(
         await services.sessions.edit_message(
             session_id, message_index, body.content, await body.new_images()
         )

@@ -1,22 +1,27 @@
 """Schemas of sessions. A session is a flat object. Only ``SessionDetail`` has messages."""
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     RootModel,
     StringConstraints,
+    TypeAdapter,
+    ValidationError,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from mochi_server.constants import MAX_TITLE_CHARS
+from mochi_server.constants import MAX_TAG_CHARS, MAX_TAGS, MAX_TITLE_CHARS
 from mochi_server.events import TurnWarning
 from mochi_server.schemas import common
 from mochi_server.schemas.common import (
@@ -47,24 +52,51 @@ from mochi_server.sessions.types import (
     Think,
     ToolSettings,
 )
+from mochi_server.sessions.versions import count_versions
+from mochi_server.util.clock import as_datetime, as_text
 
 _NAME = StringConstraints(strip_whitespace=True, min_length=1, max_length=500)
 ModelName = Annotated[str, _NAME, Field(json_schema_extra=common.NOT_BLANK)]
 
 
-def _title(text: str) -> str:
-    if not re.fullmatch(_TITLE, text):
+def _line(text: str) -> str:
+    if not re.fullmatch(_LINE, text):
         raise ValueError("must be one line that is not blank and has no control characters")
     return text.strip()
 
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f"
-_TITLE = rf"[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*"
+_LINE = rf"[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*"
 Title = Annotated[
     str,
     StringConstraints(max_length=MAX_TITLE_CHARS),
-    AfterValidator(_title),
-    Field(json_schema_extra={"pattern": f"^{_TITLE}$"}),
+    AfterValidator(_line),
+    Field(json_schema_extra={"pattern": f"^{_LINE}$"}),
+]
+Tag = Annotated[
+    str,
+    StringConstraints(max_length=MAX_TAG_CHARS),
+    AfterValidator(_line),
+    Field(json_schema_extra={"pattern": f"^{_LINE}$"}),
+]
+
+_TIME: TypeAdapter[AwareDatetime] = TypeAdapter(AwareDatetime)
+
+
+def _future_time(text: str) -> str:
+    """Return a time in the format of stored sessions. Raises ValueError."""
+    try:
+        moment = _TIME.validate_python(text)
+    except ValidationError as error:
+        raise ValueError("must be a time with a time zone, such as 2030-01-31T12:00:00Z") from error
+    seconds = moment.timestamp()
+    if seconds <= time.time():
+        raise ValueError("must be in the future")
+    return as_text(as_datetime(seconds))
+
+
+FutureTime = Annotated[
+    str, AfterValidator(_future_time), Field(json_schema_extra={"format": "date-time"})
 ]
 
 
@@ -114,6 +146,23 @@ class SessionDefaults(StrictBody):
     )
     agent_settings: AgentSettingsRequest | None = Field(
         None, description="Agents that the model may call."
+    )
+    tags: Annotated[list[Tag], Field(max_length=MAX_TAGS, fail_fast=True)] | None = Field(
+        None, description="Labels by which lists can be filtered."
+    )
+    pinned: bool | None = Field(
+        None, description="Whether lists with `pinned=first` begin with the session."
+    )
+    archived: bool | None = Field(
+        None, description="Whether lists with `archived=false` leave out the session."
+    )
+    temporary: bool | None = Field(
+        None,
+        description="Whether the server deletes the session when it has not changed for "
+        "`MOCHI_TEMPORARY_SESSION_HOURS`. Lists leave it out.",
+    )
+    expires_at: FutureTime | None = Field(
+        None, description="Time from which the server deletes the session."
     )
 
     def sent_values(self) -> dict[str, Any]:
@@ -249,6 +298,11 @@ class SessionWithoutOwner(BaseModel):
     think: bool | str | None
     format: str | dict[str, Any] | None
     ollama_host: str | None
+    tags: list[str]
+    pinned: bool
+    archived: bool
+    temporary: bool
+    expires_at: str | None
 
 
 class SessionChanged(SessionWithoutOwner):
@@ -266,6 +320,16 @@ class SessionChanged(SessionWithoutOwner):
         return cls.model_validate(session.summary_object() | {"warnings": warnings})
 
 
+class VersionCount(BaseModel):
+    """Number of versions at a message, including the shown one.
+
+    ``shown`` is the number of the shown one. The oldest version has the number 1.
+    """
+
+    count: int
+    shown: int
+
+
 class SessionDetail(SessionWithoutOwner):
     """A session with its messages.
 
@@ -274,10 +338,18 @@ class SessionDetail(SessionWithoutOwner):
     """
 
     messages: list[MessageOut]
+    versions: dict[str, VersionCount] = Field(
+        description="Number of versions by message ID, for the messages that have versions."
+    )
 
     @classmethod
     def of(cls, session: ChatSession) -> "SessionDetail":
-        return cls.model_validate(session.summary_object() | {"messages": list(session.history)})
+        counts = count_versions(session.metadata.versions, session.history)
+        added = {
+            "messages": list(session.history),
+            "versions": {message_id: asdict(count) for message_id, count in counts.items()},
+        }
+        return cls.model_validate(session.summary_object() | added)
 
 
 class Session(SessionWithoutOwner):
@@ -293,6 +365,24 @@ class SessionList(BaseModel):
     """Sessions, the most recently changed first."""
 
     sessions: list[Session]
+
+
+class TagCount(BaseModel):
+    """A tag, and the number of sessions that have it."""
+
+    tag: str
+    count: int
+
+
+class TagList(BaseModel):
+    """Tags, the most frequent first."""
+
+    tags: list[TagCount]
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> "TagList":
+        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return cls(tags=[TagCount(tag=tag, count=count) for tag, count in ordered])
 
 
 class MessageList(BaseModel):

@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from mochi_server.inference.waiting import Ticket
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
+from mochi_server.services.usage import TurnLimiter
 from mochi_server.util.tasks import run_shielded
 
 MAX_MODELS = 3
@@ -127,6 +129,7 @@ class CompareService:
     """
 
     gateway: ModelGateway
+    limiter: TurnLimiter
     shutdown_grace: float = 5
     _is_draining: bool = False
     _is_cancelling: bool = False
@@ -162,16 +165,24 @@ class CompareService:
             found.append((_display_name(model_id), model))
         return found
 
-    async def run(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
-        """Run the models in the requested order and yield their events.
+    async def start(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
+        """Run the models in the requested order and return their events.
 
-        A failed model does not affect the others.
+        A failed model does not affect the others. Raises ``RateLimited``.
         """
         events: asyncio.Queue[CompareEvent | None] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self._compare(comparison, events.put_nowait))
+        async with AsyncExitStack() as stack:
+            count_start = await stack.enter_async_context(self.limiter.turn())
+            count_start()
+            comparing = self._compare(comparison, events.put_nowait, stack.pop_all())
+        task = asyncio.get_running_loop().create_task(comparing)
         task.add_done_callback(lambda _: events.put_nowait(None))
-        received = loop.create_future()
+        return self._received(events, task)
+
+    async def _received(
+        self, events: "asyncio.Queue[CompareEvent | None]", task: "asyncio.Task[None]"
+    ) -> AsyncGenerator[CompareEvent, None]:
+        received = asyncio.get_running_loop().create_future()
         self._running[received] = task
         try:
             while (event := await events.get()) is not None:
@@ -203,7 +214,18 @@ class CompareService:
         if self._running:
             await asyncio.wait(self._running, timeout=_LAST_EVENTS_SECONDS)
 
-    async def _compare(self, comparison: Comparison, send: Callable[[CompareEvent], None]) -> None:
+    async def _compare(
+        self,
+        comparison: Comparison,
+        send: Callable[[CompareEvent], None],
+        counted: AsyncExitStack,
+    ) -> None:
+        async with counted:
+            await self._compare_all(comparison, send)
+
+    async def _compare_all(
+        self, comparison: Comparison, send: Callable[[CompareEvent], None]
+    ) -> None:
         for model_id, model in comparison.models:
             send(Metadata(model_id, model.name, _provider(model)))
             send(Start(model_id))

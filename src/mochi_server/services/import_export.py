@@ -47,12 +47,23 @@ from mochi_server.sessions.types import (
     Format,
     Image,
     KeepAlive,
+    Message,
     Role,
     StoredOptions,
     Think,
     attachments_of,
     blobs_in,
+    blobs_of,
     images_of,
+)
+from mochi_server.sessions.versions import (
+    KEY,
+    Versions,
+    excess_versions,
+    images_in_versions,
+    versions_removed,
+    with_versions,
+    within,
 )
 from mochi_server.util.clock import new_id
 from mochi_server.util.validation import (
@@ -84,6 +95,14 @@ class FileMessage(OpenModel):
     attachments: Items[AttachmentReference] | None = None
 
 
+class FileVersion(OpenModel):
+    version_id: Annotated[str, Field(min_length=1, max_length=200)]
+    message_id: str
+    messages: Annotated[list[FileMessage], Field(min_length=1)]
+    replaced_at: str | None = None
+    inside: str | None = None
+
+
 class FileMetadata(OpenModel):
     model: Annotated[str, Field(min_length=1, max_length=500)]
     options: StoredOptions | None = None
@@ -96,11 +115,14 @@ class SessionFile(OpenModel):
     """Exported session.
 
     `blobs` maps the SHA-256 of each image or file, in hex, to its bytes in base64.
+
+    `message_id` of a version is the message that is shown at its place.
     """
 
     metadata: FileMetadata
     messages: Items[FileMessage]
     blobs: Entries[str] | None = None
+    versions: Items[FileVersion] | None = None
 
 
 @dataclass
@@ -118,9 +140,15 @@ class ImportExportService:
     shutdown: anyio.Event
 
     async def fork(
-        self, session_id: str, index: int | None = None, message_id: str | None = None
+        self,
+        session_id: str,
+        index: int | None = None,
+        message_id: str | None = None,
+        *,
+        has_versions: bool = False,
     ) -> ChatSession:
-        """Copy a session up to and including a message.
+        """Copy a session up to and including a message, and with ``has_versions`` the versions of
+        the copied messages.
 
         A turn may be running in the original session.
         """
@@ -128,18 +156,37 @@ class ImportExportService:
         original = await self.store.load(session_id)
         if message_id is not None:
             index = index_of(original, message_id)
-        return await self.store.create(forked(original, index))
+        fork = forked(original, index)
+        if has_versions:
+            versions = await self.store.load_versions(session_id)
+            fork = with_versions(fork, within(versions, fork.history))
+        return await self.store.create(fork)
 
-    async def export(self, session_id: str, form: Literal["json", "markdown"]) -> bytes:
-        """Return a JSON or Markdown file with the session.
+    async def export(
+        self,
+        session_id: str,
+        form: Literal["json", "markdown"],
+        *,
+        has_versions: bool = False,
+    ) -> bytes:
+        """Return a JSON or Markdown file with the session, and with ``has_versions`` its versions.
 
-        JSON files include the images and files that are stored.
+        JSON files include the images and files that are stored. Markdown files have no versions.
+
+        Raises ``ValidationFailed``.
         """
+        if has_versions and form == "markdown":
+            problem = "Markdown files have no versions. Export JSON, or omit `versions`"
+            raise ValidationFailed.at("versions", problem)
         session = await self.store.load(session_id)
         if form == "markdown":
             text = await asyncio.to_thread(as_markdown, session)
             return text.encode()
-        names = sorted(blobs_in(session.history))
+        versions: Versions = ()
+        if has_versions:
+            versions = await self.store.load_versions(session_id)
+        session = with_versions(session, versions)
+        names = sorted(blobs_in(session.history) | images_in_versions(versions))
         blobs = {}
         for name in names:
             with suppress(BlobNotFound):
@@ -165,6 +212,8 @@ class ImportExportService:
         for session, _ in sessions:
             session.metadata.owner = current_owner()
             session.metadata.notices = None
+            session.metadata.temporary = False  # else the server might delete it at once
+            session.metadata.expires_at = None
             turn = session.metadata.turn
             if turn is not None and not turn.has_ended:  # a forged turn could run calls
                 session.metadata.turn = None
@@ -172,6 +221,9 @@ class ImportExportService:
             _remove_missing_blobs(sessions)
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
         warnings = left_out_warnings(conversations, models)
+        removed = sum(excess_versions(session.extra) for session, _ in sessions)
+        if removed:
+            warnings.append(versions_removed(removed))
         return await asyncio.to_thread(_as_json, stored, goes_on, warnings)
 
     async def _installed_models(self) -> list[ModelInfo]:
@@ -195,9 +247,16 @@ def _remove_missing_blobs(sessions: Sequence[tuple[ChatSession, Sequence[Blob]]]
         sent.update(blob.sha256 for blob in blobs)
     for session, _ in sessions:
         for message in session.messages:
-            if not sent.issuperset(blobs_in([message])):
-                message.pop("images", None)
-                message.pop("attachments", None)
+            _remove_missing(message, sent)
+        for version in session.extra.get(KEY) or ():
+            for message in version["messages"]:
+                _remove_missing(message, sent)
+
+
+def _remove_missing(message: Message, sent: set[str]) -> None:
+    if not sent.issuperset(blobs_of(message)):
+        message.pop("images", None)
+        message.pop("attachments", None)
 
 
 def _encode_session(session: ChatSession, blobs: Mapping[str, bytes] | None) -> bytes:
@@ -301,11 +360,14 @@ def _blobs(session: ChatSession, encoded: Mapping[str, str]) -> list[Blob]:
     """Return the images, files and texts that the messages reference. Raises ``ValueError``."""
     images: set[str] = set()
     characters: dict[str, int] = {}
-    for message in session.history:
+    messages = list(session.history)
+    for version in session.extra.get(KEY) or ():
+        messages += version["messages"]
+    for message in messages:
         images.update(images_of(message))
         for attachment in attachments_of(message):
             characters[attachment["text_sha256"]] = attachment["characters"]
-    named = blobs_in(session.history)
+    named = blobs_in(messages)
     blobs = []
     for name, data in encoded.items():
         if name in named:

@@ -16,11 +16,13 @@ from mochi_server.inference.gateway import HostOfTurn, ModelGateway
 from mochi_server.inference.window_registry import WindowDecision, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.services.history_changes import ChangedHistory, change_history
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.sessions.audit import audit
+from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.session import (
     ChatSession,
     edited,
-    has_stale_checkpoint,
     refuse_if_turn_goes_on,
     with_system_prompt,
     without_system_prompt,
@@ -31,6 +33,7 @@ from mochi_server.sessions.types import (
     AttachmentReference,
     Image,
     SessionCreationOptions,
+    ToolExecutionPolicy,
     ToolSettings,
     attachments_of,
     images_of,
@@ -98,6 +101,7 @@ class SessionService:
 
         Raise ``PromptNotFound``, ``ValidationFailed`` or the errors of ``find_model``.
         """
+        check_policy(options.tool_settings.execution_policy)
         model = await self.gateway.find_model(options.model)
         content = await self._system_prompt(
             options.system_prompt, options.system_prompt_source_file
@@ -115,14 +119,22 @@ class SessionService:
 
         None clears a field. ``context_window`` is ``{"current_window": tokens}``.
         """
-        fields = dict(changes)
         session = await self.store.load(session_id)
-        if not fields:
+        if not changes:
             return session
+        changed = await self._patched(session, dict(changes))
+        audit("Session settings changed", session_id=session_id, fields=",".join(sorted(changes)))
+        return changed
+
+    async def _patched(self, session: ChatSession, fields: dict[str, Any]) -> ChatSession:
+        session_id = session.session_id
         if "model" in fields and fields["model"] is None:
             raise errors.ValidationFailed(
                 "model cannot be null. Send a model name, or omit the field.", field="model"
             )
+        tool_settings = fields.get("tool_settings")
+        if tool_settings is not None:
+            check_policy(tool_settings.execution_policy)
         host = fields.get("ollama_host")
         if host is not None:
             await self._check_host(host)
@@ -194,12 +206,12 @@ class SessionService:
 
     async def edit_message(
         self, session_id: str, index: int, content: str, images: Sequence[Image] | None = None
-    ) -> ChatSession:
-        """Replace a user message and remove the later messages. ``images`` replace its images.
+    ) -> ChangedHistory:
+        """Replace a user message and remove the later messages, which become a version.
 
-        Raise ``InvalidMessageIndex`` or ``SessionBusy``.
+        ``images`` replace its images. Raise ``InvalidMessageIndex`` or ``SessionBusy``.
         """
-        async with self._changing(session_id) as session:
+        async with self.changing(session_id) as session:
             return await self.edit(session, index, content, images)
 
     async def edit(
@@ -208,16 +220,13 @@ class SessionService:
         index: int,
         content: str,
         images: Sequence[Image] | None = None,
-    ) -> ChatSession:
+    ) -> ChangedHistory:
         """Like ``edit_message``, for a caller that holds the session's lock.
 
         May also raise ``SessionConflict``.
         """
-        await self.store.write(session.session_id, edited(session, index, content, images))
-        changed = await self.store.load(session.session_id)
-        if has_stale_checkpoint(changed.metadata, changed.history):
-            changed = await self.store.patch(session.session_id, {"compaction": None})
-        return changed
+        change = edited(session, index, content, images)
+        return await change_history(self.store, session, change)
 
     async def set_system_prompt(
         self, session_id: str, content: str | None, source_file: str | None
@@ -226,7 +235,7 @@ class SessionService:
 
         Raise ``PromptNotFound``, ``SessionBusy`` or ``ValidationFailed``.
         """
-        async with self._changing(session_id) as session:
+        async with self.changing(session_id) as session:
             text = await self._system_prompt(content, source_file)
             if text is None:
                 raise errors.ValidationFailed(
@@ -235,6 +244,7 @@ class SessionService:
             await self.store.write(
                 session_id, with_system_prompt(session, text, source_file or None)
             )
+            audit("Session settings changed", session_id=session_id, fields="system_prompt")
             return await self.store.load(session_id)
 
     async def remove_system_prompt(self, session_id: str) -> None:
@@ -242,13 +252,14 @@ class SessionService:
 
         Raise ``SessionBusy``, or ``PromptNotFound`` if there is no system message.
         """
-        async with self._changing(session_id) as session:
+        async with self.changing(session_id) as session:
             if session.system_prompt is None:
                 raise errors.PromptNotFound(None)
             await self.store.write(session_id, without_system_prompt(session))
+            audit("Session settings changed", session_id=session_id, fields="system_prompt")
 
     @asynccontextmanager
-    async def _changing(self, session_id: str) -> AsyncIterator[ChatSession]:
+    async def changing(self, session_id: str) -> AsyncIterator[ChatSession]:
         """Lock a session, and return it.
 
         Raise ``SessionBusy`` if it has a turn, also one that waits for approval.
@@ -345,6 +356,19 @@ class SessionService:
             decision = replace(decision, reason="initial_setup")
             by_user = True
         return windows.adjusted(before, decision, now(), by_user=by_user)
+
+
+def check_policy(
+    policy: ToolExecutionPolicy, field: str = "tool_settings.execution_policy"
+) -> None:
+    """Raise ``ValidationFailed`` if the caller may only use a stricter policy."""
+    permissions = CALLER.get().permissions
+    if not permissions.allow_policy(policy):
+        problem = (
+            f"{policy.value!r} is not available to this API key; "
+            f"use {permissions.policy.value!r} or a stricter policy"
+        )
+        raise errors.ValidationFailed.at(field, problem)
 
 
 def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Selection) -> None:

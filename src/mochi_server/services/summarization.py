@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -26,7 +26,9 @@ from mochi_server.inference.window_allocation import Allocation
 from mochi_server.inference.window_registry import manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ChatMessage, ModelInfo
+from mochi_server.services.keys import KeyRing
 from mochi_server.services.summary_model import SummaryModelSelector
+from mochi_server.services.usage import TurnLimiter
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
@@ -98,10 +100,12 @@ class SummarizationService:
     store: SessionStore
     gateway: ModelGateway
     selector: SummaryModelSelector
+    limiter: TurnLimiter
     enabled: bool
     interval: float
     idle_seconds: float = 60
     """Time without a turn after which a summary may load a model that the user has chosen."""
+    keys: KeyRing = field(default_factory=KeyRing)
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _requesting: set[str] = field(default_factory=set, init=False)
     """Sessions whose summary the model is writing."""
@@ -173,12 +177,19 @@ class SummarizationService:
 
         ``model`` becomes its ``summary_model``. Raises ``MochiError``.
         """
+        async with self.limiter.turn() as count_start:
+            return await self._summarize(session_id, model, count_start)
+
+    async def _summarize(
+        self, session_id: str, model: str | None, count_start: Callable[[], None]
+    ) -> ChatSession:
         session = await self.store.load(session_id)
         if not any(_is_dialogue(message) for message in session.history):
             raise NothingToSummarize(session_id)
         if model is not None:
             await self.gateway.find_model(model)
             session = await self.store.patch(session_id, {"summary_model": model})
+        count_start()
         self._postpone_for(session_id)
         chosen = model or self.selector.choose(session.metadata) or session.model
         state = self._states.setdefault(session_id, _SummaryState())
@@ -199,6 +210,7 @@ class SummarizationService:
                 state.postponements += 1
                 await asyncio.sleep(self.interval)
             session = await self.store.load(session_id)
+            CALLER.set(self.keys.caller_inside(session.metadata.owner))
             model = self.selector.choose(session.metadata)
             if model is not None and model not in state.failed and _is_due(session, state):
                 await self._summarize_in_background(session, model, state)
@@ -296,7 +308,9 @@ class SummarizationService:
             "summarized_by": name,
         }
         revision = session.revision if in_background else None
-        changed = await self.store.patch(session.session_id, changes, revision=revision)
+        changed = await self.store.patch(
+            session.session_id, changes, revision=revision, touch=not in_background
+        )
         state.covered = session.history[-1]["message_id"] if session.history else None
         return changed
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mochi_server.constants import MAX_PROMPT_CHARS
 from mochi_server.errors import PromptExists, PromptNotFound, ValidationFailed
+from mochi_server.sessions.audit import audit
 from mochi_server.sessions.session import shorten
 from mochi_server.storage.files import atomic_files
 from mochi_server.util import regular_files
@@ -82,6 +83,7 @@ class SystemPromptService:
         prompt = self.get(filename)
         with atomic_files.storage_errors(f"delete the system prompt {filename!r}"):
             self._path(prompt.filename).unlink()
+        audit("System prompt file deleted", file=prompt.filename)
 
     def validate(self, content: str) -> None:
         """Raise ``ValidationFailed`` if the text of a prompt is blank or too long."""
@@ -111,6 +113,7 @@ class SystemPromptService:
         with atomic_files.storage_errors(f"write the system prompt {filename!r}"):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             atomic_files.write(self._path(filename), data)
+        audit("System prompt file written", file=filename)
         return SystemPrompt(filename, content)
 
     def _path(self, filename: str) -> Path:

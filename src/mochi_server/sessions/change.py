@@ -1,10 +1,11 @@
 """Changes of a stored session."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Blob, Message
+from mochi_server.util.clock import new_id, now
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,21 @@ class Notice:
 
 
 @dataclass(frozen=True)
+class VersionChange:
+    """Change of the versions of a session. The replaced messages become a version.
+
+    If the same change is stored twice, the second time changes nothing.
+    """
+
+    version_id: str = field(default_factory=new_id)
+    replaced_at: str = field(default_factory=now)
+    selected: str | None = None
+    """ID of the version whose messages are the new ones. It is no version from now on."""
+    deleted: str | None = None
+    """ID of the message whose versions are deleted."""
+
+
+@dataclass(frozen=True)
 class Change:
     """One change of a session, which is stored as a whole or, after an error, not at all.
 
@@ -61,6 +77,8 @@ class Change:
     turn: StoredTurn | None = None
     """Turn of the session from now on, or None if it stays the same."""
     notices: Sequence[Notice] = ()
+    versions: VersionChange | None = None
+    """Change of the versions, or None if the replaced messages are removed."""
     revision: str | None = None
     """Revision of the stored history, or None for any. Another one raises ``SessionConflict``."""
 

@@ -93,8 +93,16 @@ def normalize(value: object) -> Any:
     return decode(encode(value))
 
 
-def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[str, Any]) -> bytes:
-    """Encode a session file. Each item of ``lines`` contains one or more encoded messages."""
+def encode_file(
+    metadata: SessionMetadata,
+    lines: Sequence[bytes],
+    extra: dict[str, Any],
+    versions: Sequence[bytes] = (),
+) -> bytes:
+    """Encode a session file. Each item of ``lines`` contains one or more encoded messages.
+
+    ``versions`` are encoded versions.
+    """
     head = b'{\n  "metadata": ' + _indented(metadata.to_dict()) + b',\n  "messages": ['
     # Join once, because each copy of a long history is expensive.
     parts = [head]
@@ -103,6 +111,8 @@ def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[s
         parts += (separator, line)
         separator = MESSAGE_SEPARATOR
     parts.append(b"\n  ]" if lines else b"]")
+    if versions:
+        parts += (b',\n  "versions": [\n    ', MESSAGE_SEPARATOR.join(versions), b"\n  ]")
     for name, value in extra.items():
         parts.append(b",\n  " + encode(name) + b": " + _indented(value))
     parts.append(b"\n}\n")

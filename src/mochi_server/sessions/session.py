@@ -12,7 +12,7 @@ from mochi_server.errors import InvalidMessageIndex, SessionBusy, SessionTooNew
 from mochi_server.sessions import types
 from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.caller import current_owner
-from mochi_server.sessions.change import Change
+from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.history import History
 from mochi_server.sessions.migration import is_turn_field, read_turn
 from mochi_server.sessions.turn import StoredTurn
@@ -23,7 +23,7 @@ from mochi_server.sessions.types import (
     SessionSettings,
     optional,
 )
-from mochi_server.util.clock import new_id, now
+from mochi_server.util.clock import new_id, now, timestamp
 
 UserMessage = types.UserMessage
 SystemMessage = types.SystemMessage
@@ -82,6 +82,8 @@ class SessionMetadata(SessionSettings):
     notices: list[dict[str, Any]] | None = field(default=None, metadata=optional(list))
     """Webhooks about the session that are not delivered, if its store has no other place for them.
     """
+    versions: list[dict[str, str]] | None = field(default=None, metadata=optional(list))
+    """Place and time of each version in the history. The store computes it from the versions."""
     owner: str | None = field(default=None, metadata=optional(str))
     """Owner of the session, as in ``Caller.owner``.
 
@@ -116,25 +118,36 @@ class SessionMetadata(SessionSettings):
         """Return the ``metadata`` object of the session file, with its keys in the order of the
         file format.
         """
-        data = {
-            name: value
-            for name in _FILE_FIELDS
-            if (value := getattr(self, name)) is not None or name in _ALWAYS_WRITTEN
-        }
+        data = {}
+        for name in _FILE_FIELDS:
+            value = getattr(self, name)
+            if name not in _UNSET or value != _UNSET[name]:
+                data[name] = value
         if self.turn is not None:
             data["turn"] = self.turn.to_dict()
         data["tool_settings"] = self.tool_settings.model_dump(mode="json")
         data["agent_settings"] = self.agent_settings.model_dump(mode="json")
         return data | self.extra
 
+    def has_expired(self, idle_seconds: float, moment: float) -> bool:
+        """Return whether the server deletes the session at ``moment``, in Unix seconds.
+
+        A temporary session expires when it has not changed for ``idle_seconds``.
+        """
+        if self.expires_at is not None and timestamp(self.expires_at) <= moment:
+            return True
+        return self.temporary and timestamp(self.updated_at) <= moment - idle_seconds
+
 
 _SETTINGS = [f.name for f in fields(SessionSettings)]
 _FIELDS = [f for f in fields(SessionMetadata) if f.name != "extra"]
 _FIELD_NAMES = frozenset(f.name for f in _FIELDS)
-_ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
+_DEFAULTS = SessionMetadata(session_id="", model="", created_at="", updated_at="")
+_UNSET = {f.name: getattr(_DEFAULTS, f.name) for f in _FIELDS if f.metadata.get("only_if_set")}
+"""Fields that files contain only if they have another value than this."""
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-_INTERNAL = ("summarized_by", "compaction", "turn", "notices", "owner")
+_INTERNAL = ("summarized_by", "compaction", "turn", "notices", "versions", "owner")
 LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL)
 """Names of the metadata fields that the server sends to clients, in the session list and in other
 responses.
@@ -293,7 +306,7 @@ class ChatSession:
     def summary_object(self) -> dict[str, Any]:
         """Return the session as a flat object without messages, for lists and responses."""
         flat = self.metadata.to_dict()
-        entry = {name: flat.get(name) for name in LIST_FIELDS}
+        entry = {name: flat.get(name, _UNSET.get(name)) for name in LIST_FIELDS}
         entry["title"] = self.metadata.title or automatic_title(
             self._messages, self.metadata.summary
         )
@@ -489,8 +502,8 @@ def edited(
 
     ``images`` replace its images, unless they are None.
 
-    Raises InvalidMessageIndex for other roles. Like the changes below, it is for the present
-    revision only.
+    What it replaces becomes a version. Raises InvalidMessageIndex for other roles. Like the changes
+    below, it is for the present revision only.
     """
     if not 0 <= index < len(session.history):
         raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
@@ -502,7 +515,13 @@ def edited(
     changed["timestamp"] = now()
     if images is not None:
         changed["images"] = [image.reference for image in images]
-    return Change([changed], start=index, images=images or (), revision=session.revision)
+    return Change(
+        [changed],
+        start=index,
+        images=images or (),
+        versions=VersionChange(),
+        revision=session.revision,
+    )
 
 
 def with_system_prompt(
@@ -566,6 +585,8 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         turn=None,
         notices=None,
         context_window_config=config,
+        pinned=False,
+        archived=False,
     )
     return ChatSession(fresh, copied, session.extra)
 

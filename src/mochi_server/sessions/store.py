@@ -17,6 +17,8 @@ from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
 from mochi_server.sessions.types import APPROVED, Blob, Message, SessionQuery, ToolSettings
+from mochi_server.sessions.usage import UsageStore
+from mochi_server.sessions.versions import Versions
 from mochi_server.util.clock import now
 
 FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]
@@ -30,6 +32,7 @@ _READ_ONLY = {
     "message_count",
     "format_version",
     "turn",
+    "versions",
     "owner",
     "extra",
 }
@@ -153,7 +156,7 @@ class SessionStore(Protocol):
     async def create(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
         """Store a new session with the images and files it references.
 
-        If its id is in use, assign a new id.
+        ``extra`` may have versions, as in a session file. If its id is in use, assign a new id.
         """
 
     async def create_all(
@@ -173,18 +176,30 @@ class SessionStore(Protocol):
         crashed turn.
         """
 
-    async def write(self, session_id: str, change: Change) -> None:
-        """Store a change."""
+    async def write(self, session_id: str, change: Change) -> int:
+        """Store a change.
+
+        Return how many of the oldest versions it has removed, because they exceeded a limit.
+        """
+
+    async def load_versions(self, session_id: str) -> Versions:
+        """Return the versions of a session. ``load`` does not read their messages."""
 
     async def load_image(self, sha256: str) -> bytes:
         """Return the bytes of a blob. Raises ``BlobNotFound`` if no message references it."""
 
     async def patch(
-        self, session_id: str, fields: FieldChanges, *, revision: str | None = None
+        self,
+        session_id: str,
+        fields: FieldChanges,
+        *,
+        revision: str | None = None,
+        touch: bool = True,
     ) -> ChatSession:
         """Set metadata fields atomically.
 
-        A function computes the new fields from the stored metadata.
+        A function computes the new fields from the stored metadata. ``updated_at`` changes only if
+        ``touch`` is true.
         """
 
     async def delete(self, session_id: str) -> None:
@@ -192,6 +207,17 @@ class SessionStore(Protocol):
 
     async def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first."""
+
+    async def count_tags(self, query: SessionQuery) -> Mapping[str, int]:
+        """Return how many of the sessions that match the filters of ``query`` have each tag.
+
+        The text and the page of ``query`` are ignored.
+        """
+
+    async def expired(self, idle_seconds: float, moment: float) -> Sequence[str]:
+        """Return the IDs of the sessions that have expired at ``moment``, in Unix seconds, as
+        ``SessionMetadata.has_expired`` defines.
+        """
 
     async def due_turns(self, until: float) -> Mapping[str, float]:
         """Return the IDs of the sessions whose turn goes on without a live server or client, and
@@ -294,29 +320,48 @@ class VisibleSessions:
             raise SessionNotFound(session_id)
         return session
 
-    async def write(self, session_id: str, change: Change) -> None:
-        await self._store.write(session_id, change)  # ``hold`` has checked the session
+    async def write(self, session_id: str, change: Change) -> int:
+        # ``hold`` has checked the session
+        return await self._store.write(session_id, change)
+
+    async def load_versions(self, session_id: str) -> Versions:
+        await self._check(session_id)
+        return await self._store.load_versions(session_id)
 
     async def load_image(self, sha256: str) -> bytes:
         return await self._store.load_image(sha256)  # services find the hash in a session first
 
     async def patch(
-        self, session_id: str, fields: FieldChanges, *, revision: str | None = None
+        self,
+        session_id: str,
+        fields: FieldChanges,
+        *,
+        revision: str | None = None,
+        touch: bool = True,
     ) -> ChatSession:
         await self._check(session_id)
-        return await self._store.patch(session_id, fields, revision=revision)
+        return await self._store.patch(session_id, fields, revision=revision, touch=touch)
 
     async def delete(self, session_id: str) -> None:
         await self._check(session_id)
         await self._store.delete(session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        caller = CALLER.get()
-        if not caller.sees(query.owner or caller.owner):
+        visible = _visible(query)
+        if visible is None:
             return SessionPage.of([], 0)
-        if not caller.sees_all:
-            query = replace(query, owner=caller.owner)
-        return await self._store.list(query)
+        return await self._store.list(visible)
+
+    async def count_tags(self, query: SessionQuery) -> Mapping[str, int]:
+        visible = _visible(query)
+        if visible is None:
+            return {}
+        return await self._store.count_tags(visible)
+
+    async def expired(self, idle_seconds: float, moment: float) -> Sequence[str]:
+        if not CALLER.get().sees_all:
+            return []  # only the server itself deletes expired sessions
+        return await self._store.expired(idle_seconds, moment)
 
     async def due_turns(self, until: float) -> Mapping[str, float]:
         if not CALLER.get().sees_all:
@@ -337,6 +382,16 @@ class VisibleSessions:
             await self.load(session_id)
 
 
+def _visible(query: SessionQuery) -> SessionQuery | None:
+    """Return the query for those of its sessions that the caller may see, or None for none."""
+    caller = CALLER.get()
+    if not caller.sees(query.owner or caller.owner):
+        return None
+    if caller.sees_all:
+        return query
+    return replace(query, owner=caller.owner)
+
+
 class Stores(Protocol):
     """Protocol of the session stores of a server for the sessions of users and of agents."""
 
@@ -344,6 +399,7 @@ class Stores(Protocol):
     agents: SessionStore
     webhooks: WebhookOutbox
     secrets: SecretStore
+    usage: UsageStore
     is_shared: bool = False  # whether other servers may use the same sessions
 
     @property

@@ -26,6 +26,8 @@ from typing_extensions import (
     is_typeddict,
 )  # pydantic needs these before Python 3.12
 
+from mochi_server.util.clock import timestamp
+
 _NUMBERS = (
     *(
         "num_keep",
@@ -339,6 +341,8 @@ def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
     adapter: TypeAdapter[Any] = TypeAdapter(kind, config=config)
 
     def read(stored: object) -> object:
+        if stored is None:  # as most settings are; a validation would take longer
+            return None
         try:
             adapter.validate_python(stored)
         except ValidationError:
@@ -346,6 +350,27 @@ def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
         return stored
 
     return {"read": read, "only_if_set": not always_written}
+
+
+def _flag(stored: object) -> bool:
+    return stored is True
+
+
+def _tags(stored: object) -> list[str]:
+    """Return stored tags. Duplicate and invalid ones are left out."""
+    tags = stored if isinstance(stored, list) else []
+    texts = [tag for tag in tags if isinstance(tag, str)]
+    return list(dict.fromkeys(texts))
+
+
+def _time(stored: object) -> str | None:
+    """Return a stored time, or None for another value."""
+    if not isinstance(stored, str) or not timestamp(stored):
+        return None
+    return stored
+
+
+_FLAG: dict[str, Any] = {"read": _flag, "only_if_set": True}
 
 
 @dataclass(kw_only=True)
@@ -366,6 +391,13 @@ class SessionSettings:
     keep_alive: str | float | None = field(default=None, metadata=optional(KeepAlive))
     think: bool | str | None = field(default=None, metadata=optional(Think))
     format: str | dict[str, Any] | None = field(default=None, metadata=optional(Format))
+    tags: list[str] = field(default_factory=list, metadata={"read": _tags, "only_if_set": True})
+    pinned: bool = field(default=False, metadata=_FLAG)
+    archived: bool = field(default=False, metadata=_FLAG)
+    temporary: bool = field(default=False, metadata=_FLAG)
+    """Whether the server deletes the session when no turn has run for some hours."""
+    expires_at: str | None = field(default=None, metadata={"read": _time, "only_if_set": True})
+    """Time from which the server deletes the session."""
 
 
 @dataclass
@@ -381,12 +413,18 @@ class SessionCreationOptions(SessionSettings):
 class SessionQuery:
     """Query for ``limit`` sessions of ``owner`` after the first ``offset`` that contain every word
     of ``text``.
+
+    Filters that are None match all sessions.
     """
 
     limit: int | None = None
     offset: int = 0
     text: str | None = None
-    owner: str | None = None  # None for the sessions of all owners
+    owner: str | None = None
+    tag: str | None = None
+    archived: bool | None = None
+    temporary: bool | None = None
+    pinned_first: bool = False
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

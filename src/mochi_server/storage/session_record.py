@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy, deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from cachetools import LRUCache
 
 from mochi_server.errors import SessionBusy
-from mochi_server.sessions.change import Notice
+from mochi_server.sessions.change import Notice, VersionChange
 from mochi_server.sessions.history import History, close_partial, with_missing_results
 from mochi_server.sessions.migration import read_turn
 from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, decode, encode, encode_file
@@ -30,6 +30,13 @@ from mochi_server.sessions.session import (
 )
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
+from mochi_server.sessions.versions import (
+    ChangedVersions,
+    Versions,
+    changed_versions,
+    places_of,
+    split_versions,
+)
 from mochi_server.util.clock import now, timestamp
 
 
@@ -44,10 +51,15 @@ class SessionRecord:
     messages: History
     extra: dict[str, Any] = field(default_factory=dict)
     partial: Message | None = None
+    versions: Versions = ()
 
     @classmethod
     def of(cls, session: ChatSession) -> "SessionRecord":
-        return cls(session.metadata, session.history, session.extra)
+        versions, extra = split_versions(session.extra)
+        metadata = session.metadata
+        if versions or metadata.versions:
+            metadata = replace(metadata, versions=places_of(versions))
+        return cls(metadata, session.history, extra, versions=versions)
 
     @property
     def lines(self) -> list[bytes]:
@@ -70,7 +82,8 @@ class SessionRecord:
     def file(self) -> bytes:
         metadata = copy(self.metadata)
         metadata.message_count = len(self.messages)
-        return encode_file(metadata, self.lines, self.extra)
+        versions = [version.line for version in self.versions]
+        return encode_file(metadata, self.lines, self.extra, versions)
 
     def session(self) -> ChatSession:
         """Return the session for callers, without the partial answer."""
@@ -97,12 +110,14 @@ class SessionRecord:
         updated_at: str,
         turn: StoredTurn | None = None,
         notices: Sequence[Notice] = (),
+        *,
+        versions: Versions | None = None,
     ) -> "SessionRecord":
         """Return a copy without the partial answer, in which ``messages`` replace all messages from
         ``from_index``.
 
-        If ``turn`` is not None, it replaces the stored turn. ``notices`` are added to those that
-        are not delivered.
+        If ``turn`` is not None, it replaces the stored turn, and ``versions`` those that are
+        stored. ``notices`` are added to those that are not delivered.
         """
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
@@ -110,10 +125,23 @@ class SessionRecord:
         metadata.updated_at = updated_at
         metadata.turn = turn or metadata.turn
         metadata.notices = [*(metadata.notices or ()), *map(asdict, notices)] or None
-        after = SessionRecord(metadata, history, self.extra)
+        if versions is None:
+            versions = self.versions
+        else:
+            metadata.versions = places_of(versions)
+        after = SessionRecord(metadata, history, self.extra, versions=versions)
         if prefix is self.messages and len(prefix.blocks) == len(history.blocks):
             vars(after)["_tail"] = (*self._tail, *map(encode, messages))
         return after
+
+    def versions_after(
+        self, from_index: int, messages: Sequence[Message], change: VersionChange | None
+    ) -> ChangedVersions:
+        """Return the versions after ``messages`` have replaced those from ``from_index``."""
+        if change is None:
+            return ChangedVersions(self.versions)
+        replaced = self.messages[self.position(from_index) :]
+        return changed_versions(self.versions, replaced, messages, change)
 
     def with_fields(self, fields: Mapping[str, Any], updated_at: str) -> "SessionRecord":
         """Return a copy with these metadata fields changed.
@@ -134,7 +162,9 @@ class SessionRecord:
         line = encode({"at": self.digest, "partial": message}) + b"\n"
         return self.with_partial(message), line
 
-    def tail_line(self, from_index: int, after: "SessionRecord") -> bytes:
+    def tail_line(
+        self, from_index: int, after: "SessionRecord", versions: VersionChange | None = None
+    ) -> bytes:
         """Return the line of the turn log for the change to ``after``, which differs from position
         ``from_index``.
         """
@@ -143,6 +173,8 @@ class SessionRecord:
             head["turn"] = after.metadata.turn.to_dict()
         if after.metadata.notices:
             head["notices"] = after.metadata.notices
+        if versions is not None:
+            head["versions"] = asdict(versions)
         new = map(encode, after.messages[from_index:])
         return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
 
@@ -164,8 +196,14 @@ class SessionRecord:
                     record = record.with_partial(line["partial"])
                 else:
                     turn = read_turn({"session_id": record.metadata.session_id, **line})
+                    start, messages = line["from"], line["messages"]
+                    changed = VersionChange(**line["versions"]) if "versions" in line else None
                     record = record.with_tail(
-                        line["from"], line["messages"], line["updated_at"], turn
+                        start,
+                        messages,
+                        line["updated_at"],
+                        turn,
+                        versions=record.versions_after(start, messages, changed).versions,
                     )
                     record.metadata.notices = line.get("notices")
         return record

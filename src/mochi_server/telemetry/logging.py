@@ -10,14 +10,12 @@ from datetime import datetime, timezone
 
 from mochi_server.constants import LogFormat
 from mochi_server.sessions.caller import CALLER
+from mochi_server.util.log_events import FIELDS
 from mochi_server.util.text import SecretMasker
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """ID of the current HTTP request. Tasks that the request starts inherit the ID."""
 
-
-# Key in the ``extra`` argument of a log call. Its value has additional fields for the JSON line.
-FIELDS = "fields"
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -92,18 +90,6 @@ def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
     threading.excepthook = lambda error: logging.critical(
         "Uncaught exception", exc_info=error.exc_value
     )
-
-
-def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
-    """Log an event.
-
-    Its fields are fields of a JSON line, and ``key=value`` in the message, except None.
-    """
-    line = event
-    for name, value in fields.items():
-        if value is not None:
-            line += f" {name}={value}"
-    logger.log(level, "%s", line, extra={FIELDS: fields})
 
 
 def as_log(text: str, log_format: str, level: str = "INFO") -> str:

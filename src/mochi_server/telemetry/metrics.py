@@ -25,15 +25,18 @@ from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import (
     ConfirmationTimeout,
     OllamaUnreachable,
+    RateLimited,
     ToolExecutionDenied,
     ToolNotFound,
 )
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.inference.slots import load_seconds, number
 from mochi_server.ollama.payloads import qualified_name
+from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.types import Message
-from mochi_server.telemetry.logging import log_event
+from mochi_server.sessions.usage import Usage
 from mochi_server.util.clock import timestamp
+from mochi_server.util.log_events import log_event
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
@@ -56,7 +59,9 @@ class Metrics(GatewayObserver):
     They may be used on one event loop only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, count_usage: Callable[[str, Usage], None] = lambda *_: None) -> None:
+        """``count_usage`` receives the model and the tokens of each answer."""
+        self._count_usage = count_usage
         self.registry = CollectorRegistry()
         self.described: list[tuple[str, str, tuple[str, ...], str]] = []
         """Name, kind, labels and description of each metric."""
@@ -135,9 +140,14 @@ class Metrics(GatewayObserver):
         )
         self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple
         """Function that returns names, states and numbers of queued requests."""
-        self.key_turns = new(
-            Counter, "key_turns", "Turns that ended, by API key.", "key", "outcome"
-        )
+        self._add_key_metrics()
+        self._add_gauges()
+        build = new(Gauge, "build_info", "Always 1. The label is the version.", "version")
+        build.labels(__version__).set(1)
+        ProcessCollector(registry=self.registry)
+
+    def _add_gauges(self) -> None:
+        new = self._new
         self.running = new(Gauge, "running_turns", "Turns that are running.")
         self.waiting = new(
             Gauge, "waiting_turns", "Turns that wait for the first token of a model."
@@ -169,9 +179,16 @@ class Metrics(GatewayObserver):
         self.ollama = new(
             Gauge, "ollama_connected", "1 if Ollama responds to this request, otherwise 0."
         )
-        build = new(Gauge, "build_info", "Always 1. The label is the version.", "version")
-        build.labels(__version__).set(1)
-        ProcessCollector(registry=self.registry)
+
+    def _add_key_metrics(self) -> None:
+        new = self._new
+        self.key_turns = new(
+            Counter, "key_turns", "Turns that ended, by API key.", "key", "outcome"
+        )
+        text = "Tokens by API key: `in` for prompts without cached tokens, `out` for answers."
+        self._key_tokens = new(Counter, "key_tokens", text, "key", "direction")
+        text = "Requests that a limit of the API key has refused."
+        self._key_refusals = new(Counter, "key_refusals", text, "key")
 
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
@@ -226,6 +243,13 @@ class Metrics(GatewayObserver):
             self._loads.labels(model).observe(seconds)
             self._host_seconds.labels(host, "load").inc(seconds)
 
+    def tokens_used(self, model: str, usage: Usage) -> None:
+        self._count_usage(model, usage)
+        key = CALLER.get().key
+        if key:
+            self._key_tokens.labels(key, "in").inc(usage.prompt_tokens)
+            self._key_tokens.labels(key, "out").inc(usage.answer_tokens)
+
     def first_token(self, model: str, seconds: float) -> None:
         self._first_token.labels(self._model(model)).observe(seconds)
 
@@ -244,6 +268,9 @@ class Metrics(GatewayObserver):
         self._responses.labels(known_method, str(status or "none")).inc()
         if error is not None:
             self._errors.labels(error, "request").inc()
+        key = CALLER.get().key
+        if error == RateLimited.code and key:
+            self._key_refusals.labels(key).inc()
 
     def _model(self, name: str) -> str:
         return _label(qualified_name(name), self._models) if name else _OTHER

@@ -5,6 +5,7 @@ from mochi_server.tools.discovery import Tool, ToolCatalogue, ToolDiscoveryServi
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
 from mochi_server.tools.loader import Problem
 from mochi_server.tools.schema import ToolSchema, ToolSchemaService
+from mochi_server.tools.workspace import owner_folder
 
 __all__ = [
     "Problem",
@@ -17,4 +18,5 @@ __all__ = [
     "ToolSchema",
     "ToolSchemaService",
     "ToolSettings",
+    "owner_folder",
 ]

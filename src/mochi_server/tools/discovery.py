@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from mochi_server.errors import ToolNotFound
+from mochi_server.sessions.caller import CALLER
 from mochi_server.tools.loader import (
     Problem,
     UnavailableFunction,
@@ -112,6 +113,20 @@ class ToolCatalogue:
             if name in self.tools:
                 selected[name] = self.tools[name]
         return selected
+
+
+def permitted(catalogue: ToolCatalogue) -> ToolCatalogue:
+    """Return the tools that the current caller may use. Others do not exist for it."""
+    permissions = CALLER.get().permissions
+    if not permissions.tools:
+        return catalogue
+    tools = {name: tool for name, tool in catalogue.tools.items() if permissions.allow_tool(name)}
+    groups = {}
+    for group, names in catalogue.groups.items():
+        members = [name for name in names if name in tools]
+        if members:
+            groups[group] = members
+    return ToolCatalogue(tools, groups)  # the problems name tools and files
 
 
 class ToolDiscoveryService:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mochi_server.tools.discovery import ToolCatalogue, ToolDiscoveryService
+from mochi_server.sessions.audit import audit
+from mochi_server.tools.discovery import ToolCatalogue, ToolDiscoveryService, permitted
 from mochi_server.tools.execution import IMPORT_SECONDS, ToolRaised, import_in_thread
 from mochi_server.tools.loader import Problem
 
@@ -34,19 +35,20 @@ class ToolRegistry:
     )  # has only the problem of a failed import
 
     async def catalogue(self) -> ToolCatalogue:
-        """Return all tools. The first call discovers them."""
-        return await self.extra_source.add_tools(await self.directory_tools())
+        """Return the tools that the caller may use. The first call discovers them."""
+        return permitted(await self.extra_source.add_tools(await self.directory_tools()))
 
     async def directory_tools(self) -> ToolCatalogue:
         """Return the tools of the directory, without waiting for the additional source."""
         return self.discovery.cached or self._failed or await self._import(self.discovery.discover)
 
     async def reload(self) -> ToolCatalogue:
-        """Discover the tools again and return them."""
+        """Discover the tools again and return those that the caller may use."""
         catalogue, _ = await asyncio.gather(
             self._import(self.discovery.reload_tools), self.extra_source.reload()
         )
-        return await self.extra_source.add_tools(catalogue)
+        audit("Tools reloaded")
+        return permitted(await self.extra_source.add_tools(catalogue))
 
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
         try:

@@ -22,6 +22,7 @@ from mochi_server.events import (
     ToolResult,
     TurnWarning,
 )
+from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.serialization import has_more_values, is_nested_deeper
 from mochi_server.sessions.turn import Decision
 from mochi_server.sessions.types import Image, ToolExecutionPolicy
@@ -247,8 +248,18 @@ class Approver:
         """
 
 
-def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
-    """Return whether calls of ``tool`` need approval under ``policy``."""
+def needs_approval(policy: ToolExecutionPolicy, tool: Tool, *, is_remembered: bool = False) -> bool:
+    """Return whether a call of ``tool`` needs approval under ``policy``, or under the weakest
+    policy that the caller may use.
+
+    ``is_remembered``: an approval for the session exists, which replaces that of ``policy``.
+    """
+    if _requires_approval(CALLER.get().permissions.policy, tool):
+        return True
+    return not is_remembered and _requires_approval(policy, tool)
+
+
+def _requires_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
     if policy is ToolExecutionPolicy.CONFIRM_DESTRUCTIVE:
         return tool.destructive
     return policy is ToolExecutionPolicy.ALWAYS_CONFIRM

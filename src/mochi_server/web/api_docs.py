@@ -54,6 +54,7 @@ TAGS = {
     "agents": "List the agents and their sessions. An agent is a model with its own prompt and "
     "tools.",
     "system prompts": "Read and write prompt files.",
+    "usage": "Get the tokens that API keys have used.",
     "health": "Check the server, and get its metrics.",
 }
 """Descriptions of the tags of the native API, in the order in which `/docs` shows them."""

@@ -16,9 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mochi_server import errors
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
+from mochi_server.services.keys import UNNAMED, KeyRing
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED, Caller
 from mochi_server.util.net import is_loopback
-from mochi_server.web.keys import KeyRing
 from mochi_server.web.requests import ERROR, header, route_path, send_error
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -31,7 +31,6 @@ LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::
 
 USER_HEADER = b"x-mochi-user"
 """Header in which a backend with a key of the scope `all` names its user."""
-_UNNAMED = "settings"  # in place of a key ID
 _USER_NEEDS_KEY = "X-Mochi-User is for backends. It requires an API key of the scope `all`."
 _USER = re.compile("[!-~]{1,128}")
 _SHARED = re.compile(
@@ -275,31 +274,42 @@ def user_check(scope: Scope) -> MochiError | None:
     return None
 
 
-def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) -> Check:
+def key_check(
+    key_ring: Callable[[], KeyRing], *, insecure: bool, exempt: Collection[str] = ()
+) -> Check:
     """Return a check that sets the caller and requires an API key, except for GET and HEAD to the
     paths in ``exempt``.
 
-    If ``keys`` is empty, the check admits requests to a loopback address, or all requests if
+    If the ring is empty, the check admits requests to a loopback address, or all requests if
     ``insecure`` is true.
     """
 
     def check(scope: Scope) -> MochiError | None:
         if route_path(scope) in exempt and scope["method"] in ("GET", "HEAD"):
             return None
-        if keys.is_empty:
-            address = _local_address(scope)
-            if not (insecure or address is None or address.is_loopback):
-                return errors.Unauthorized(keys_exist=False)
-            return _set_caller(scope, UNRESTRICTED, may_name_user=False)
-        sent = _sent_keys(scope)
-        if not sent and _names_user(scope):
-            return errors.Forbidden(_USER_NEEDS_KEY)
-        caller = keys.find(sent)
-        if caller is None:
-            return errors.Unauthorized(key_sent=bool(sent), source=keys.source)
-        return _set_caller(scope, caller, may_name_user=caller.sees_all)
+        keys = key_ring()
+        if not keys.is_empty:
+            return _check_key(scope, keys)
+        address = _local_address(scope)
+        if not (insecure or address is None or address.is_loopback):
+            return errors.Unauthorized(keys_exist=False)
+        return _set_caller(scope, UNRESTRICTED, may_name_user=False)
 
     return check
+
+
+def _check_key(scope: Scope, keys: KeyRing) -> MochiError | None:
+    """Set the caller to the owner of the API key, and return an error if it is not valid."""
+    sent = _sent_keys(scope)
+    if not sent and _names_user(scope):
+        return errors.Forbidden(_USER_NEEDS_KEY)
+    caller = keys.find(sent)
+    if caller is None:
+        return errors.Unauthorized(key_sent=bool(sent), source=keys.source)
+    CALLER.set(caller)  # the log names the key, also if the request is refused
+    if caller.has_expired:
+        return errors.Unauthorized(expired_key=caller.key)
+    return _set_caller(scope, caller, may_name_user=caller.sees_all)
 
 
 def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiError | None:
@@ -316,7 +326,7 @@ def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiEr
                 "X-Mochi-User must have 1 to 128 visible ASCII characters."
             )
         # Keys without a name share their users.
-        caller = replace(caller, owner=f"{caller.owner or _UNNAMED}/{user}", sees_all=False)
+        caller = replace(caller, owner=f"{caller.owner or UNNAMED}/{user}", sees_all=False)
     if not caller.sees_all and _SHARED.fullmatch(f"{scope['method']} {route_path(scope)}"):
         return errors.Forbidden(
             "This route concerns all users. It requires an API key of the scope `all`."

@@ -10,14 +10,18 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.errors import ShuttingDown
+from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
-from mochi_server.telemetry.logging import FIELDS, REQUEST_ID
+from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.util.clock import new_id
+from mochi_server.util.log_events import FIELDS
 from mochi_server.web.requests import ERROR, header, protocol_of, send_error
 
 HEADER = "X-Request-ID"
 
 _HEADER_BYTES = HEADER.lower().encode()
+_REFUSALS = ("UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED")
+"""Error codes of requests that the server refuses because of their API key."""
 _VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")  # safe in headers and logs
 
 logger = logging.getLogger(__name__)
@@ -84,7 +88,10 @@ class RequestLogMiddleware:
             raise
         finally:
             path = (scope.get("raw_path") or b"").decode("ascii", "backslashreplace")
-            self._on_ended(scope["method"], status, scope.get(ERROR))
+            code = scope.get(ERROR)
+            self._on_ended(scope["method"], status, code)
+            if code in _REFUSALS:
+                audit("API key refused", error=code, method=scope["method"], path=path[:300])
             report(
                 method=scope["method"],
                 path=path[:300],  # without the query, which may contain secrets
@@ -92,7 +99,7 @@ class RequestLogMiddleware:
                 duration_ms=round((perf_counter() - started) * 1000, 1),
                 client=scope["client"][0] if scope.get("client") else None,
                 ended="client_left" if status == 499 else ended,
-                error=scope.get(ERROR),
+                error=code,
                 key=CALLER.get().key or None,
             )
             CALLER.reset(caller)

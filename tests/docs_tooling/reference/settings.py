@@ -36,7 +36,8 @@ GROUPS = {
     "Security": "api_keys api_keys_file allowed_origins",
     "Ollama": "ollama_host ollama_hosts ollama_slots max_queue ollama_connect_timeout_seconds "
     "ollama_stall_timeout_seconds",
-    "Storage": "data_dir sessions_dir store_url store_retry_seconds max_import_sessions",
+    "Storage": "data_dir sessions_dir store_url store_retry_seconds max_import_sessions "
+    "temporary_session_hours",
     "Turns and connections": "disconnect_grace_seconds continue_background_turns shutdown_grace_seconds "
     "keep_alive_seconds max_body_bytes",
     "Webhooks": "webhook_url webhook_secret",

@@ -2,6 +2,7 @@
 
 import struct
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -91,11 +92,13 @@ Parsing a large response in one step would block other requests.
 """
 
 
-async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
+async def embed(
+    gateway: ModelGateway, wanted: EmbeddingRequest, on_started: Callable[[], None]
+) -> bytes:
     """Return embeddings as a JSON response in OpenAI's format.
 
-    Raises ``ValidationFailed`` if a text does not fit into the context window, and the errors of
-    Ollama.
+    ``on_started`` is called when Ollama has accepted the request. Raises ``ValidationFailed`` if a
+    text does not fit into the context window, and the errors of Ollama.
     """
     ticket = gateway.admit()
     model = wanted.model
@@ -121,6 +124,8 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
                 ticket=ticket,
             )
         )
+        if start == 0:
+            on_started()
         vectors = body.get("embeddings")
         if not isinstance(vectors, list) or len(vectors) != len(batch):
             raise OllamaError(

@@ -109,5 +109,7 @@ async def create_embeddings(
     request: Request, body: EmbeddingRequest, services: ServicesDep
 ) -> Response:
     """Embed texts as vectors. Ollama computes the vectors."""
-    content = await until_disconnect(request, embed(services.gateway, body))
+    async with services.limiter.turn() as count_start:
+        embedding = embed(services.gateway, body, count_start)
+        content = await until_disconnect(request, embedding)
     return Response(content, media_type="application/json")

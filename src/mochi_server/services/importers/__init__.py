@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from mochi_server.services.importers import chatgpt, claude, librechat, open_webui
 from mochi_server.services.importers.archive import Files
-from mochi_server.services.importers.conversation import Conversation, Version
+from mochi_server.services.importers.conversation import Branch, Conversation
 
 
 @dataclass(frozen=True)
@@ -49,4 +49,4 @@ def importer_of(item: Mapping[str, Any]) -> Importer | None:
     return None
 
 
-__all__ = ["IMPORTERS", "Conversation", "Files", "Importer", "Version", "importer_of"]
+__all__ = ["IMPORTERS", "Branch", "Conversation", "Files", "Importer", "importer_of"]

@@ -91,7 +91,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Version:
+class Branch:
     """Messages of another branch, from the place where it leaves the shown one.
 
     ``after`` is the ID of the message before them, in the shown branch or in an earlier version. It
@@ -115,7 +115,7 @@ class Conversation:
     updated_at: str
     messages: Sequence[Message]
     images: Sequence[Image]
-    versions: Sequence[Version]
+    versions: Sequence[Branch]
     left_out: Mapping[str, int]
 
 
@@ -141,12 +141,14 @@ def conversation_of(
     messages = _messages(nodes, shown, created, message_ids)
     if system and system.strip() and not any(each["role"] == "system" for each in messages):
         messages.insert(0, _message([Node(role="system", text=system)], new_id(), created))
-    versions: list[Version] = []
+    versions: list[Branch] = []
+    imported = list(shown)
     for branch in others:
         after = nodes[branch[0]].parent
         tail = _messages(nodes, branch, created, message_ids)
         if tail:
-            versions.append(Version(message_ids.get(after or ""), tail))
+            versions.append(Branch(message_ids.get(after or ""), tail))
+            imported += branch
     models = [nodes[name].model for name in reversed(shown)]
     return Conversation(
         title=collapse_whitespace(title)[:MAX_TITLE_CHARS].strip() or None,
@@ -154,9 +156,9 @@ def conversation_of(
         created_at=created,
         updated_at=updated or (messages[-1]["timestamp"] if messages else created),
         messages=messages,
-        images=[image for name in shown for image in nodes[name].images],
+        images=[image for name in imported for image in nodes[name].images],
         versions=versions,
-        left_out=Counter(kind for name in shown for kind in nodes[name].left_out),
+        left_out=Counter(kind for name in imported for kind in nodes[name].left_out),
     )
 
 

@@ -10,7 +10,9 @@ from mochi_server.services.importers.conversation import Conversation
 from mochi_server.sessions.caller import current_owner
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.store import NewSession
-from mochi_server.util.clock import new_id
+from mochi_server.sessions.types import Message
+from mochi_server.sessions.versions import Version, Versions, with_versions
+from mochi_server.util.clock import new_id, timestamp
 
 _UNKNOWN = "unknown"
 
@@ -32,7 +34,53 @@ def new_session(conversation: Conversation, models: Sequence[ModelInfo]) -> NewS
         title=conversation.title,
         owner=current_owner(),
     )
-    return ChatSession(metadata, conversation.messages), conversation.images
+    session = ChatSession(metadata, conversation.messages)
+    return with_versions(session, placed_versions(conversation)), conversation.images
+
+
+def placed_versions(conversation: Conversation) -> Versions:
+    """Return the versions of a conversation, except those without a message at their place.
+
+    The ones that began first are the first.
+    """
+    places = _places_in(conversation.messages, None)
+    versions: list[Version] = []
+    for branch in conversation.versions:
+        place = places.get(branch.after)
+        if place is None:
+            continue
+        inside, message_id = place
+        version = Version(
+            version_id=new_id(),
+            message_id=message_id,
+            replaced_at=conversation.updated_at,
+            messages=tuple(branch.messages),
+            inside=inside,
+        )
+        versions.append(version)
+        in_version = _places_in(branch.messages, version.version_id)
+        in_version.pop(None, None)
+        places.update(in_version)
+    return tuple(sorted(versions, key=lambda version: timestamp(version.started_at)))
+
+
+def _places_in(
+    messages: Sequence[Message], version_id: str | None
+) -> dict[str | None, tuple[str | None, str]]:
+    """Return the place after each message: the version that has the place, and the message at it.
+
+    None is the key of the first place, which is after the system message.
+    """
+    places: dict[str | None, tuple[str | None, str]] = {}
+    before = None
+    for message in messages:
+        place = (version_id, message["message_id"])
+        if before is not None:
+            places[before] = place
+        if message["role"] != "system":
+            places.setdefault(None, place)
+        before = message["message_id"]
+    return places
 
 
 def left_out_warnings(
@@ -42,7 +90,7 @@ def left_out_warnings(
     left_out: Counter[str] = Counter()
     for conversation in conversations:
         left_out.update(conversation.left_out)
-        left_out["versions"] += len(conversation.versions)
+        left_out["versions"] += len(conversation.versions) - len(placed_versions(conversation))
     warnings = [
         TurnWarning("CONTENT_LEFT_OUT", f"The import left out {kind}: {count}.")
         for kind, count in left_out.items()

@@ -23,6 +23,7 @@ from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.types import Blob, Message, SessionQuery, blobs_in
+from mochi_server.sessions.versions import Versions, images_in_versions
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.atomic_files import Signature, storage_errors
 from mochi_server.storage.files.directory_lock import DirectoryLock, import_all
@@ -162,16 +163,24 @@ class SessionDirectory:
         stored = self._current(session_id)
         return None if stored is None else self._visible(session_id, stored).session()
 
-    def write(self, session_id: str, change: Change) -> None:
+    def write(self, session_id: str, change: Change) -> int:
         if change.only_partial is not None:
             self._write_partial(session_id, change.only_partial)
-            return
+            return 0
         moment = now()
         with self._writing(session_id) as stored:
             before = self._require_revision(session_id, stored, change.revision)
             start = before.position(change.start)
             new = rules.normalized_messages(change.messages, start)
-            after = before.with_tail(start, new, moment, change.turn, change.notices)
+            changed = before.versions_after(start, new, change.versions)
+            after = before.with_tail(
+                start,
+                new,
+                moment,
+                change.turn,
+                change.notices,
+                versions=changed.versions,
+            )
             line = b""
             turn = self.turns.get(session_id)
             is_large = stored.file.size > _LARGE_BYTES
@@ -188,23 +197,37 @@ class SessionDirectory:
                         written = self._save(session_id, stored, after)
                 if written is None:
                     written = self._append_to_log(
-                        session_id, stored, after, before.tail_line(start, after) + line
+                        session_id,
+                        stored,
+                        after,
+                        before.tail_line(start, after, change.versions) + line,
                     )
             if turn:
                 turn.has_changes = True
             self._cache(session_id, written)
-        if blobs_in(before.messages[start:]) - blobs_in(new):
+        named = blobs_in(before.messages[start:]) | images_in_versions(before.versions)
+        if named - blobs_in(new) - images_in_versions(after.versions):
             self.sweep()
+        return changed.removed
+
+    def load_versions(self, session_id: str) -> Versions:
+        with storage_errors(f"read session {session_id}"):
+            stored, visible = self._read(session_id)
+        self._recent.put(session_id, stored)
+        return visible.versions
 
     def patch(
-        self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None
+        self,
+        session_id: str,
+        fields: rules.FieldChanges,
+        *,
+        revision: str | None = None,
+        touch: bool = True,
     ) -> ChatSession:
         with self._writing(session_id) as stored:
             visible = self._require_revision(session_id, stored, revision)
             values = rules.normalized_fields(fields, stored.record.metadata)
-            # The delivery of a webhook is no change for clients.
-            is_delivery = values.keys() == {"notices"}
-            moment = stored.record.metadata.updated_at if is_delivery else now()
+            moment = now() if touch else stored.record.metadata.updated_at
             turn = self.turns.get(session_id)
             if turn and (stored.log or turn.has_changes):
                 after = stored.record.with_fields(values, moment)
@@ -222,7 +245,7 @@ class SessionDirectory:
         with self._writing(session_id, "delete") as stored:
             atomic_files.remove_durably(self._file(session_id), self._log(session_id))
             self._recent.remove(session_id)
-        if blobs_in(stored.record.messages):
+        if blobs_in(stored.record.messages) | images_in_versions(stored.record.versions):
             self.sweep()
 
     def load_image(self, sha256: str) -> bytes:
@@ -243,6 +266,15 @@ class SessionDirectory:
         """
         with storage_errors("list the sessions"):
             return self._index.list(query, use_file=self._lock.is_held)
+
+    def count_tags(self, query: SessionQuery) -> dict[str, int]:
+        with storage_errors("count the tags of the sessions"):
+            return self._index.count_tags(query, use_file=self._lock.is_held)
+
+    def expired(self, idle_seconds: float, moment: float) -> Sequence[str]:
+        """Return the IDs of the sessions that have expired at ``moment``."""
+        with storage_errors("find expired sessions"):
+            return self._index.expired(idle_seconds, moment, use_file=self._lock.is_held)
 
     def due_turns(self, until: float) -> dict[str, float]:
         """Return the IDs of the sessions whose turn goes on without a client, and when, if not

@@ -30,18 +30,24 @@ from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.util.clock import timestamp
 from mochi_server.util.platform import scan_directory
 
-_VERSION = 9
+_VERSION = 10
 _BUSY_SECONDS = 0.5
 _TRIGRAMS_PER_WORD = 20
 
 _SCHEMA = """
 CREATE TABLE sessions
     (session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER,
-    updated REAL, owner TEXT, entry BLOB, due REAL, notices BLOB);
+    updated REAL, owner TEXT, pinned INTEGER, archived INTEGER, temporary INTEGER, expires REAL,
+    due REAL, entry BLOB, notices BLOB);
+CREATE TABLE tags (session_id TEXT, tag TEXT);
 CREATE INDEX signatures ON sessions (session_id, inode, modified_ns, size);
-CREATE INDEX newest ON sessions (updated DESC, session_id);
+CREATE INDEX newest ON sessions (temporary, updated DESC, session_id, archived);
+CREATE INDEX pinned_first ON sessions (temporary, pinned DESC, updated DESC, session_id);
 CREATE INDEX parked ON sessions (due) WHERE due IS NOT NULL;
-CREATE INDEX owned ON sessions (owner, updated DESC, session_id);
+CREATE INDEX expiring ON sessions (expires) WHERE expires IS NOT NULL;
+CREATE INDEX owned ON sessions (owner, temporary, updated DESC, session_id);
+CREATE INDEX tagged ON tags (tag, session_id);
+CREATE INDEX tags_of ON tags (session_id);
 CREATE TABLE texts (id INTEGER PRIMARY KEY, session_id TEXT UNIQUE, text TEXT);
 """
 _TRIGRAMS = """
@@ -55,7 +61,17 @@ CREATE TRIGGER text_deleted AFTER DELETE ON texts BEGIN
 """Table for fast searches. It requires SQLite 3.34; with older versions, searches scan all texts.
 """
 _COUNT = "SELECT count(*) FROM sessions {where}"
-_ENTRIES = "SELECT entry FROM sessions {where} ORDER BY updated DESC, session_id LIMIT ? OFFSET ?"
+_ENTRIES = "SELECT entry FROM sessions {where} ORDER BY {order} LIMIT ? OFFSET ?"
+_NEWEST = "updated DESC, session_id"
+_COUNT_TAGS = "SELECT tag, count(*) FROM tags JOIN sessions USING (session_id) {where} GROUP BY tag"
+_EXPIRED = """
+SELECT session_id FROM sessions WHERE expires <= ?
+UNION SELECT session_id FROM sessions WHERE temporary = 1 AND updated <= ?"""
+_INSERT = """
+INSERT INTO sessions (session_id, inode, modified_ns, size, updated, owner, pinned, archived,
+    temporary, expires, due, entry, notices)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_WITH_TAG = "session_id IN (SELECT session_id FROM tags WHERE tag = ?)"
 _IN_IDS = "session_id IN (SELECT value FROM json_each(?))"
 _TEXTS = "SELECT session_id FROM texts {where}"
 _CONTAINS = "instr(text, ?)"
@@ -89,6 +105,29 @@ class SessionIndex:
         If ``use_file`` is false, use a database in memory.
         """
         return self._run(lambda database: self._query(database, query), use_file=use_file)
+
+    def count_tags(self, query: SessionQuery, *, use_file: bool) -> dict[str, int]:
+        """Return how many of the sessions that match the filters of ``query`` have each tag.
+
+        Raises OSError.
+        """
+
+        def count(database: sqlite3.Connection) -> dict[str, int]:
+            self._refresh(database)
+            where, values = _filters(query, ids=None)
+            return dict(database.execute(_COUNT_TAGS.format(where=where), values))
+
+        return self._run(count, use_file=use_file)
+
+    def expired(self, idle_seconds: float, moment: float, *, use_file: bool) -> Sequence[str]:
+        """Return the IDs of the sessions that have expired at ``moment``. Raises OSError."""
+
+        def find(database: sqlite3.Connection) -> Sequence[str]:
+            self._refresh(database)
+            rows = database.execute(_EXPIRED, (moment, moment - idle_seconds))
+            return [session_id for (session_id,) in rows]
+
+        return self._run(find, use_file=use_file and self._has_file())
 
     def due_turns(self, until: float, *, use_file: bool) -> dict[str, float]:
         """Return the IDs of the sessions with a turn that is due until this time, and when.
@@ -165,6 +204,7 @@ class SessionIndex:
 
     def _update(self, database: sqlite3.Connection, changed: set[str], removed: set[str]) -> None:
         rows = []
+        tags = []
         outdated = [*removed]
         for session_id in changed:
             try:
@@ -175,13 +215,16 @@ class SessionIndex:
             if found is not None:
                 session, signature = found
                 rows.append(_row(session_id, session, signature))
+                tags += [(session_id, tag) for tag in session.metadata.tags]
         if not outdated:
             return
         with database:
             ids = [(session_id,) for session_id in outdated]
             database.executemany("DELETE FROM sessions WHERE session_id = ?", ids)
             database.executemany("DELETE FROM texts WHERE session_id = ?", ids)
-            database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            database.executemany("DELETE FROM tags WHERE session_id = ?", ids)
+            database.executemany(_INSERT, rows)
+            database.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
     def _add_texts(self, database: sqlite3.Connection) -> None:
         missing = (
@@ -205,8 +248,12 @@ def _row(session_id: str, session: ChatSession, signature: Signature | None) -> 
         *(signature or (None, None, None)),
         timestamp(entry["updated_at"]),
         metadata.owner,
-        encode(entry),
+        metadata.pinned,
+        metadata.archived,
+        metadata.temporary,
+        timestamp(metadata.expires_at) if metadata.expires_at else None,
         metadata.turn.due if metadata.turn else None,
+        encode(entry),
         encode(metadata.notices) if metadata.notices else None,
     )
 
@@ -253,19 +300,26 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:
     """Return the page of ``query`` among the sessions with these ids, or all if ``ids`` is None."""
-    conditions = []
-    values: list[object] = []
-    if ids is not None:
-        conditions.append(_IN_IDS)
-        values.append(_array(ids))
-    if query.owner is not None:
-        conditions.append("owner = ?")
-        values.append(query.owner)
-    where = _where(conditions)
+    where, values = _filters(query, ids)
     (total,) = database.execute(_COUNT.format(where=where), values).fetchone()
     limit = -1 if query.limit is None else query.limit
-    rows = database.execute(_ENTRIES.format(where=where), [*values, limit, query.offset])
+    order = f"pinned DESC, {_NEWEST}" if query.pinned_first else _NEWEST
+    entries = _ENTRIES.format(where=where, order=order)
+    rows = database.execute(entries, [*values, limit, query.offset])
     return SessionPage.of([entry for (entry,) in rows], total)
+
+
+def _filters(query: SessionQuery, ids: set[str] | None) -> tuple[str, list[object]]:
+    """Return the WHERE clause for the filters of a query and these ids, and its values."""
+    filters = {
+        _IN_IDS: None if ids is None else _array(ids),
+        "owner = ?": query.owner,
+        _WITH_TAG: query.tag,
+        "archived = ?": query.archived,
+        "temporary = ?": query.temporary,
+    }
+    used = {condition: value for condition, value in filters.items() if value is not None}
+    return _where([*used]), [*used.values()]
 
 
 def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:

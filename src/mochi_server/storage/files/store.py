@@ -18,6 +18,7 @@ from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import storage_errors
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
 from mochi_server.storage.files.secrets import FileSecretStore
+from mochi_server.storage.files.usage import FileUsageStore
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
 from mochi_server.util.platform import scan_directory
 from mochi_server.util.tasks import run_shielded
@@ -109,8 +110,11 @@ class FileSessionStore(SessionStore):
     _load = _in_thread(SessionDirectory.load)
     load_image = _in_thread(SessionDirectory.load_image)
     _write = _in_thread(SessionDirectory.write)
+    load_versions = _in_thread(SessionDirectory.load_versions)
     patch = _in_thread(SessionDirectory.patch)
     delete = _in_thread(SessionDirectory.delete)
+    count_tags = _in_thread(SessionDirectory.count_tags)
+    expired = _in_thread(SessionDirectory.expired)
     due_turns = _in_thread(SessionDirectory.due_turns)
     undelivered = _in_thread(SessionDirectory.undelivered)
     _list = _in_thread(SessionDirectory.list)
@@ -123,9 +127,10 @@ class FileSessionStore(SessionStore):
         )  # takes less time than the change to a thread
         return session if session is not None else await self._load(session_id)
 
-    async def write(self, session_id: str, change: Change) -> None:
-        await self._write(session_id, change)
+    async def write(self, session_id: str, change: Change) -> int:
+        removed = await self._write(session_id, change)
         self.outbox.add(change.notices)
+        return removed
 
     async def list(self, query: SessionQuery) -> SessionPage:
         async with self._list_lock:
@@ -162,7 +167,9 @@ class FileSessionStore(SessionStore):
 
     async def _remove_notice(self, notice: Notice) -> None:
         with suppress(SessionNotFound):
-            await self.patch(notice.session_id, partial(_without_notice, notice.webhook_id))
+            # The delivery of a webhook is no change for clients.
+            without = partial(_without_notice, notice.webhook_id)
+            await self.patch(notice.session_id, without, touch=False)
 
     async def aclose(self) -> None:
         """Wait for pending work. The last store of a directory unlocks it."""
@@ -177,16 +184,23 @@ def _without_notice(webhook_id: str, stored: SessionMetadata) -> dict[str, Any]:
 
 
 class FileStores(Stores):
-    """``Stores`` in three directories: for the sessions of users, the sessions of agents, and
-    secrets.
+    """``Stores`` in directories: for the sessions of users, the sessions of agents, secrets and
+    usage.
     """
 
     def __init__(
-        self, sessions_dir: str | Path, agent_chats_dir: str | Path, secrets_dir: str | Path
+        self,
+        sessions_dir: str | Path,
+        agent_chats_dir: str | Path,
+        secrets_dir: str | Path,
+        usage_dir: str | Path | None = None,
     ) -> None:
+        """``usage_dir`` is by default the folder ``usage`` beside the agents' sessions."""
         self.chats: FileSessionStore = FileSessionStore(sessions_dir)
         self.agents: FileSessionStore = FileSessionStore(agent_chats_dir)
         self.secrets: FileSecretStore = FileSecretStore(secrets_dir)
+        usage_dir = usage_dir or Path(agent_chats_dir).parent / "usage"
+        self.usage: FileUsageStore = FileUsageStore(Path(usage_dir))
 
     @property
     def webhooks(self) -> FileWebhookOutbox:  # type: ignore[override]  # a protocol attribute

@@ -21,7 +21,7 @@ from mochi_server.sessions.store import normalized_text
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Blob, Message, blobs_of
 from mochi_server.storage.postgres.database import Connection, fetch_all
-from mochi_server.util.clock import as_text
+from mochi_server.util.clock import as_datetime, as_text, timestamp
 
 _MESSAGE_BYTES = 700
 _OPENING_CHARS = 2000
@@ -40,9 +40,13 @@ UPDATE sessions SET message_count = %(count)s, opening = %(opening)s, searched =
 WHERE key = %(key)s"""
 _DELETE_IMAGES = """
 DELETE FROM images i WHERE sha256 = ANY(%(names)s)
-AND NOT EXISTS (SELECT 1 FROM named_images n WHERE n.sha256 = i.sha256)"""
+AND NOT EXISTS (SELECT 1 FROM named_images n WHERE n.sha256 = i.sha256)
+AND NOT EXISTS (SELECT 1 FROM version_images v WHERE v.sha256 = i.sha256)"""
+_NAMED = """
+SELECT sha256 FROM named_images WHERE session = %(key)s AND position >= %(start)s
+UNION SELECT sha256 FROM version_images WHERE session = %(key)s AND %(start)s = 0"""
 # The lock prevents new references to images that are being removed.
-_IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"
+IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"
 
 
 logger = logging.getLogger(__name__)
@@ -126,6 +130,18 @@ def metadata_text(metadata: SessionMetadata) -> str:
     return text_of(
         {name: value for name, value in metadata.to_dict().items() if name != "updated_at"}
     )
+
+
+def order_columns(metadata: SessionMetadata) -> dict[str, Any]:
+    """Return the columns of the table ``sessions`` that lists filter and sort by."""
+    expires_at = metadata.expires_at
+    return {
+        "tags": [tag.replace("\0", "") for tag in metadata.tags],
+        "pinned": metadata.pinned,
+        "archived": metadata.archived,
+        "temporary": metadata.temporary,
+        "expires_at": None if expires_at is None else as_datetime(timestamp(expires_at)),
+    }
 
 
 def searched_title(metadata: SessionMetadata, opening: str) -> str:
@@ -290,11 +306,12 @@ async def recover_partial(
 async def images_from(connection: Connection, session: int, start: int) -> list[str]:
     """Return the hashes of the images that the messages from position ``start`` reference, and lock
     the images.
+
+    With ``start`` 0, the images of versions are included.
     """
-    statement = "SELECT DISTINCT sha256 FROM named_images WHERE session = %s AND position >= %s"
-    rows = await fetch_all(connection, statement, [session, start])
+    rows = await fetch_all(connection, _NAMED, {"key": session, "start": start})
     if rows:
-        await connection.execute(_IMAGES_LOCK)
+        await connection.execute(IMAGES_LOCK)
     return [row[0] for row in rows]
 
 
@@ -320,7 +337,7 @@ async def _store_images(
     }
     if not references and not images:
         return
-    await connection.execute(_IMAGES_LOCK)
+    await connection.execute(IMAGES_LOCK)
     for sha256, data in {image.sha256: image.data for image in images}.items():
         await connection.execute(
             "INSERT INTO images VALUES (%s, %s) ON CONFLICT DO NOTHING", [sha256, data]

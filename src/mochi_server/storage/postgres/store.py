@@ -34,6 +34,7 @@ from mochi_server.sessions.session import (
     revision_at,
 )
 from mochi_server.sessions.types import Blob, Message, SessionQuery, is_sha256
+from mochi_server.sessions.versions import Versions, places_of, split_versions
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.database import (
     Connection,
@@ -52,6 +53,8 @@ from mochi_server.storage.postgres.processes import (
 )
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
 from mochi_server.storage.postgres.secrets import PostgresSecretStore
+from mochi_server.storage.postgres.usage import PostgresUsageStore
+from mochi_server.storage.postgres.versions import change_versions, insert_versions, load_versions
 from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox, insert_notices
 from mochi_server.storage.session_record import SessionCache, SessionLocks
 from mochi_server.util.clock import as_datetime, as_text, new_id, now, timestamp
@@ -81,13 +84,17 @@ WHERE {_BY_ID} FOR UPDATE OF s"""
 _CREATE = f"""
 INSERT INTO sessions AS s
     (collection, session_id, owner, metadata, extra, updated_at, message_count, opening,
-    searched, change)
+    searched, change, tags, pinned, archived, temporary, expires_at)
 VALUES (%(collection)s, %(session_id)s, %(owner)s, %(metadata)s, %(extra)s, %(updated_at)s, 0, '[]',
-    %(searched)s, 0)
+    %(searched)s, 0, %(tags)s, %(pinned)s, %(archived)s, %(temporary)s, %(expires_at)s)
 ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"""
 _PATCH = """
-UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s,
-    updated_at = greatest(updated_at + interval '1 microsecond', clock_timestamp())
+UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s, tags = %(tags)s,
+    pinned = %(pinned)s, archived = %(archived)s, temporary = %(temporary)s,
+    expires_at = %(expires_at)s,
+    updated_at = CASE WHEN %(touch)s
+        THEN greatest(updated_at + interval '1 microsecond', clock_timestamp())
+        ELSE updated_at END
 WHERE key = %(key)s"""
 _FLUSH = f"""
 INSERT INTO partials (session, body, position)
@@ -97,7 +104,22 @@ WHERE {_BY_ID} AND s.key = coalesce(%(key)s::bigint, s.key)
 ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
 _LIST = f"""
 SELECT {_COLUMNS} FROM sessions s WHERE {{}}
-ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"""
+ORDER BY {{}} LIMIT %(limit)s OFFSET %(offset)s"""
+_NEWEST = "s.updated_at DESC, s.session_id"
+_FILTERS = {
+    "owner": " AND s.owner = %(owner)s",
+    "tag": " AND s.tags @> ARRAY[%(tag)s]",
+    "archived": " AND s.archived = %(archived)s",
+    "temporary": " AND s.temporary = %(temporary)s",
+}
+"""Conditions for the fields of a ``SessionQuery`` that are not None."""
+_COUNT_TAGS = """
+SELECT tag, count(*) FROM sessions s CROSS JOIN LATERAL unnest(s.tags) AS tag
+WHERE {} GROUP BY tag"""
+_EXPIRED = """
+SELECT session_id FROM sessions WHERE collection = %(collection)s AND expires_at <= %(moment)s
+UNION SELECT session_id FROM sessions
+WHERE collection = %(collection)s AND temporary AND updated_at <= %(idle_since)s"""
 _DUE_TEXT = r"""substring(metadata FROM '"(?:turn|pending_approval)":\{"due":([0-9.]+)')"""
 _DUE = f"({_DUE_TEXT}::float8)"
 _DUE_TURNS = f"""
@@ -202,17 +224,31 @@ class PostgresSessionStore(rules.SessionStore):
         return head.session(history.messages)
 
     @_shielded
-    async def write(self, session_id: str, change: Change) -> None:
+    async def write(self, session_id: str, change: Change) -> int:
         if change.only_partial is not None:
             await self._write_only_partial(session_id, change.only_partial)
-            return
-        await self._write_messages(session_id, change)
+            return 0
+        removed = await self._write_messages(session_id, change)
         if change.notices:
             self._outbox.stored.set()
+        return removed
+
+    async def load_versions(self, session_id: str) -> Versions:
+        async with self._database.connection(f"read session {session_id}") as connection:
+            statement = f"SELECT s.key FROM sessions s WHERE {_BY_ID}"
+            row = await fetch_one(connection, statement, self._parameters(session_id))
+            if row is None:
+                raise errors.SessionNotFound(session_id)
+            return await load_versions(connection, row[0])
 
     @_shielded
     async def patch(
-        self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None
+        self,
+        session_id: str,
+        fields: rules.FieldChanges,
+        *,
+        revision: str | None = None,
+        touch: bool = True,
     ) -> ChatSession:
         async with self._row_for_update(session_id) as (connection, head):
             await _require_revision(connection, head, revision)
@@ -225,6 +261,8 @@ class PostgresSessionStore(rules.SessionStore):
                 "key": head.key,
                 "metadata": row_mapping.metadata_text(metadata),
                 "searched": searched,
+                "touch": touch,
+                **row_mapping.order_columns(metadata),
             }
             await connection.execute(_PATCH, values)
         return await self.load(session_id)
@@ -242,20 +280,13 @@ class PostgresSessionStore(rules.SessionStore):
 
     async def list(self, query: SessionQuery) -> rules.SessionPage:
         search_words = rules.words(query.text)
-        condition = "s.collection = %(collection)s" + (
-            " AND s.owner = %(owner)s" if query.owner is not None else ""
-        )
+        condition, values = self._filters(query)
         condition += "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
-        values = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
-        page = {
-            **values,
-            "collection": self._collection,
-            "limit": query.limit,
-            "offset": query.offset,
-        }
-        page["owner"] = query.owner
+        words = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
+        page = {**values, **words, "limit": query.limit, "offset": query.offset}
+        order = f"s.pinned DESC, {_NEWEST}" if query.pinned_first else _NEWEST
         async with self._database.connection("list the sessions") as connection:
-            rows = await fetch_all(connection, _LIST.format(condition), page)
+            rows = await fetch_all(connection, _LIST.format(condition, order), page)
             count = await fetch_one(
                 connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page
             )
@@ -268,6 +299,32 @@ class PostgresSessionStore(rules.SessionStore):
             except errors.SessionTooNew as error:
                 logger.warning("session omitted from the list: %s", error.message)
         return rules.SessionPage.of(entries, count[0] if count else 0)
+
+    async def count_tags(self, query: SessionQuery) -> Mapping[str, int]:
+        condition, values = self._filters(query)
+        async with self._database.connection("count the tags of the sessions") as connection:
+            return dict(await fetch_all(connection, _COUNT_TAGS.format(condition), values))
+
+    def _filters(self, query: SessionQuery) -> tuple[str, dict[str, Any]]:
+        """Return the condition for the filters of a query, and its values."""
+        condition = "s.collection = %(collection)s"
+        values: dict[str, Any] = {"collection": self._collection}
+        for name, filter_condition in _FILTERS.items():
+            value = getattr(query, name)
+            if value is not None:
+                condition += filter_condition
+                values[name] = value
+        return condition, values
+
+    async def expired(self, idle_seconds: float, moment: float) -> Sequence[str]:
+        values = {
+            "collection": self._collection,
+            "moment": as_datetime(moment),
+            "idle_since": as_datetime(moment - idle_seconds),
+        }
+        async with self._database.connection("find expired sessions") as connection:
+            rows = await fetch_all(connection, _EXPIRED, values)
+        return [session_id for (session_id,) in rows]
 
     async def due_turns(self, until: float) -> Mapping[str, float]:
         async with self._database.connection("find interrupted turns") as connection:
@@ -362,19 +419,23 @@ class PostgresSessionStore(rules.SessionStore):
         updated_at: datetime,
         images: Sequence[Blob],
     ) -> bool:
+        versions, extra = split_versions(session.extra)
+        session.metadata.versions = places_of(versions)
         values = self._parameters(
             session.session_id,
             owner=session.metadata.owner,
             metadata=row_mapping.metadata_text(session.metadata),
-            extra=text_of(session.extra),
+            extra=text_of(extra),
             updated_at=updated_at,
             searched=row_mapping.searched_title(session.metadata, "[]"),
+            **row_mapping.order_columns(session.metadata),
         )
         if row := await fetch_one(connection, _CREATE, values):
             head = SessionRow(*row)
             await row_mapping.replace_tail(
                 connection, head, 0, session.messages, images=images, touch=False
             )
+            await insert_versions(connection, head.key, versions)
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
@@ -388,7 +449,7 @@ class PostgresSessionStore(rules.SessionStore):
         await connection.execute("DELETE FROM sessions WHERE key = %s", [head.key])
         return images
 
-    async def _write_messages(self, session_id: str, change: Change) -> None:
+    async def _write_messages(self, session_id: str, change: Change) -> int:
         async with self._row_for_update(session_id) as (connection, head):
             lock = self.locked_sessions.get(session_id)
             # Messages after `end` are from a committed first attempt of this write, or from a
@@ -398,15 +459,25 @@ class PostgresSessionStore(rules.SessionStore):
             new = rules.normalized_messages(change.messages, start)
             written = revision_at(start + len(new), new[-1]) if new else None
             await _require_revision(connection, head, change.revision, written)
+            row = head
+            removed = 0
+            removed_images: list[str] = []
+            if change.versions is not None:
+                row, changed, removed_images = await change_versions(
+                    connection, head, start, new, change.versions
+                )
+                removed = changed.removed
             await row_mapping.replace_tail(
-                connection, head, start, new, images=change.images, turn=change.turn
+                connection, row, start, new, images=change.images, turn=change.turn
             )
+            await row_mapping.delete_unreferenced_images(connection, removed_images)
             await insert_notices(connection, change.notices)
             advanced = lock and lock._replace(end=start + len(new))
             if change.partial is not None:
                 await self._write_partial(connection, session_id, change.partial, advanced)
         if advanced is not None and self.locked_sessions.get(session_id) == lock:
             self.locked_sessions[session_id] = advanced
+        return removed
 
     async def _write_only_partial(self, session_id: str, partial: Message) -> None:
         async with self._database.connection(f"save session {session_id}") as connection:
@@ -570,6 +641,7 @@ class PostgresStores(rules.Stores):
         self._process = ServerProcess(self._database, own_url)
         self.webhooks: PostgresWebhookOutbox = PostgresWebhookOutbox(self._database)
         self.secrets: PostgresSecretStore = PostgresSecretStore(self._database)
+        self.usage: PostgresUsageStore = PostgresUsageStore(self._database)
         shared = (self._database, self._process, self.webhooks)
         self.chats: PostgresSessionStore = PostgresSessionStore(*shared, "chats")
         self.agents: PostgresSessionStore = PostgresSessionStore(*shared, "agents")

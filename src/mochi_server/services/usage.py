@@ -1,0 +1,164 @@
+"""Usage of API keys, and the limits of their turns."""
+
+import asyncio
+import logging
+import math
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+
+from mochi_server.errors import MochiError, RateLimited
+from mochi_server.ollama.payloads import qualified_name
+from mochi_server.sessions.caller import CALLER, Caller
+from mochi_server.sessions.usage import (
+    Usage,
+    UsageCounter,
+    UsageKey,
+    UsageStore,
+    joined,
+    seconds_until_tomorrow,
+    today,
+)
+from mochi_server.util.tasks import cancel_and_wait, run_shielded, start_in
+
+_PAUSE_SECONDS = 1.0
+"""Minimum time between two writes of the usage."""
+
+logger = logging.getLogger(__name__)
+
+
+class UsageService:
+    """Usage of the keys of all servers that share the sessions.
+
+    It is stored within a second, so that it survives a restart and other servers see it.
+    """
+
+    def __init__(self, store: UsageStore) -> None:
+        self._store = store
+        self._unstored = UsageCounter()
+        self._added = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._is_failing = False  # whether the latest write has failed, which is logged once
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    def open(self) -> None:
+        start_in(self._tasks, self._store_again_and_again())
+
+    async def aclose(self) -> None:
+        """Store the rest."""
+        await cancel_and_wait([*self._tasks])
+        await self._store_unstored()
+
+    def add(self, model: str, usage: Usage) -> None:
+        """Count what a request of the current caller has used, if it has a key."""
+        if not CALLER.get().key:
+            return
+        key = UsageKey(today(), CALLER.get().key, qualified_name(model))
+        self._unstored.add({key: usage})
+        self._added.set()
+
+    async def since(self, day: str, key: str | None = None) -> Mapping[UsageKey, Usage]:
+        """Return the usage from ``day`` on, of one key or, for None, of all keys.
+
+        Raises ``StorageFailed``.
+        """
+        async with self._writing:  # usage that is being written is in neither of both
+            stored = await self._store.since(day, key)
+            return joined(stored, self._unstored.since(day, key))
+
+    async def tokens_today(self, key: str) -> int:
+        """Return the number of tokens that a key has used on this day in UTC."""
+        entries = await self.since(today(), key)
+        return sum(usage.tokens for usage in entries.values())
+
+    async def _store_again_and_again(self) -> None:
+        while True:
+            await self._added.wait()
+            async with self._writing:
+                await self._store_unstored()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _store_unstored(self) -> None:
+        self._added.clear()
+        taken = self._unstored.take()
+        if not taken:
+            return
+        try:
+            await run_shielded(self._store.add(taken))
+            self._is_failing = False
+        except MochiError as error:
+            if not self._is_failing:
+                logger.warning("Usage of API keys is stored later: %s", error.message)
+            self._is_failing = True
+            self._unstored.add(taken)
+            self._added.set()
+
+
+class TurnLimiter:
+    """Limits of the turns of each key.
+
+    Tokens are those of all servers. Turns are those of this process.
+    """
+
+    def __init__(self, usage: UsageService) -> None:
+        self._usage = usage
+        self._running = Counter[str]()  # by the name of the key
+        self._starting = Counter[str]()
+        # Times at which the turns of the last minute have started, oldest first.
+        self._started: dict[str, deque[float]] = defaultdict(deque)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[Callable[[], None]]:
+        """Admit a turn of the current caller, or another request that makes a model work.
+
+        The turn runs while the context is open. The provided function counts it as started, which
+        a turn is that nothing refuses. Raises ``RateLimited``.
+        """
+        caller = CALLER.get()
+        await self._check_tokens(caller)
+        self._check_turns(caller)
+        is_started = False
+        self._starting[caller.key] += 1
+
+        def start() -> None:
+            nonlocal is_started
+            is_started = True
+            self._starting[caller.key] -= 1
+            if caller.turns_per_minute is not None:
+                self._started[caller.key].append(time.monotonic())
+
+        try:
+            with self.running(caller):
+                yield start
+        finally:
+            if not is_started:
+                self._starting[caller.key] -= 1
+
+    @contextmanager
+    def running(self, caller: Caller) -> Iterator[None]:
+        """Count a running turn, without a limit."""
+        self._running[caller.key] += 1
+        try:
+            yield
+        finally:
+            self._running[caller.key] -= 1
+
+    async def _check_tokens(self, caller: Caller) -> None:
+        limit = caller.tokens_per_day
+        if limit is not None and await self._usage.tokens_today(caller.key) >= limit:
+            seconds = math.ceil(seconds_until_tomorrow(time.time()))
+            raise RateLimited(f"{limit} tokens per day (UTC)", seconds)
+
+    def _check_turns(self, caller: Caller) -> None:
+        now = time.monotonic()
+        started = self._started[caller.key]
+        while started and started[0] <= now - 60:
+            started.popleft()
+        if self._running[caller.key] >= (caller.turns_at_a_time or math.inf):
+            raise RateLimited(f"{caller.turns_at_a_time} turns at a time", 1)
+        turns = len(started) + self._starting[caller.key]
+        if turns >= (caller.turns_per_minute or math.inf):
+            oldest = started[0] if started else now - 59
+            seconds = math.ceil(oldest + 60 - now)
+            raise RateLimited(f"{caller.turns_per_minute} turns per minute", seconds)

@@ -1,0 +1,311 @@
+"""Versions of a history: messages that were replaced and can be shown again.
+
+A version begins at the place of a message. It is an alternative to this message and to what comes
+after it. The place can also be in another version.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from mochi_server.events import TurnWarning
+from mochi_server.sessions.change import VersionChange
+from mochi_server.sessions.serialization import encode
+from mochi_server.sessions.session import ChatSession, complete_message
+from mochi_server.sessions.types import Message, blobs_in
+from mochi_server.util.clock import timestamp
+
+MAX_VERSIONS = 50
+"""Maximum number of versions of a session."""
+MAX_BYTES = 8 * 1024 * 1024
+"""Maximum size of the encoded versions of a session."""
+KEY = "versions"
+"""Key of the versions in a session file, beside the messages."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """Messages that were replaced, at least one.
+
+    ``message_id`` is the ID of the message that is shown at their place. ``inside`` is the ID of
+    the version that has this message, or None for the history.
+    """
+
+    version_id: str
+    message_id: str
+    replaced_at: str
+    messages: Sequence[Message]
+    inside: str | None = None
+
+    @cached_property
+    def encoded_messages(self) -> bytes:
+        return b"[" + b",".join(map(encode, self.messages)) + b"]"
+
+    @property
+    def line(self) -> bytes:
+        """JSON object of the version in a session file."""
+        head = {
+            "version_id": self.version_id,
+            "message_id": self.message_id,
+            "replaced_at": self.replaced_at,
+        }
+        if self.inside is not None:
+            head["inside"] = self.inside
+        return encode(head)[:-1] + b',"messages":' + self.encoded_messages + b"}"
+
+    @property
+    def size(self) -> int:
+        """Size of the messages in bytes."""
+        return len(self.encoded_messages)
+
+    @property
+    def started_at(self) -> str:
+        """Time of the first message."""
+        return self.messages[0]["timestamp"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of the version in a session file."""
+        stored: dict[str, Any] = {
+            "version_id": self.version_id,
+            "message_id": self.message_id,
+            "replaced_at": self.replaced_at,
+            "messages": list(self.messages),
+        }
+        if self.inside is not None:
+            stored["inside"] = self.inside
+        return stored
+
+
+Versions = tuple[Version, ...]
+"""Versions of a session. The one that was replaced first is the first."""
+
+
+def read_versions(stored: object) -> Versions:
+    """Return the versions of a session file without damaged ones."""
+    items = stored if isinstance(stored, list) else []
+    versions: dict[str, Version] = {}
+    for item in items:
+        version = _read_version(item)
+        if version is not None:
+            versions.setdefault(version.version_id, version)
+    return tuple(versions.values())
+
+
+def _read_version(item: object) -> Version | None:
+    if not isinstance(item, Mapping):
+        return None
+    version_id, message_id = item.get("version_id"), item.get("message_id")
+    messages, inside = item.get("messages"), item.get("inside")
+    if not isinstance(version_id, str) or not isinstance(message_id, str):
+        return None
+    if not isinstance(messages, list) or not messages:
+        return None
+    if not all(isinstance(message, dict) for message in messages):
+        return None
+    replaced_at = str(item.get("replaced_at") or "")
+    completed = [
+        complete_message(message, index, replaced_at) for index, message in enumerate(messages)
+    ]
+    return Version(
+        version_id=version_id,
+        message_id=message_id,
+        replaced_at=replaced_at,
+        messages=tuple(completed),
+        inside=inside if isinstance(inside, str) else None,
+    )
+
+
+def split_versions(extra: dict[str, Any]) -> tuple[Versions, dict[str, Any]]:
+    """Return the versions in the additional keys of a session file, and the other keys."""
+    if KEY not in extra:
+        return (), extra
+    others = {name: value for name, value in extra.items() if name != KEY}
+    return limited(read_versions(extra[KEY])), others
+
+
+def with_versions(session: ChatSession, versions: Versions) -> ChatSession:
+    """Return the session as in a session file, with these versions only."""
+    extra = {name: value for name, value in session.extra.items() if name != KEY}
+    if versions:
+        extra[KEY] = [version.to_dict() for version in versions]
+    return ChatSession(replace(session.metadata, versions=None), session.history, extra)
+
+
+def excess_versions(extra: Mapping[str, Any]) -> int:
+    """Return how many versions of a session file exceed a limit."""
+    versions = read_versions(extra.get(KEY))
+    return len(versions) - len(limited(versions))
+
+
+def places_of(versions: Versions) -> list[dict[str, str]] | None:
+    """Return the metadata field ``versions``: the place and the time of each version in the
+    history.
+    """
+    places = [
+        {"message_id": version.message_id, "timestamp": version.started_at}
+        for version in versions
+        if version.inside is None
+    ]
+    return places or None
+
+
+@dataclass(frozen=True)
+class ChangedVersions:
+    """Versions after a change. ``removed`` is how many of the oldest ones exceeded a limit."""
+
+    versions: Versions
+    removed: int = 0
+
+
+def changed_versions(
+    versions: Versions,
+    replaced: Sequence[Message],
+    new: Sequence[Message],
+    change: VersionChange,
+) -> ChangedVersions:
+    """Return the versions after ``new`` messages have replaced the last messages of the history."""
+    if any(version.version_id == change.version_id for version in versions):
+        return ChangedVersions(versions)  # the change was stored before
+    if change.deleted is not None:
+        deleted = {
+            version.version_id
+            for version in versions
+            if version.inside is None and version.message_id == change.deleted
+        }
+        return ChangedVersions(_without(versions, deleted))
+    if not replaced or not new:
+        return ChangedVersions(versions)
+    kept = Version(
+        version_id=change.version_id,
+        message_id=new[0]["message_id"],
+        replaced_at=change.replaced_at,
+        messages=tuple(replaced),
+    )
+    after: list[Version] = []
+    place = replaced[0]["message_id"]
+    later_places = {message["message_id"] for message in replaced[1:]}
+    for version in versions:
+        if version.version_id == change.selected:
+            continue
+        moved = version
+        if version.inside is None and version.message_id == place:
+            moved = replace(version, message_id=kept.message_id)
+        elif version.inside is None and version.message_id in later_places:
+            moved = replace(version, inside=kept.version_id)
+        elif version.inside is not None and version.inside == change.selected:
+            moved = replace(version, inside=None)
+        after.append(moved)
+    all_versions = (*after, kept)
+    left = limited(all_versions)
+    return ChangedVersions(left, len(all_versions) - len(left))
+
+
+def limited(versions: Versions) -> Versions:
+    """Return the versions without the oldest ones that exceed a limit."""
+    excess = versions[: max(0, len(versions) - MAX_VERSIONS)]
+    if excess:
+        versions = _without(versions, {version.version_id for version in excess})
+    while sum(version.size for version in versions) > MAX_BYTES:
+        versions = _without(versions, {versions[0].version_id})
+    return versions
+
+
+def versions_removed(count: int) -> TurnWarning:
+    """Return the warning about versions that exceeded a limit."""
+    megabytes = MAX_BYTES // (1024 * 1024)
+    return TurnWarning(
+        "VERSIONS_REMOVED",
+        f"The oldest versions of the session were removed: {count}. A session has at most "
+        f"{MAX_VERSIONS} versions of together {megabytes} MB.",
+    )
+
+
+def within(versions: Versions, history: Iterable[Message]) -> Versions:
+    """Return the versions whose places are in these messages, with the versions inside them."""
+    shown = {message["message_id"] for message in history}
+    outside = {
+        version.version_id
+        for version in versions
+        if version.inside is None and version.message_id not in shown
+    }
+    return _without(versions, outside)
+
+
+def images_in_versions(versions: Versions) -> set[str]:
+    """Return the hashes of the images that the versions reference."""
+    names: set[str] = set()
+    for version in versions:
+        names |= blobs_in(version.messages)
+    return names
+
+
+def _without(versions: Versions, removed: Collection[str]) -> Versions:
+    """Return the versions without the ``removed`` ones and those inside them."""
+    inside = defaultdict(list)
+    for version in versions:
+        inside[version.inside].append(version.version_id)
+    gone = set()
+    pending = list(removed)
+    while pending:
+        version_id = pending.pop()
+        if version_id in gone:
+            continue
+        gone.add(version_id)
+        pending += inside[version_id]
+    return tuple(version for version in versions if version.version_id not in gone)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One of the alternatives at a place of the history.
+
+    ``version_id`` is None for the messages that are shown.
+    """
+
+    version_id: str | None
+    messages: Sequence[Message]
+
+
+def alternatives(
+    versions: Versions, history: Sequence[Message], index: int
+) -> Sequence[Alternative]:
+    """Return the alternatives at the message with this index, the oldest first."""
+    message_id = history[index]["message_id"]
+    found = [
+        Alternative(version.version_id, version.messages)
+        for version in versions
+        if version.inside is None and version.message_id == message_id
+    ]
+    found.append(Alternative(None, history[index:]))
+    return sorted(found, key=lambda each: timestamp(each.messages[0]["timestamp"]))
+
+
+@dataclass(frozen=True)
+class VersionCount:
+    """Number of alternatives at the place of a message, with the shown one.
+
+    ``shown`` is the number of the shown one. The oldest one has the number 1.
+    """
+
+    count: int = 1
+    shown: int = 1
+
+
+def count_versions(
+    places: Sequence[Mapping[str, str]] | None, history: Iterable[Message]
+) -> dict[str, VersionCount]:
+    """Return the number of alternatives by message, for the messages that have versions."""
+    if not places:
+        return {}
+    counts: dict[str, VersionCount] = {}
+    times = {message["message_id"]: message["timestamp"] for message in history}
+    for place in places:
+        message_id = place["message_id"]
+        if message_id not in times:
+            continue
+        before = counts.get(message_id, VersionCount())
+        is_older = timestamp(place["timestamp"]) <= timestamp(times[message_id])
+        counts[message_id] = VersionCount(before.count + 1, before.shown + is_older)
+    return counts

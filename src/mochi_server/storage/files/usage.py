@@ -1,0 +1,76 @@
+"""Usage in files: one file for each day."""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from mochi_server.sessions.usage import Usage, UsageKey, UsageStore, joined, selected
+from mochi_server.storage.files import atomic_files
+from mochi_server.util import regular_files
+
+_NAME = re.compile(r"\d{4}-\d\d-\d\d\.json")
+
+logger = logging.getLogger(__name__)
+
+
+class FileUsageStore(UsageStore):
+    """``UsageStore`` in a directory. Only one process uses it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = asyncio.Lock()
+
+    async def add(self, entries: Mapping[UsageKey, Usage]) -> None:
+        async with self._lock:
+            await asyncio.to_thread(self._add, entries)
+
+    async def since(self, day: str, key: str | None = None) -> Mapping[UsageKey, Usage]:
+        async with self._lock:
+            return await asyncio.to_thread(self._since, day, key)
+
+    def _add(self, entries: Mapping[UsageKey, Usage]) -> None:
+        with atomic_files.storage_errors("store the usage of API keys"):
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for day in sorted({each.day for each in entries}):
+                path = self._directory / f"{day}.json"
+                of_day = {each: usage for each, usage in entries.items() if each.day == day}
+                sums = joined(_read(path), of_day)
+                atomic_files.write(path, _encode(sums))
+
+    def _since(self, day: str, key: str | None) -> Mapping[UsageKey, Usage]:
+        entries: dict[UsageKey, Usage] = {}
+        with atomic_files.storage_errors("read the usage of API keys"):
+            for path in sorted(self._directory.glob("*.json")):
+                if _NAME.fullmatch(path.name) and path.stem >= day:
+                    entries |= _read(path)
+        return selected(entries, day, key)
+
+
+def _encode(entries: Mapping[UsageKey, Usage]) -> bytes:
+    rows = []
+    for key, usage in sorted(entries.items()):
+        counts = {
+            "requests": usage.requests,
+            "prompt_tokens": usage.prompt_tokens,
+            "answer_tokens": usage.answer_tokens,
+        }
+        rows.append({"key": key.key, "model": key.model, **counts})
+    return json.dumps({"usage": rows}, indent=1).encode()
+
+
+def _read(path: Path) -> dict[UsageKey, Usage]:
+    """Return the usage in the file of a day. A file that cannot be read counts as empty."""
+    if not path.exists():
+        return {}
+    entries = {}
+    try:
+        for row in json.loads(regular_files.read_text(path))["usage"]:
+            key = UsageKey(path.stem, row["key"], row["model"])
+            entries[key] = Usage(row["requests"], row["prompt_tokens"], row["answer_tokens"])
+    except (ValueError, TypeError, LookupError):
+        logger.warning("Usage file invalid path=%s", path)
+        return {}
+    return entries

@@ -1,0 +1,114 @@
+"""Versions of sessions in the database."""
+
+from collections.abc import Sequence
+
+from mochi_server.sessions.change import VersionChange
+from mochi_server.sessions.serialization import decode
+from mochi_server.sessions.types import Message, blobs_in
+from mochi_server.sessions.versions import (
+    ChangedVersions,
+    Version,
+    Versions,
+    changed_versions,
+    places_of,
+    read_versions,
+)
+from mochi_server.storage.postgres import row_mapping
+from mochi_server.storage.postgres.database import Connection, fetch_all
+from mochi_server.storage.postgres.row_mapping import SessionRow
+
+_READ = """
+SELECT version_id, message_id, replaced_at, inside, messages FROM versions
+WHERE session = %s ORDER BY number"""
+_TAIL = "SELECT body FROM messages WHERE session = %s AND position >= %s ORDER BY position"
+_INSERT = """
+INSERT INTO versions (session, number, version_id, message_id, replaced_at, inside, messages)
+SELECT %(key)s, coalesce(max(number), 0) + 1, %(version_id)s, %(message_id)s, %(replaced_at)s,
+    %(inside)s, %(messages)s
+FROM versions WHERE session = %(key)s"""
+_MOVE = """
+UPDATE versions SET message_id = %(message_id)s, inside = %(inside)s
+WHERE session = %(key)s AND version_id = %(version_id)s"""
+_DELETE = "DELETE FROM versions WHERE session = %s AND version_id = ANY(%s)"
+_IMAGES = "SELECT DISTINCT sha256 FROM version_images WHERE session = %s AND version_id = ANY(%s)"
+
+
+async def load_versions(connection: Connection, session: int) -> Versions:
+    """Return the versions of a session, the oldest first."""
+    stored = []
+    for version_id, message_id, replaced_at, inside, body in await fetch_all(
+        connection, _READ, [session]
+    ):
+        stored.append(
+            {
+                "version_id": version_id,
+                "message_id": message_id,
+                "replaced_at": replaced_at,
+                "inside": inside,
+                "messages": decode(body.encode()),
+            }
+        )
+    return read_versions(stored)
+
+
+async def insert_versions(connection: Connection, session: int, versions: Versions) -> None:
+    """Store new versions with the references to their images."""
+    for version in versions:
+        values = {"key": session, **_row(version), "messages": version.encoded_messages.decode()}
+        await connection.execute(_INSERT, values)
+        names = blobs_in(version.messages)
+        if names:
+            await connection.execute(row_mapping.IMAGES_LOCK)
+        for name in sorted(names):
+            await connection.execute(
+                "INSERT INTO version_images VALUES (%s, %s, %s)",
+                [session, version.version_id, name],
+            )
+
+
+async def change_versions(
+    connection: Connection,
+    head: SessionRow,
+    start: int,
+    new: Sequence[Message],
+    change: VersionChange,
+) -> tuple[SessionRow, ChangedVersions, list[str]]:
+    """Store the versions after ``new`` messages replace those from position ``start``.
+
+    Return the changed session row, the versions, and the hashes of the images of deleted versions.
+    """
+    before = await load_versions(connection, head.key)
+    rows = await fetch_all(connection, _TAIL, [head.key, start])
+    replaced = [head.message(body, start + offset) for offset, (body,) in enumerate(rows)]
+    changed = changed_versions(before, replaced, new, change)
+    stored = {version.version_id: version for version in before}
+    left = {version.version_id for version in changed.versions}
+    deleted = sorted(stored.keys() - left)
+    names: list[str] = []
+    if deleted:
+        found = await fetch_all(connection, _IMAGES, [head.key, deleted])
+        names = [name for (name,) in found]
+        if names:
+            await connection.execute(row_mapping.IMAGES_LOCK)
+        await connection.execute(_DELETE, [head.key, deleted])
+    added = []
+    for version in changed.versions:
+        earlier = stored.get(version.version_id)
+        if earlier is None:
+            added.append(version)
+        elif earlier != version:
+            await connection.execute(_MOVE, {"key": head.key, **_row(version)})
+    await insert_versions(connection, head.key, tuple(added))
+    metadata = head.metadata()
+    metadata.versions = places_of(changed.versions)
+    changed_head = head._replace(stored_metadata=row_mapping.metadata_text(metadata))
+    return changed_head, changed, names
+
+
+def _row(version: Version) -> dict[str, str | None]:
+    return {
+        "version_id": version.version_id,
+        "message_id": version.message_id,
+        "replaced_at": version.replaced_at,
+        "inside": version.inside,
+    }
