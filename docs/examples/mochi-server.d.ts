@@ -175,6 +175,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sessions/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List tags
+         * @description List the tags of sessions, and how many sessions have each tag.
+         */
+        get: operations["list_tags"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sessions/{session_id}": {
         parameters: {
             query?: never;
@@ -236,7 +256,7 @@ export interface paths {
         };
         /**
          * Export session
-         * @description Export a session as a file: JSON with all images for an import, or Markdown for reading.
+         * @description Export a session: as JSON with images and files for an import, or as Markdown.
          */
         get: operations["export_session"];
         put?: never;
@@ -287,6 +307,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sessions/{session_id}/files/{sha256}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get file
+         * @description Get a file of a message by its SHA-256, as it was sent.
+         */
+        get: operations["get_file"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sessions/{session_id}/messages/{message_index}": {
         parameters: {
             query?: never;
@@ -297,7 +337,7 @@ export interface paths {
         get?: never;
         /**
          * Edit message
-         * @description Edit a user message. All later messages are removed.
+         * @description Edit a user message. All later messages are removed. What is replaced becomes a version.
          */
         put: operations["edit_message"];
         post?: never;
@@ -385,6 +425,52 @@ export interface paths {
         get: operations["get_status"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sessions/{session_id}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List versions
+         * @description List the versions of a message, the oldest first.
+         *
+         *     The list includes the messages that are shown.
+         */
+        get: operations["list_versions"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete versions
+         * @description Delete the versions of a message. The messages that are shown stay.
+         */
+        delete: operations["delete_versions"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sessions/{session_id}/versions/{version_id}/select": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Select version
+         * @description Show a version: its messages replace the messages at its place, which become a version.
+         */
+        post: operations["select_version"];
         delete?: never;
         options?: never;
         head?: never;
@@ -523,6 +609,74 @@ export interface paths {
          * @description Get a tool with its JSON schema.
          */
         get: operations["get_tool"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/mcp/servers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List mcp servers
+         * @description List the MCP servers with their states.
+         */
+        get: operations["list_mcp_servers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/mcp/servers/{name}/authorize": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Authorize mcp server
+         * @description Begin to authorize this server at an MCP server, with OAuth.
+         *
+         *     A user opens the returned URL in a browser, which then returns to `/api/v1/mcp/callback`.
+         */
+        post: operations["authorize_mcp_server"];
+        /**
+         * Forget mcp authorization
+         * @description Forget the OAuth tokens of an MCP server, and end its connection.
+         */
+        delete: operations["forget_mcp_authorization"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/mcp/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Finish mcp authorization
+         * @description Complete the authorization at an MCP server. The browser of the user sends this request.
+         *
+         *     Requires no API key. The secret `state` shows that this server has begun the authorization.
+         */
+        get: operations["finish_mcp_authorization"];
         put?: never;
         post?: never;
         delete?: never;
@@ -695,6 +849,28 @@ export interface paths {
          * @description List the Ollama hosts with their states.
          */
         get: operations["list_hosts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get usage
+         * @description Get the tokens that the API key has used, by day and model.
+         *
+         *     A key of the scope `all` gets those of all keys.
+         */
+        get: operations["get_usage"];
         put?: never;
         post?: never;
         delete?: never;
@@ -977,6 +1153,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/responses/input_tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Count input tokens
+         * @description Estimate the tokens of the items of a conversation, without an answer.
+         *
+         *     The estimate improves with each answer of the model.
+         */
+        post: operations["count_input_tokens"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/responses/{response_id}": {
         parameters: {
             query?: never;
@@ -989,6 +1187,26 @@ export interface paths {
          * @description Get a response: that of a session, or for an hour one without a session.
          */
         get: operations["get_response"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses/{response_id}/input_items": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List input items
+         * @description List the items before the output of a response, in a session its earlier messages.
+         */
+        get: operations["list_input_items"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1055,6 +1273,26 @@ export interface paths {
          *     The estimate improves with each answer of the model.
          */
         post: operations["count_message_tokens"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/models/test/": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Compare models without prefix
+         * @description Compare up to three models: send one prompt to each in turn. Nothing is stored.
+         */
+        post: operations["compare_models_without_prefix"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1152,7 +1390,8 @@ export interface components {
             preview: string;
             /** Summary */
             summary: {
-                [key: string]: unknown;
+                summary: string;
+                topics: string[];
             } | null;
             /** Summary Model */
             summary_model: string | null;
@@ -1160,9 +1399,16 @@ export interface components {
             format_version: string;
             tool_settings: components["schemas"]["ToolSettings"];
             agent_settings: components["schemas"]["AgentSettings"];
-            /** Context Window Config */
+            /**
+             * Context Window Config
+             * @description Context window of the session, in tokens, and its latest changes.
+             */
             context_window_config: {
-                [key: string]: unknown;
+                dynamic_enabled: boolean;
+                current_window: number | null;
+                last_adjustment: string | null;
+                adjustment_history: Record<string, never>[];
+                manual_override: boolean;
             };
             /** Options */
             options: {
@@ -1178,6 +1424,16 @@ export interface components {
             } | null;
             /** Ollama Host */
             ollama_host: string | null;
+            /** Tags */
+            tags: string[];
+            /** Pinned */
+            pinned: boolean;
+            /** Archived */
+            archived: boolean;
+            /** Temporary */
+            temporary: boolean;
+            /** Expires At */
+            expires_at: string | null;
             /** Owner */
             owner?: string | null;
             /** Agent Name */
@@ -1204,7 +1460,8 @@ export interface components {
             preview: string;
             /** Summary */
             summary: {
-                [key: string]: unknown;
+                summary: string;
+                topics: string[];
             } | null;
             /** Summary Model */
             summary_model: string | null;
@@ -1212,9 +1469,16 @@ export interface components {
             format_version: string;
             tool_settings: components["schemas"]["ToolSettings"];
             agent_settings: components["schemas"]["AgentSettings"];
-            /** Context Window Config */
+            /**
+             * Context Window Config
+             * @description Context window of the session, in tokens, and its latest changes.
+             */
             context_window_config: {
-                [key: string]: unknown;
+                dynamic_enabled: boolean;
+                current_window: number | null;
+                last_adjustment: string | null;
+                adjustment_history: Record<string, never>[];
+                manual_override: boolean;
             };
             /** Options */
             options: {
@@ -1230,8 +1494,25 @@ export interface components {
             } | null;
             /** Ollama Host */
             ollama_host: string | null;
+            /** Tags */
+            tags: string[];
+            /** Pinned */
+            pinned: boolean;
+            /** Archived */
+            archived: boolean;
+            /** Temporary */
+            temporary: boolean;
+            /** Expires At */
+            expires_at: string | null;
             /** Messages */
             messages: components["schemas"]["StoredMessage"][];
+            /**
+             * Versions
+             * @description Number of versions by message ID, for the messages that have versions.
+             */
+            versions: {
+                [key: string]: components["schemas"]["VersionCount"];
+            };
             /** Agent Name */
             agent_name?: string | null;
         };
@@ -1651,7 +1932,7 @@ export interface components {
         };
         /**
          * AnthropicAssistantMessage
-         * @description A message of the model.
+         * @description A message of the model. An answer of this server can have no blocks.
          */
         AnthropicAssistantMessage: {
             /**
@@ -1660,7 +1941,7 @@ export interface components {
              */
             role: "assistant";
             /** Content */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ToolUseBlock"] | components["schemas"]["ThinkingBlock"])[];
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ToolUseBlock"] | components["schemas"]["ThinkingBlock"] | components["schemas"]["ToolReferenceBlock"] | components["schemas"]["ServerToolBlock"])[];
         };
         /**
          * AnthropicErrorEnvelope
@@ -1705,7 +1986,7 @@ export interface components {
              */
             role: "user";
             /** Content */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"] | components["schemas"]["DocumentBlock"] | components["schemas"]["ToolResultBlock"])[];
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"] | components["schemas"]["DocumentBlock"] | components["schemas"]["SearchResultBlock"] | components["schemas"]["ToolReferenceBlock"] | components["schemas"]["ToolResultBlock"] | components["schemas"]["ServerToolBlock"])[];
         };
         /**
          * AssistantMessage
@@ -1737,6 +2018,81 @@ export interface components {
              * @description Not supported.
              */
             audio?: unknown;
+        };
+        /**
+         * AttachmentIn
+         * @description A file with text, or a PDF. The model receives its text before the message.
+         */
+        AttachmentIn: {
+            /** Name */
+            name: string;
+            /**
+             * Media Type
+             * @description Media type, also with `charset`. The data URL can contain it instead.
+             */
+            media_type?: string | null;
+            /**
+             * Data
+             * @description Bytes of the file, as base64 or as a data URL.
+             */
+            data: string;
+        };
+        /**
+         * AttachmentReference
+         * @description A file of a message, with the number of ``characters`` that the model reads.
+         *
+         *     ``sha256`` is the hash of its bytes and ``text_sha256`` that of its text, in hex. A text file in
+         *     UTF-8 is its own text. Its bytes are at ``files/{sha256}``.
+         */
+        AttachmentReference: {
+            /** Name */
+            name: string;
+            /** Media Type */
+            media_type: string;
+            /** Size */
+            size: number;
+            /** Sha256 */
+            sha256: string;
+            /** Text Sha256 */
+            text_sha256: string;
+            /** Characters */
+            characters: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * BuiltInCall
+         * @description A call of a tool of OpenAI that the client ran, such as `local_shell`.
+         */
+        BuiltInCall: {
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "local_shell_call" | "shell_call" | "apply_patch_call" | "tool_search_call";
+            /** Call Id */
+            call_id: string;
+            /** Namespace */
+            namespace?: null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * BuiltInCallOutput
+         * @description The result of a call of a tool of OpenAI that the client ran.
+         */
+        BuiltInCallOutput: {
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "local_shell_call_output" | "shell_call_output" | "apply_patch_call_output" | "tool_search_output";
+            /** Call Id */
+            call_id: string;
+            /** Output */
+            output?: unknown;
+        } & {
+            [key: string]: unknown;
         };
         /**
          * Call
@@ -1973,6 +2329,11 @@ export interface components {
              */
             images?: string[] | null;
             /**
+             * Attachments
+             * @description Files that the model reads: text of any kind, and PDF.
+             */
+            attachments?: components["schemas"]["AttachmentIn"][] | null;
+            /**
              * If Busy
              * @description While a turn runs: return 409, or wait.
              * @default reject
@@ -2032,6 +2393,20 @@ export interface components {
         };
         /** @description Event of a turn. `data` is JSON. New events may be added. */
         ChatStreamEvent: components["schemas"]["ContentDeltaEvent"] | components["schemas"]["ThinkingDeltaEvent"] | components["schemas"]["TokenLogprobsEvent"] | components["schemas"]["ToolCalledEvent"] | components["schemas"]["ToolConfirmationRequiredEvent"] | components["schemas"]["ToolResultEvent"] | components["schemas"]["ToolContinuationStartEvent"] | components["schemas"]["AgentStartEvent"] | components["schemas"]["AgentPlanningEvent"] | components["schemas"]["AgentExecutionEvent"] | components["schemas"]["AgentToolCalledEvent"] | components["schemas"]["AgentToolResultEvent"] | components["schemas"]["AgentCompleteEvent"] | components["schemas"]["MessageCompleteEvent"] | components["schemas"]["StatusEvent"] | components["schemas"]["SnapshotEvent"] | components["schemas"]["ContextCompactedEvent"] | components["schemas"]["TurnWarningEvent"] | components["schemas"]["TurnErrorEvent"] | components["schemas"]["StoppedEvent"] | components["schemas"]["DoneEvent"];
+        /**
+         * ChatTemplateOptions
+         * @description Options of the model's chat template. ``thinking`` is another name of ``enable_thinking``.
+         *
+         *     Other keys are ignored, with a notice.
+         */
+        ChatTemplateOptions: {
+            /** Enable Thinking */
+            enable_thinking?: boolean | null;
+            /** Thinking */
+            thinking?: boolean | null;
+        } & {
+            [key: string]: unknown;
+        };
         /**
          * Choice
          * @description The answer of a completion. A completion has exactly one choice.
@@ -2496,6 +2871,8 @@ export interface components {
              * @description Ollama's name of `reasoning_effort`, which overrides it.
              */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            /** @description `enable_thinking` applies if no other field sets the level of reasoning. */
+            chat_template_kwargs?: components["schemas"]["ChatTemplateOptions"] | null;
             /**
              * Keep Alive
              * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
@@ -2621,7 +2998,9 @@ export interface components {
             data: components["schemas"]["ContentDelta"];
         };
         /**
-         * @description Old messages were left out of the prompt, or tool results were shortened.
+         * @description Old messages were left out of the prompt, or tool results and files were shortened.
+         *
+         *     `trimmed_tool_results` also counts old messages whose files were left out.
          *
          *     The stored session is complete.
          */
@@ -2631,7 +3010,9 @@ export interface components {
             summary_used: boolean;
         };
         /**
-         * @description `context_compacted`: Old messages were left out of the prompt, or tool results were shortened.
+         * @description `context_compacted`: Old messages were left out of the prompt, or tool results and files were shortened.
+         *
+         *     `trimmed_tool_results` also counts old messages whose files were left out.
          *
          *     The stored session is complete.
          */
@@ -2695,8 +3076,60 @@ export interface components {
             output_config?: components["schemas"]["OutputConfig"] | null;
         };
         /**
+         * CustomFormat
+         * @description Format of the input of a custom tool. The model reads ``definition``; it is not enforced.
+         */
+        CustomFormat: {
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "text" | "grammar";
+            /** Syntax */
+            syntax?: string | null;
+            /** Definition */
+            definition?: string | null;
+        };
+        /**
+         * CustomTool
+         * @description A tool of the client whose input is free text, such as `apply_patch` of Codex.
+         *
+         *     The model receives it as a function with one string.
+         */
+        CustomTool: {
+            /**
+             * Type
+             * @constant
+             */
+            type: "custom";
+            /** Name */
+            name: string;
+            /** Description */
+            description?: string | null;
+            format?: components["schemas"]["CustomFormat"] | null;
+        };
+        /**
+         * CustomToolCall
+         * @description A call of a tool with free text. ``input`` is the text.
+         */
+        CustomToolCall: {
+            /**
+             * Type
+             * @constant
+             */
+            type: "custom_tool_call";
+            /** Call Id */
+            call_id: string;
+            /** Name */
+            name: string;
+            /** Namespace */
+            namespace?: string | null;
+            /** Input */
+            input: string;
+        };
+        /**
          * DocumentBlock
-         * @description A document. The model receives plain text, and a note in place of any other document.
+         * @description A document: text or a PDF. The model receives a note in place of any other document.
          */
         DocumentBlock: {
             /**
@@ -2705,10 +3138,12 @@ export interface components {
              */
             type: "document";
             source: components["schemas"]["DocumentSource"];
+            /** Title */
+            title?: string | null;
         };
         /**
          * DocumentSource
-         * @description Data of a document: plain text in ``data`` if the type is `text`.
+         * @description Data of a document: base64 or text in ``data``, or text blocks in ``content``.
          *
          *     The server reads no other documents.
          */
@@ -2717,6 +3152,10 @@ export interface components {
             type: string;
             /** Data */
             data?: string | null;
+            /** Media Type */
+            media_type?: string | null;
+            /** Content */
+            content?: unknown;
         };
         /** @description The stream ended. No event follows. */
         Done: {
@@ -2886,6 +3325,24 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /**
+         * FileData
+         * @description A file with text, or a PDF: a data URL or base64 in ``file_data``.
+         */
+        FileData: {
+            /**
+             * Filename
+             * @default file
+             */
+            filename?: string;
+            /**
+             * File Id
+             * @description Not supported. Use `file_data`.
+             */
+            file_id?: unknown;
+            /** File Data */
+            file_data: string;
+        };
         /** FileMessage */
         FileMessage: {
             /**
@@ -2910,6 +3367,11 @@ export interface components {
              * @default null
              */
             tool_calls?: components["schemas"]["FileCall"][] | null;
+            /**
+             * Attachments
+             * @default null
+             */
+            attachments?: components["schemas"]["AttachmentReference"][] | null;
         } & {
             [key: string]: unknown;
         };
@@ -2961,6 +3423,39 @@ export interface components {
             [key: string]: unknown;
         };
         /**
+         * FilePart
+         * @description A file that the model reads.
+         */
+        FilePart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "file";
+            file: components["schemas"]["FileData"];
+        };
+        /** FileVersion */
+        FileVersion: {
+            /** Version Id */
+            version_id: string;
+            /** Message Id */
+            message_id: string;
+            /** Messages */
+            messages: components["schemas"]["FileMessage"][];
+            /**
+             * Replaced At
+             * @default null
+             */
+            replaced_at?: string | null;
+            /**
+             * Inside
+             * @default null
+             */
+            inside?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
          * Function
          * @description Function of a tool call. ``arguments`` is JSON text.
          */
@@ -2971,7 +3466,9 @@ export interface components {
              * Arguments
              * @default {}
              */
-            arguments?: string;
+            arguments?: string | {
+                [key: string]: unknown;
+            } | unknown[] | null;
         };
         /**
          * FunctionCall
@@ -2990,7 +3487,9 @@ export interface components {
             /** Namespace */
             namespace?: string | null;
             /** Arguments */
-            arguments: string;
+            arguments: string | {
+                [key: string]: unknown;
+            } | unknown[] | null;
         };
         /**
          * FunctionCallOutput
@@ -2999,9 +3498,9 @@ export interface components {
         FunctionCallOutput: {
             /**
              * Type
-             * @constant
+             * @enum {string}
              */
-            type: "function_call_output";
+            type: "function_call_output" | "custom_tool_call_output";
             /** Call Id */
             call_id: string;
             /** Output */
@@ -3042,6 +3541,85 @@ export interface components {
             version: string;
         };
         /**
+         * HistoryChanged
+         * @description A session whose history was changed.
+         *
+         *     ``warnings`` says how many of the oldest versions exceeded a limit and were removed.
+         */
+        HistoryChanged: {
+            /** Session Id */
+            session_id: string;
+            /** Model */
+            model: string;
+            /** Created At */
+            created_at: string;
+            /** Updated At */
+            updated_at: string;
+            /** Message Count */
+            message_count: number;
+            /** Title */
+            title: string | null;
+            /** Preview */
+            preview: string;
+            /** Summary */
+            summary: {
+                summary: string;
+                topics: string[];
+            } | null;
+            /** Summary Model */
+            summary_model: string | null;
+            /** Format Version */
+            format_version: string;
+            tool_settings: components["schemas"]["ToolSettings"];
+            agent_settings: components["schemas"]["AgentSettings"];
+            /**
+             * Context Window Config
+             * @description Context window of the session, in tokens, and its latest changes.
+             */
+            context_window_config: {
+                dynamic_enabled: boolean;
+                current_window: number | null;
+                last_adjustment: string | null;
+                adjustment_history: Record<string, never>[];
+                manual_override: boolean;
+            };
+            /** Options */
+            options: {
+                [key: string]: unknown;
+            } | null;
+            /** Keep Alive */
+            keep_alive: string | number | null;
+            /** Think */
+            think: boolean | string | null;
+            /** Format */
+            format: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
+            /** Tags */
+            tags: string[];
+            /** Pinned */
+            pinned: boolean;
+            /** Archived */
+            archived: boolean;
+            /** Temporary */
+            temporary: boolean;
+            /** Expires At */
+            expires_at: string | null;
+            /** Messages */
+            messages: components["schemas"]["StoredMessage"][];
+            /**
+             * Versions
+             * @description Number of versions by message ID, for the messages that have versions.
+             */
+            versions: {
+                [key: string]: components["schemas"]["VersionCount"];
+            };
+            /** Warnings */
+            warnings: components["schemas"]["WarningOut"][];
+        };
+        /**
          * HistoryMessage
          * @description An earlier message of the conversation.
          */
@@ -3062,17 +3640,6 @@ export interface components {
         HostList: {
             /** Hosts */
             hosts: components["schemas"]["OllamaHost"][];
-        };
-        /**
-         * HostedTool
-         * @description A tool that OpenAI runs, such as `web_search`. The server leaves it out, with a notice.
-         */
-        HostedTool: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            type: "code_interpreter" | "file_search" | "image_generation" | "mcp" | "tool_search" | "web_search" | "web_search_2025_08_26" | "web_search_preview" | "web_search_preview_2025_03_11";
         };
         /**
          * ImageBlock
@@ -3110,6 +3677,8 @@ export interface components {
             sha256: string;
             /** Media Type */
             media_type: string;
+            /** Unreadable */
+            unreadable?: boolean;
         } & {
             [key: string]: unknown;
         };
@@ -3140,6 +3709,34 @@ export interface components {
             url: string;
         };
         /**
+         * InputFile
+         * @description A file with text, or a PDF: a data URL or base64 in ``file_data``.
+         */
+        InputFile: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "input_file";
+            /**
+             * Filename
+             * @default file
+             */
+            filename?: string;
+            /**
+             * File Id
+             * @description Not supported. Use `file_data`.
+             */
+            file_id?: unknown;
+            /**
+             * File Url
+             * @description Not supported. Use `file_data`.
+             */
+            file_url?: unknown;
+            /** File Data */
+            file_data: string;
+        };
+        /**
          * InputImage
          * @description An image as a data URL, for models with `vision`.
          */
@@ -3151,6 +3748,28 @@ export interface components {
             type: "input_image";
             /** Image Url */
             image_url: string;
+        };
+        /**
+         * InputItemList
+         * @description Items before the output of a response. `has_more` states whether other pages follow.
+         */
+        InputItemList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object?: "list";
+            /** Data */
+            data: {
+                [key: string]: unknown;
+            }[];
+            /** First Id */
+            first_id: string | null;
+            /** Last Id */
+            last_id: string | null;
+            /** Has More */
+            has_more: boolean;
         };
         /**
          * InputMessage
@@ -3168,7 +3787,7 @@ export interface components {
              */
             role: "user" | "assistant" | "system" | "developer";
             /** Content */
-            content: string | (components["schemas"]["InputText"] | components["schemas"]["RefusalPart"] | components["schemas"]["InputImage"])[];
+            content: string | (components["schemas"]["InputText"] | components["schemas"]["RefusalPart"] | components["schemas"]["InputImage"] | components["schemas"]["InputFile"])[];
         };
         /**
          * InputText
@@ -3182,6 +3801,20 @@ export interface components {
             type: "input_text" | "output_text" | "text";
             /** Text */
             text: string;
+        };
+        /**
+         * InputTokens
+         * @description Estimated number of tokens of a request.
+         */
+        InputTokens: {
+            /**
+             * Object
+             * @default response.input_tokens
+             * @constant
+             */
+            object?: "response.input_tokens";
+            /** Input Tokens */
+            input_tokens: number;
         };
         /**
          * InputTokensDetails
@@ -3324,14 +3957,92 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /**
+         * McpAuthorization
+         * @description An authorization that waits for a user.
+         */
+        McpAuthorization: {
+            /**
+             * Authorization Url
+             * @description URL that the user opens in a browser.
+             */
+            authorization_url: string;
+            /**
+             * Expires In
+             * @description How long the user has, in seconds.
+             */
+            expires_in: number;
+        };
+        /**
+         * McpAuthorizationRequest
+         * @description Where the browser of the user reaches this server.
+         * @example {
+         *       "callback_url": "https://chat.example/api/v1/mcp/callback"
+         *     }
+         */
+        McpAuthorizationRequest: {
+            /**
+             * Callback Url
+             * @description URL of `GET /api/v1/mcp/callback` for the browser of the user. The default has the host of this request.
+             */
+            callback_url?: string | null;
+        };
+        /**
+         * McpServerInfo
+         * @description An MCP server of `mcp.json`.
+         *
+         *     One that `needs_authorization` has refused a request without a valid token.
+         */
+        McpServerInfo: {
+            /** Name */
+            name: string;
+            /**
+             * Location
+             * @description Program, or URL without credentials and query.
+             */
+            location: string;
+            /**
+             * Transport
+             * @enum {string}
+             */
+            transport: "stdio" | "http" | "sse";
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "connected" | "connecting" | "needs_authorization" | "failed";
+            /**
+             * Is Authorized
+             * @description Whether OAuth tokens are stored.
+             */
+            is_authorized: boolean;
+            /**
+             * Tools
+             * @description Number of its tools.
+             */
+            tools: number;
+            /** Problems */
+            problems: string[];
+        };
+        /**
+         * McpServerList
+         * @description All MCP servers, in the order of `mcp.json`.
+         */
+        McpServerList: {
+            /** Servers */
+            servers: components["schemas"]["McpServerInfo"][];
+        };
         /** @description The answer is complete and stored. The counts are Ollama's token counts, or null. */
         MessageComplete: {
             message_id: string;
             model: string;
             eval_count: number | null;
             prompt_eval_count: number | null;
+            /** @description Context window of the answer, in tokens. */
             context_window: {
-                [key: string]: unknown;
+                current_window: number | null;
+                usage_tokens: number | null;
+                reason: string | null;
             };
             done_reason: string | null;
             prompt_eval_cached_count: number | null;
@@ -3352,7 +4063,7 @@ export interface components {
         };
         /**
          * MessageEdit
-         * @description New text of a user message. Its images are kept.
+         * @description New text of a user message. Its files are kept, and without ``images`` its images too.
          * @example {
          *       "content": "What is the capital of Spain?"
          *     }
@@ -3363,6 +4074,11 @@ export interface components {
              * @description New text of the message.
              */
             content: string;
+            /**
+             * Images
+             * @description New images in place of the old ones, as in a message. `[]` removes them.
+             */
+            images?: string[] | null;
         };
         /**
          * MessageList
@@ -3506,10 +4222,7 @@ export interface components {
          *     ``notices`` are ``warning`` and ``context_compacted`` events.
          */
         MochiExtension: {
-            /** Context Window */
-            context_window: {
-                [key: string]: unknown;
-            };
+            context_window: components["schemas"]["ContextWindow"];
             /** Tool Calls Executed */
             tool_calls_executed: components["schemas"]["ToolCallExecuted"][];
             /** Notices */
@@ -3542,9 +4255,9 @@ export interface components {
             context_length: number | null;
             /**
              * Hosts
-             * @description Names of the Ollama hosts that have the model.
+             * @description Names of the Ollama hosts that have the model, if several are configured.
              */
-            hosts: string[];
+            hosts?: string[];
         };
         /**
          * ModelList
@@ -3615,7 +4328,7 @@ export interface components {
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
-            type: "function";
+            type: "custom" | "function";
         };
         /**
          * NamedTool
@@ -3847,6 +4560,22 @@ export interface components {
             [key: string]: unknown;
         };
         /**
+         * OtherItem
+         * @description Any other item. The server leaves it out, with a notice.
+         */
+        OtherItem: {
+            /** Type */
+            type: string;
+        };
+        /**
+         * OtherTool
+         * @description Any other tool, such as `web_search`. The server leaves it out, with a notice.
+         */
+        OtherTool: {
+            /** Type */
+            type: string;
+        };
+        /**
          * OutputConfig
          * @description Options of the answer. ``effort`` is the level of thinking, if ``thinking`` is enabled.
          */
@@ -4065,8 +4794,8 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
+             * Type
+             * @constant
              */
             type: "function";
         };
@@ -4078,8 +4807,8 @@ export interface components {
          */
         ResponseNamespace: {
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
+             * Type
+             * @constant
              */
             type: "namespace";
             /** Name */
@@ -4087,7 +4816,7 @@ export interface components {
             /** Description */
             description?: string | null;
             /** Tools */
-            tools: components["schemas"]["ResponseFunction"][];
+            tools: (components["schemas"]["ResponseFunction"] | components["schemas"]["CustomTool"] | components["schemas"]["OtherTool"])[];
         };
         /**
          * ResponseRequest
@@ -4167,6 +4896,8 @@ export interface components {
              * @description Ollama's name of `reasoning_effort`, which overrides it.
              */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            /** @description `enable_thinking` applies if no other field sets the level of reasoning. */
+            chat_template_kwargs?: components["schemas"]["ChatTemplateOptions"] | null;
             /**
              * Keep Alive
              * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
@@ -4203,7 +4934,7 @@ export interface components {
              * Input
              * @description A message, or items.
              */
-            input: string | (components["schemas"]["InputMessage"] | components["schemas"]["FunctionCall"] | components["schemas"]["FunctionCallOutput"] | components["schemas"]["ReasoningItem"] | components["schemas"]["ItemReference"])[];
+            input: string | (components["schemas"]["InputMessage"] | components["schemas"]["FunctionCall"] | components["schemas"]["FunctionCallOutput"] | components["schemas"]["CustomToolCall"] | components["schemas"]["BuiltInCall"] | components["schemas"]["BuiltInCallOutput"] | components["schemas"]["ReasoningItem"] | components["schemas"]["ItemReference"] | components["schemas"]["OtherItem"])[];
             /**
              * Instructions
              * @description System message of this request.
@@ -4221,9 +4952,9 @@ export interface components {
             store?: boolean | null;
             /**
              * Tools
-             * @description Functions that the client runs, and namespaces.
+             * @description Functions and custom tools that the client runs, and namespaces.
              */
-            tools?: (components["schemas"]["ResponseFunction"] | components["schemas"]["ResponseNamespace"] | components["schemas"]["HostedTool"])[] | null;
+            tools?: (components["schemas"]["ResponseFunction"] | components["schemas"]["CustomTool"] | components["schemas"]["ResponseNamespace"] | components["schemas"]["OtherTool"])[] | null;
             /**
              * Tool Choice
              * @description Whether the model may or must call a tool. It is enforced for the first answer of the turn.
@@ -4364,6 +5095,44 @@ export interface components {
             };
         };
         /**
+         * SearchResultBlock
+         * @description A search result. The model receives its title, its source and its text.
+         */
+        SearchResultBlock: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "search_result";
+            /**
+             * Title
+             * @default
+             */
+            title?: string;
+            /**
+             * Source
+             * @default
+             */
+            source?: string;
+            /** Content */
+            content?: components["schemas"]["TextPart"][];
+        };
+        /**
+         * ServerToolBlock
+         * @description A call or a result of a tool that Anthropic runs. The model receives the text of a result.
+         *
+         *     The server leaves out a block without text, with a notice.
+         */
+        ServerToolBlock: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "bash_code_execution_tool_result" | "code_execution_tool_result" | "container_upload" | "mcp_tool_result" | "mcp_tool_use" | "server_tool_use" | "text_editor_code_execution_tool_result" | "tool_search_tool_result" | "web_fetch_tool_result" | "web_search_tool_result";
+            /** Content */
+            content?: unknown;
+        };
+        /**
          * Session
          * @description A session in a list.
          *
@@ -4386,7 +5155,8 @@ export interface components {
             preview: string;
             /** Summary */
             summary: {
-                [key: string]: unknown;
+                summary: string;
+                topics: string[];
             } | null;
             /** Summary Model */
             summary_model: string | null;
@@ -4394,9 +5164,16 @@ export interface components {
             format_version: string;
             tool_settings: components["schemas"]["ToolSettings"];
             agent_settings: components["schemas"]["AgentSettings"];
-            /** Context Window Config */
+            /**
+             * Context Window Config
+             * @description Context window of the session, in tokens, and its latest changes.
+             */
             context_window_config: {
-                [key: string]: unknown;
+                dynamic_enabled: boolean;
+                current_window: number | null;
+                last_adjustment: string | null;
+                adjustment_history: Record<string, never>[];
+                manual_override: boolean;
             };
             /** Options */
             options: {
@@ -4412,6 +5189,16 @@ export interface components {
             } | null;
             /** Ollama Host */
             ollama_host: string | null;
+            /** Tags */
+            tags: string[];
+            /** Pinned */
+            pinned: boolean;
+            /** Archived */
+            archived: boolean;
+            /** Temporary */
+            temporary: boolean;
+            /** Expires At */
+            expires_at: string | null;
             /** Owner */
             owner?: string | null;
         };
@@ -4438,7 +5225,8 @@ export interface components {
             preview: string;
             /** Summary */
             summary: {
-                [key: string]: unknown;
+                summary: string;
+                topics: string[];
             } | null;
             /** Summary Model */
             summary_model: string | null;
@@ -4446,9 +5234,16 @@ export interface components {
             format_version: string;
             tool_settings: components["schemas"]["ToolSettings"];
             agent_settings: components["schemas"]["AgentSettings"];
-            /** Context Window Config */
+            /**
+             * Context Window Config
+             * @description Context window of the session, in tokens, and its latest changes.
+             */
             context_window_config: {
-                [key: string]: unknown;
+                dynamic_enabled: boolean;
+                current_window: number | null;
+                last_adjustment: string | null;
+                adjustment_history: Record<string, never>[];
+                manual_override: boolean;
             };
             /** Options */
             options: {
@@ -4464,6 +5259,16 @@ export interface components {
             } | null;
             /** Ollama Host */
             ollama_host: string | null;
+            /** Tags */
+            tags: string[];
+            /** Pinned */
+            pinned: boolean;
+            /** Archived */
+            archived: boolean;
+            /** Temporary */
+            temporary: boolean;
+            /** Expires At */
+            expires_at: string | null;
             /** Warnings */
             warnings: components["schemas"]["WarningOut"][];
         };
@@ -4523,6 +5328,31 @@ export interface components {
             /** @description Agents that the model may call. */
             agent_settings?: components["schemas"]["AgentSettingsRequest"] | null;
             /**
+             * Tags
+             * @description Labels by which lists can be filtered.
+             */
+            tags?: string[] | null;
+            /**
+             * Pinned
+             * @description Whether lists with `pinned=first` begin with the session.
+             */
+            pinned?: boolean | null;
+            /**
+             * Archived
+             * @description Whether lists with `archived=false` leave out the session.
+             */
+            archived?: boolean | null;
+            /**
+             * Temporary
+             * @description Whether the server deletes the session when it has not changed for `MOCHI_TEMPORARY_SESSION_HOURS`. Lists leave it out.
+             */
+            temporary?: boolean | null;
+            /**
+             * Expires At
+             * @description Time from which the server deletes the session.
+             */
+            expires_at?: string | null;
+            /**
              * Model
              * @description Chat model of Ollama. The tag is optional.
              */
@@ -4542,7 +5372,8 @@ export interface components {
          * SessionDetail
          * @description A session with its messages.
          *
-         *     The bytes of an image in ``images`` are at ``blobs/{sha256}``.
+         *     The bytes of an image in ``images`` are at ``blobs/{sha256}``, and those of a file in
+         *     ``attachments`` at ``files/{sha256}``.
          */
         SessionDetail: {
             /** Session Id */
@@ -4561,7 +5392,8 @@ export interface components {
             preview: string;
             /** Summary */
             summary: {
-                [key: string]: unknown;
+                summary: string;
+                topics: string[];
             } | null;
             /** Summary Model */
             summary_model: string | null;
@@ -4569,9 +5401,16 @@ export interface components {
             format_version: string;
             tool_settings: components["schemas"]["ToolSettings"];
             agent_settings: components["schemas"]["AgentSettings"];
-            /** Context Window Config */
+            /**
+             * Context Window Config
+             * @description Context window of the session, in tokens, and its latest changes.
+             */
             context_window_config: {
-                [key: string]: unknown;
+                dynamic_enabled: boolean;
+                current_window: number | null;
+                last_adjustment: string | null;
+                adjustment_history: Record<string, never>[];
+                manual_override: boolean;
             };
             /** Options */
             options: {
@@ -4587,12 +5426,32 @@ export interface components {
             } | null;
             /** Ollama Host */
             ollama_host: string | null;
+            /** Tags */
+            tags: string[];
+            /** Pinned */
+            pinned: boolean;
+            /** Archived */
+            archived: boolean;
+            /** Temporary */
+            temporary: boolean;
+            /** Expires At */
+            expires_at: string | null;
             /** Messages */
             messages: components["schemas"]["StoredMessage"][];
+            /**
+             * Versions
+             * @description Number of versions by message ID, for the messages that have versions.
+             */
+            versions: {
+                [key: string]: components["schemas"]["VersionCount"];
+            };
         };
         /**
          * SessionFile
-         * @description Exported session. `blobs` maps the SHA-256 of each image, in hex, to the image in base64.
+         * @description Exported session.
+         *
+         *     `blobs` maps the SHA-256 of each image or file, in hex, to its bytes in base64. `message_id` of
+         *     a version is the message that is shown at its place.
          */
         SessionFile: {
             metadata: components["schemas"]["FileMetadata"];
@@ -4605,6 +5464,11 @@ export interface components {
             blobs?: {
                 [key: string]: string;
             } | null;
+            /**
+             * Versions
+             * @default null
+             */
+            versions?: components["schemas"]["FileVersion"][] | null;
         } & {
             [key: string]: unknown;
         };
@@ -4697,6 +5561,31 @@ export interface components {
             /** @description Agents that the model may call. */
             agent_settings?: components["schemas"]["AgentSettingsRequest"] | null;
             /**
+             * Tags
+             * @description Labels by which lists can be filtered.
+             */
+            tags?: string[] | null;
+            /**
+             * Pinned
+             * @description Whether lists with `pinned=first` begin with the session.
+             */
+            pinned?: boolean | null;
+            /**
+             * Archived
+             * @description Whether lists with `archived=false` leave out the session.
+             */
+            archived?: boolean | null;
+            /**
+             * Temporary
+             * @description Whether the server deletes the session when it has not changed for `MOCHI_TEMPORARY_SESSION_HOURS`. Lists leave it out.
+             */
+            temporary?: boolean | null;
+            /**
+             * Expires At
+             * @description Time from which the server deletes the session.
+             */
+            expires_at?: string | null;
+            /**
              * Model
              * @description Chat model of Ollama. The tag is optional.
              */
@@ -4758,7 +5647,8 @@ export interface components {
             system_prompt_file: string | null;
             /** Summary */
             summary: {
-                [key: string]: unknown;
+                summary: string;
+                topics: string[];
             } | null;
             /** Summary Model */
             summary_model: string | null;
@@ -4919,6 +5809,11 @@ export interface components {
              */
             images?: components["schemas"]["ImageReference"][] | null;
             /**
+             * Attachments
+             * @description user: files of the message.
+             */
+            attachments?: components["schemas"]["AttachmentReference"][] | null;
+            /**
              * Model
              * @description assistant: model that answered.
              */
@@ -4928,6 +5823,11 @@ export interface components {
              * @description assistant: reasoning of the model.
              */
             thinking?: string | null;
+            /**
+             * Raw
+             * @description assistant: text of the model, if the server has repaired it.
+             */
+            raw?: string | null;
             /**
              * Tool Calls
              * @description assistant: tool calls of the model.
@@ -4993,6 +5893,16 @@ export interface components {
              * @description tool: ID of the tool call.
              */
             tool_call_id?: string | null;
+            /**
+             * Agent Name
+             * @description tool: name of the agent that the call has run.
+             */
+            agent_name?: string | null;
+            /**
+             * Agent Session Id
+             * @description tool: ID of the session of the agent that the call has run.
+             */
+            agent_session_id?: string | null;
             /**
              * Success
              * @description tool: whether the call succeeded.
@@ -5089,6 +5999,24 @@ export interface components {
             content: string;
         } | {
             source_file: string;
+        };
+        /**
+         * TagCount
+         * @description A tag, and the number of sessions that have it.
+         */
+        TagCount: {
+            /** Tag */
+            tag: string;
+            /** Count */
+            count: number;
+        };
+        /**
+         * TagList
+         * @description Tags, the most frequent first.
+         */
+        TagList: {
+            /** Tags */
+            tags: components["schemas"]["TagCount"][];
         };
         /**
          * TextChoice
@@ -5206,6 +6134,8 @@ export interface components {
              * @description Ollama's name of `reasoning_effort`, which overrides it.
              */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            /** @description `enable_thinking` applies if no other field sets the level of reasoning. */
+            chat_template_kwargs?: components["schemas"]["ChatTemplateOptions"] | null;
             /**
              * Keep Alive
              * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
@@ -5452,6 +6382,8 @@ export interface components {
             arguments: {
                 [key: string]: unknown;
             };
+            /** Raw Arguments */
+            raw_arguments?: string;
         } & {
             [key: string]: unknown;
         };
@@ -5661,7 +6593,7 @@ export interface components {
         };
         /**
          * ToolMessage
-         * @description The result of a tool call.
+         * @description The result of a tool call. Null is an empty result.
          */
         ToolMessage: {
             /**
@@ -5670,7 +6602,7 @@ export interface components {
              */
             role: "tool";
             /** Content */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
+            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[]) | null;
             /** Tool Call Id */
             tool_call_id: string;
         };
@@ -5729,7 +6661,7 @@ export interface components {
             /** Tool Use Id */
             tool_use_id: string;
             /** Content */
-            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"] | components["schemas"]["DocumentBlock"] | components["schemas"]["ToolReferenceBlock"])[]) | null;
+            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"] | components["schemas"]["DocumentBlock"] | components["schemas"]["SearchResultBlock"] | components["schemas"]["ToolReferenceBlock"])[]) | null;
             /** Is Error */
             is_error?: boolean | null;
         };
@@ -5814,9 +6746,9 @@ export interface components {
             /** Name */
             name: string;
             /** Input */
-            input: {
+            input: string | {
                 [key: string]: unknown;
-            };
+            } | unknown[] | null;
         };
         /**
          * @description The turn failed. The answer up to this point is stored. `done` still follows.
@@ -5857,14 +6789,21 @@ export interface components {
          *     - `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model lacks
          *       this capability.
          *     - `IMAGE_NOT_FOUND`: images of the history are no longer stored and were left out.
+         *     - `FILE_NOT_FOUND`: files of the history are no longer stored and were left out.
          *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without
          *       tools.
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others
          *       were left out.
+         *     - `VERSIONS_REMOVED`: the oldest versions of the session exceeded a limit and were removed.
          *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval
          *       again.
          *     - `FORMAT_NOT_CHECKED`: the server cannot check whether the answer fits the JSON schema in
          *       `format`.
+         *     - `ANSWER_REPAIRED`: the model wrote reasoning or a tool call as text, or markers of its
+         *       format. The server moved them to where they belong.
+         *     - `ANSWER_REPEATED`: Ollama could not read a tool call of the model, and the request was sent
+         *       again.
+         *     - `EMPTY_ANSWER`: the answer has neither text nor tool calls. The message has the reason.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
          *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window
          *       differs from the window of other sessions with the model.
@@ -5887,14 +6826,21 @@ export interface components {
          *     - `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model lacks
          *       this capability.
          *     - `IMAGE_NOT_FOUND`: images of the history are no longer stored and were left out.
+         *     - `FILE_NOT_FOUND`: files of the history are no longer stored and were left out.
          *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without
          *       tools.
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others
          *       were left out.
+         *     - `VERSIONS_REMOVED`: the oldest versions of the session exceeded a limit and were removed.
          *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval
          *       again.
          *     - `FORMAT_NOT_CHECKED`: the server cannot check whether the answer fits the JSON schema in
          *       `format`.
+         *     - `ANSWER_REPAIRED`: the model wrote reasoning or a tool call as text, or markers of its
+         *       format. The server moved them to where they belong.
+         *     - `ANSWER_REPEATED`: Ollama could not read a tool call of the model, and the request was sent
+         *       again.
+         *     - `EMPTY_ANSWER`: the answer has neither text nor tool calls. The message has the reason.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
          *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window
          *       differs from the window of other sessions with the model.
@@ -5929,7 +6875,7 @@ export interface components {
         UiMessage: {
             /**
              * Id
-             * @description ID of the message in the client.
+             * @description ID of the message in the client. The same message is answered once.
              * @default
              */
             id?: string;
@@ -5957,6 +6903,71 @@ export interface components {
             prompt_tokens_details: components["schemas"]["PromptTokensDetails"];
         };
         /**
+         * UsageEntry
+         * @description Usage of one API key and model on one day in UTC, as Ollama counts it.
+         */
+        UsageEntry: {
+            /**
+             * Day
+             * @example 2027-01-31
+             */
+            day: string;
+            /**
+             * Key
+             * @description Name of the API key.
+             */
+            key: string;
+            /** Model */
+            model: string;
+            /**
+             * Requests
+             * @description Number of complete answers and batches of embeddings.
+             */
+            requests: number;
+            /**
+             * Prompt Tokens
+             * @description Tokens of prompts that were not in Ollama's cache.
+             */
+            prompt_tokens: number;
+            /** Answer Tokens */
+            answer_tokens: number;
+        };
+        /**
+         * UsageLimits
+         * @description Limits of an API key. Null is no limit.
+         */
+        UsageLimits: {
+            /** Turns At A Time */
+            turns_at_a_time: number | null;
+            /** Turns Per Minute */
+            turns_per_minute: number | null;
+            /** Tokens Per Day */
+            tokens_per_day: number | null;
+        };
+        /**
+         * UsageReport
+         * @description Usage of the API key of the request or, for the scope `all`, of all keys.
+         */
+        UsageReport: {
+            /**
+             * Key
+             * @description Name of the API key of the request.
+             */
+            key: string | null;
+            /** @description Limits of this key. */
+            limits: components["schemas"]["UsageLimits"];
+            /**
+             * Tokens Today
+             * @description Tokens of this key since midnight UTC.
+             */
+            tokens_today: number;
+            /**
+             * Usage
+             * @description Usage by day, key and model, the newest first.
+             */
+            usage: components["schemas"]["UsageEntry"][];
+        };
+        /**
          * UserMessage
          * @description A message of the user.
          */
@@ -5967,7 +6978,61 @@ export interface components {
              */
             role: "user";
             /** Content */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"])[];
+        };
+        /**
+         * Version
+         * @description One of the alternatives at a message.
+         */
+        Version: {
+            /**
+             * Version Id
+             * @description Null for the messages that are shown.
+             */
+            version_id: string | null;
+            /** Is Shown */
+            is_shown: boolean;
+            /**
+             * Created At
+             * @description Time of the first message.
+             */
+            created_at: string;
+            /**
+             * Model
+             * @description Model of the last answer. Null if there is no answer.
+             */
+            model: string | null;
+            /**
+             * Preview
+             * @description The first 200 characters of the first message.
+             */
+            preview: string;
+            /** Message Count */
+            message_count: number;
+        };
+        /**
+         * VersionCount
+         * @description Number of versions at a message, including the shown one.
+         *
+         *     ``shown`` is the number of the shown one. The oldest version has the number 1.
+         */
+        VersionCount: {
+            /** Count */
+            count: number;
+            /** Shown */
+            shown: number;
+        };
+        /**
+         * VersionList
+         * @description Alternatives at a message, the oldest first. One of them is shown.
+         */
+        VersionList: {
+            /** Session Id */
+            session_id: string;
+            /** Message Id */
+            message_id: string;
+            /** Versions */
+            versions: components["schemas"]["Version"][];
         };
         /**
          * WarningOut
@@ -6139,6 +7204,27 @@ export interface operations {
                      *         "details": {
                      *           "idempotency_key": "<idempotency_key>",
                      *           "run_id": "<run_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `RATE_LIMITED` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "RATE_LIMITED",
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "details": {
+                     *           "limit": 1000,
+                     *           "retry_after": "<retry_after>"
                      *         }
                      *       }
                      *     }
@@ -6477,6 +7563,27 @@ export interface operations {
                      *         "details": {
                      *           "idempotency_key": "<idempotency_key>",
                      *           "run_id": "<run_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `RATE_LIMITED` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "RATE_LIMITED",
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "details": {
+                     *           "limit": 1000,
+                     *           "retry_after": "<retry_after>"
                      *         }
                      *       }
                      *     }
@@ -7029,6 +8136,14 @@ export interface operations {
                 offset?: number;
                 /** @description Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`. */
                 owner?: string | null;
+                /** @description Only sessions with this tag. */
+                tag?: string | null;
+                /** @description Only archived sessions, or only others. Default: both. */
+                archived?: boolean | null;
+                /** @description Only temporary sessions. By default they are left out. */
+                temporary?: boolean;
+                /** @description `first`: the list begins with pinned sessions. */
+                pinned?: "first" | null;
             };
             header?: never;
             path?: never;
@@ -7364,6 +8479,69 @@ export interface operations {
                      *         "details": {
                      *           "reason": "<reason>"
                      *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    list_tags: {
+        parameters: {
+            query?: {
+                /** @description Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`. */
+                owner?: string | null;
+                /** @description Only archived sessions, or only others. Default: both. */
+                archived?: boolean | null;
+                /** @description Only temporary sessions. By default they are left out. */
+                temporary?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TagList"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
                      *       }
                      *     }
                      */
@@ -7775,7 +8953,10 @@ export interface operations {
     };
     fork_session: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to include the versions of messages. */
+                versions?: boolean;
+            };
             header?: never;
             path: {
                 session_id: string;
@@ -7941,6 +9122,8 @@ export interface operations {
             query?: {
                 /** @description `json` can be imported. `markdown` is for reading. */
                 format?: "json" | "markdown";
+                /** @description Whether to include the versions of messages. */
+                versions?: boolean;
             };
             header?: never;
             path: {
@@ -8286,6 +9469,128 @@ export interface operations {
             };
         };
     };
+    get_file: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file as it was sent. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": string;
+                };
+            };
+            /** @description `SESSION_NOT_FOUND`, `BLOB_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
     edit_message: {
         parameters: {
             query?: never;
@@ -8308,7 +9613,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SessionDetail"];
+                    "application/json": components["schemas"]["HistoryChanged"];
                 };
             };
             /** @description `INVALID_MESSAGE_INDEX` */
@@ -8833,6 +10138,27 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `RATE_LIMITED` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "RATE_LIMITED",
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "details": {
+                     *           "limit": 1000,
+                     *           "retry_after": "<retry_after>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description `STORAGE_FAILED` */
             500: {
                 headers: {
@@ -9115,6 +10441,394 @@ export interface operations {
             };
         };
     };
+    list_versions: {
+        parameters: {
+            query: {
+                /** @description ID of a message of the history. */
+                message_id: string;
+            };
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionList"];
+                };
+            };
+            /** @description `INVALID_MESSAGE_INDEX` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INVALID_MESSAGE_INDEX",
+                     *         "message": "Message 3 cannot be used: <reason>.",
+                     *         "details": {
+                     *           "index": 3
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    delete_versions: {
+        parameters: {
+            query: {
+                /** @description ID of a message of the history. */
+                message_id: string;
+            };
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `INVALID_MESSAGE_INDEX` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INVALID_MESSAGE_INDEX",
+                     *         "message": "Message 3 cannot be used: <reason>.",
+                     *         "details": {
+                     *           "index": 3
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_BUSY`, `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_BUSY",
+                     *         "message": "Session '<session_id>' is busy: a turn is running. Wait, or use POST /api/v1/chat/<session_id>/stop.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "run_id": "<run_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    select_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                version_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryChanged"];
+                };
+            };
+            /** @description `SESSION_NOT_FOUND`, `VERSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_BUSY`, `SESSION_TOO_NEW`, `SESSION_CONFLICT` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_BUSY",
+                     *         "message": "Session '<session_id>' is busy: a turn is running. Wait, or use POST /api/v1/chat/<session_id>/stop.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "run_id": "<run_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
     compare_models: {
         parameters: {
             query?: never;
@@ -9174,6 +10888,27 @@ export interface operations {
                      *         "code": "VALIDATION_ERROR",
                      *         "message": "<message>",
                      *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `RATE_LIMITED` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "RATE_LIMITED",
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "details": {
+                     *           "limit": 1000,
+                     *           "retry_after": "<retry_after>"
+                     *         }
                      *       }
                      *     }
                      */
@@ -9574,6 +11309,311 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    list_mcp_servers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["McpServerList"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    authorize_mcp_server: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["McpAuthorizationRequest"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["McpAuthorization"];
+                };
+            };
+            /** @description `MCP_SERVER_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "MCP_SERVER_NOT_FOUND",
+                     *         "message": "There is no MCP server named '<name>' in mcp.json. GET /api/v1/mcp/servers lists the MCP servers.",
+                     *         "details": {
+                     *           "name": "<name>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `MCP_AUTHORIZATION_UNAVAILABLE` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "MCP_AUTHORIZATION_UNAVAILABLE",
+                     *         "message": "No user can authorize the MCP server '<name>': <reason>.",
+                     *         "details": {
+                     *           "name": "<name>",
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `MCP_AUTHORIZATION_FAILED` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "MCP_AUTHORIZATION_FAILED",
+                     *         "message": "The authorization at the MCP server '<name>' failed: <reason>.",
+                     *         "details": {
+                     *           "name": "<name>",
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    forget_mcp_authorization: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `MCP_SERVER_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "MCP_SERVER_NOT_FOUND",
+                     *         "message": "There is no MCP server named '<name>' in mcp.json. GET /api/v1/mcp/servers lists the MCP servers.",
+                     *         "details": {
+                     *           "name": "<name>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    finish_mcp_authorization: {
+        parameters: {
+            query?: {
+                state?: string;
+                code?: string;
+                iss?: string | null;
+                error?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Page for the user. If the authorization failed, the status is 400. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
                 };
             };
             /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
@@ -10288,6 +12328,105 @@ export interface operations {
             };
         };
     };
+    get_usage: {
+        parameters: {
+            query?: {
+                /** @description Number of days in UTC, of which today is the last. */
+                days?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UsageReport"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
     get_health: {
         parameters: {
             query?: never;
@@ -10563,6 +12702,27 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `RATE_LIMITED` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "RATE_LIMITED",
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "details": {
+                     *           "limit": 1000,
+                     *           "retry_after": "<retry_after>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description `STORAGE_FAILED` */
             500: {
                 headers: {
@@ -10828,6 +12988,27 @@ export interface operations {
                      *         "code": "VALIDATION_ERROR",
                      *         "message": "<message>",
                      *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `RATE_LIMITED` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "RATE_LIMITED",
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "details": {
+                     *           "limit": 1000,
+                     *           "retry_after": "<retry_after>"
+                     *         }
                      *       }
                      *     }
                      */
@@ -11188,6 +13369,24 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
+            /** @description `rate_limited` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "type": "rate_limit_error",
+                     *         "code": "rate_limited"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
             /** @description `storage_failed` */
             500: {
                 headers: {
@@ -11349,6 +13548,24 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
+            /** @description `rate_limited` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "type": "rate_limit_error",
+                     *         "code": "rate_limited"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
             /** @description `storage_failed` */
             500: {
                 headers: {
@@ -11476,6 +13693,24 @@ export interface operations {
                      *         "type": "invalid_request_error",
                      *         "param": "model",
                      *         "code": "model_not_found"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `rate_limited` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "type": "rate_limit_error",
+                     *         "code": "rate_limited"
                      *       }
                      *     }
                      */
@@ -11625,6 +13860,24 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
+            /** @description `rate_limited` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "type": "rate_limit_error",
+                     *         "code": "rate_limited"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
             /** @description `storage_failed` */
             500: {
                 headers: {
@@ -11699,6 +13952,130 @@ export interface operations {
             };
         };
     };
+    count_input_tokens: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Overrides `metadata.session_id`. */
+                "X-Mochi-Session"?: string | null;
+                /** @description Tools of this server, separated by commas. */
+                "X-Mochi-Tools"?: string | null;
+                /** @description Without a session: calls that need approval are denied. */
+                "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
+                /** @description In a session: the same key returns the existing answer. */
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResponseRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InputTokens"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<message>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "invalid_request"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `model_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "There is no chat model '<model>'. To install '<model>', run `ollama pull <model>`.",
+                     *         "type": "invalid_request_error",
+                     *         "param": "model",
+                     *         "code": "model_not_found"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_unreachable`, `ollama_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_unreachable"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_busy` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_busy"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
     get_response: {
         parameters: {
             query?: {
@@ -11720,6 +14097,143 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ModelResponse"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<message>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "invalid_request"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `response_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Response '<response_id>' not found. Without a session, the server keeps responses for an hour.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "response_not_found"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `session_too_new` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "session_too_new"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_failed` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "type": "server_error",
+                     *         "code": "storage_failed"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_busy` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<reason>",
+                     *         "type": "server_error",
+                     *         "code": "storage_busy"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    list_input_items: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. */
+                limit?: number;
+                /** @description `desc` lists new items first. */
+                order?: "asc" | "desc";
+                /** @description ID of the last item of the page before. */
+                after?: string | null;
+            };
+            header?: never;
+            path: {
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InputItemList"];
                 };
             };
             /** @description `invalid_request` */
@@ -12051,6 +14565,25 @@ export interface operations {
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
+            /** @description `rate_limit_error` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "rate_limit_error",
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
             /** @description `api_error` */
             500: {
                 headers: {
@@ -12274,6 +14807,153 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+        };
+    };
+    compare_models_without_prefix: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CompareRequest"];
+            };
+        };
+        responses: {
+            /** @description A stream of server-sent events. Each event is a `CompareStreamEvent`, and the last event is `complete`. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example event: chunk
+                     *     data: {"modelId":"qwen3:14b","delta":"Paris"}
+                     *
+                     *     event: complete
+                     *     data: {"message":"All models completed"}
+                     */
+                    "text/event-stream": string;
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `RATE_LIMITED` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "RATE_LIMITED",
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "details": {
+                     *           "limit": 1000,
+                     *           "retry_after": "<retry_after>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_UNREACHABLE",
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "details": {
+                     *           "ollama_host": "<host>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `OLLAMA_BUSY`, `SHUTTING_DOWN` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_BUSY",
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "details": {
+                     *           "upstream_status": 503,
+                     *           "retry_after": 2
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
         };

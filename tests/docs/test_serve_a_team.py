@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from mochi_server.web.keys import caller_of, read_keys
 
 from mochi_server.config import MochiServerSettings
+from mochi_server.services.keys import caller_of, read_keys
 from tests.docs_tooling.pages import ROOT, blocks
 from tests.docs_tooling.world import World
 
