@@ -140,7 +140,7 @@ def test_path_in_place_of_an_image_is_named(api: Api, path: str) -> None:
     session = api.create_session("echo")["session_id"]
     body = {"message": "Describe it.", "images": [path]}
     assert message_of(api, "POST", f"/chat/{session}", 422, json=body) == (
-        f"images.0: a path or an address, not an image: {path!r}. Send the content of the file as "
+        f"images.0: not an image, but a path or an address: {path!r}. Send the content of the file as "
         "base64"
     )
 

@@ -195,7 +195,7 @@ def test_images_are_bytes_or_base64_or_files(
     first, second = sent["Look!"], sent["And this!"]  # there may be summaries too
     assert first[-1]["images"] == [base64_image(PNG)] * 3 + [base64_image(GIF)]
     assert [len(each.get("images", ())) for each in second] == [4, 0, 1]
-    with pytest.raises(ApiError, match=r"images\.0: a path or an address"):
+    with pytest.raises(ApiError, match=r"images\.0: not an image, but a path"):
         client.chat(session_id, "Look!", images=["two.gif"])
     with pytest.raises(FileNotFoundError):
         client.chat(session_id, "Look!", images=[tmp_path / "none.gif"])

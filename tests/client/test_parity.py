@@ -23,10 +23,11 @@ RENAMED = {
     "patch_session": "update_session",
     "get_blob": "get_image",
     "compare_models": "compare",
+    "compare_models_without_prefix": "compare",
 }
 """Methods of the client whose name differs from that of the route."""
-WITHOUT_METHOD = {"get_live", "get_ready", "get_metrics"}
-"""Routes for monitoring tools."""
+WITHOUT_METHOD = {"get_live", "get_ready", "get_metrics", "finish_mcp_authorization"}
+"""Routes for monitoring tools and browsers."""
 PROTOCOLS = {"frontends", "OpenAI", "Anthropic"}
 """Tags of the routes for other clients."""
 EXTRA = {"aclose", "set_title"}

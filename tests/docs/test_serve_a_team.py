@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from mochi_server.config import MochiServerSettings
-from mochi_server.services.keys import caller_of, read_keys
+from mochi_server.services.keys import read_keys
 from tests.docs_tooling.pages import ROOT, blocks
 from tests.docs_tooling.world import World
 
@@ -37,7 +37,8 @@ def test_keys_have_the_limits_of_the_page(tmp_path: Path) -> None:
         world.write("team/people.txt", titled("team/people.txt"))
         for command in commands + limits:
             world.bash(command)
-        callers = [caller_of(key) for key in read_keys(world.clone / "team/keys.yaml")]
+        file = read_keys(world.clone / "team/keys.yaml")
+        callers = [file.caller(key) for key in file.keys]
         secrets = (world.clone / "team/new-keys.txt").read_text().splitlines()
     assert [caller.key for caller in callers] == ["ann", "ben", "cleo", "monitoring"]
     assert [caller.turns_at_a_time for caller in callers] == [2, 2, 2, None]

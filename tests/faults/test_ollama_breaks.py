@@ -101,7 +101,6 @@ ODDITIES: dict[str, tuple[Chat, str]] = {
         sends(stream_head(), line("Hi", done=True) + line(" late"), b"{rubbish"),
         "Hi",
     ),
-    "an empty answer": (sends(stream_head(), line("", done=True)), ""),
     "one byte at a time": (trickles, "süß 🙂"),
     "fields of other types": (
         sends(

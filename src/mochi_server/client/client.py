@@ -259,7 +259,7 @@ class AsyncMochiClient:
         """Get the state of the server and of Ollama."""
         return await self._send("GET", "/health")
 
-    async def usage(self, *, days: int = 30) -> Json:
+    async def get_usage(self, *, days: int = 30) -> Json:
         """Get the tokens that the API key has used in the last ``days``, by day and model, and its
         limits.
         """
@@ -667,7 +667,7 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
         super().__init__(AsyncMochiClient(url, api_key=api_key, delays=delays))
 
     list_models = blocking(AsyncMochiClient.list_models)
-    usage = blocking(AsyncMochiClient.usage)
+    get_usage = blocking(AsyncMochiClient.get_usage)
     get_model = blocking(AsyncMochiClient.get_model)
     list_tools = blocking(AsyncMochiClient.list_tools)
     list_mcp_servers = blocking(AsyncMochiClient.list_mcp_servers)

@@ -43,8 +43,8 @@ def _decode(location: Location, text: str) -> Image:
         problem = "not an image: invalid base64"
         if _PATH.match(text):
             problem = (
-                f"a path or an address, not an image: {text[:_MAX_SHOWN]!r}. Send the content of "
-                "the file as base64"
+                f"not an image, but a path or an address: {text[:_MAX_SHOWN]!r}. Send the content "
+                "of the file as base64"
             )
         raise ValidationFailed.at(location, problem) from error
     try:
