@@ -10,6 +10,10 @@ if [ $# -ne 1 ]; then
   exit 2
 fi
 data="${MOCHI_DATA_DIR:-/var/lib/mochi}"
+if [ ! -d "$data" ]; then
+  echo "There is no directory $data. Set MOCHI_DATA_DIR to the data directory of the server." >&2
+  exit 1
+fi
 mkdir -p "$1"
 name="$1/mochi-$(date -u +%Y%m%dT%H%M%SZ)"
 trap 'rm -f "$name.tar.gz.part" "$name.dump.part"' EXIT
