@@ -208,7 +208,11 @@ def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database:
             "DROP TABLE processes, runs, idempotency_keys, peer_secret, images, named_images, "
             "webhooks, secrets, usage, versions, version_images"
         )
-        connection.execute("DROP INDEX sessions_due; ALTER TABLE sessions DROP COLUMN owner")
+        connection.execute(
+            "DROP INDEX sessions_due; ALTER TABLE sessions DROP COLUMN owner, DROP COLUMN tags, "
+            "DROP COLUMN pinned, DROP COLUMN archived, DROP COLUMN temporary, "
+            "DROP COLUMN expires_at"
+        )
         connection.execute(
             "CREATE TABLE requests (); CREATE TABLE parts ()"
         )  # of versions before 5

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import orjson
 
 Kind = Literal["text", "thinking", "was_thinking", "was_text"]
+State = Literal["start", "thinking", "blanks", "call", "text", "header", "body"]
 
 _OPENING_TAG = re.compile(r"\s*<(think|thinking)>")
 _OPENING_TAGS = ("<think>", "<thinking>")
@@ -70,7 +71,7 @@ class AnswerRepair:
         """Whether the pieces differ from the text of the model."""
         self._tools = tools
         self._held = ""
-        self._read = self._read_start
+        self._state: State = "start"
         self._last_character = ""
         self._opening = ""
         self._is_mentioned = False
@@ -84,7 +85,7 @@ class AnswerRepair:
         Otherwise, ``feed`` must read it.
         """
         is_plain = not self._held and text != "" and "<" not in text
-        if is_plain and self._read == self._read_text:
+        if is_plain and self._state == "text":
             self._last_character = text[-1]
             return True
         return False
@@ -99,11 +100,27 @@ class AnswerRepair:
         return list(self._pieces(is_end=True))
 
     def _pieces(self, *, is_end: bool) -> Iterator[Piece]:
-        while True:
-            read = self._read
-            yield from read(is_end)
-            if self._read == read:
-                return
+        state = None
+        while state != self._state:
+            state = self._state
+            yield from self._read(is_end)
+
+    def _read(self, is_end: bool) -> Iterator[Piece]:  # noqa: PLR0911 - one case for each state
+        match self._state:
+            case "start":
+                return self._read_start(is_end)
+            case "thinking":
+                return self._read_thinking(is_end)
+            case "blanks":
+                return self._read_blanks(is_end)
+            case "call":
+                return self._read_call(is_end)
+            case "text":
+                return self._read_text(is_end)
+            case "header":
+                return self._read_header(is_end)
+            case "body":
+                return self._read_body(is_end)
 
     # Start of an answer, and of the text after its reasoning.
 
@@ -115,13 +132,13 @@ class AnswerRepair:
             self._opening = tag[0]
             self._held = self._held[tag.end() :]
             self._is_mentioned = self._held.startswith(" ")
-            self._read = self._read_thinking
+            self._state = "thinking"
         elif held.startswith("<|") and _MARKER.match(held):
             self.is_changed = True
             self._held = held
-            self._read = self._read_header
+            self._state = "header"
         elif is_end or not (tag or _may_begin(held, (*_OPENING_TAGS, *_MARKERS))):
-            self._read = self._read_call
+            self._state = "call"
         yield from ()
 
     def _read_thinking(self, is_end: bool) -> Iterator[Piece]:
@@ -129,7 +146,7 @@ class AnswerRepair:
         if tag:
             thinking = self._held[: tag.start()]
             self._held = self._held[tag.end() :]
-            self._read = self._read_blanks
+            self._state = "blanks"
             yield Piece("thinking", thinking)
             return
         yield from self._release("thinking", _CLOSING_TAGS, is_end=is_end)
@@ -141,13 +158,13 @@ class AnswerRepair:
         """Drop the blanks between the reasoning and the text."""
         self._held = self._held.lstrip()
         if self._held or is_end:
-            self._read = self._read_call
+            self._state = "call"
         yield from ()
 
     def _read_call(self, is_end: bool) -> Iterator[Piece]:
         """Hold the text back while it can be nothing but the call of a tool."""
         if not self._tools or not _may_be_call(self._held, self._tools):
-            self._read = self._read_text
+            self._state = "text"
             return
         if not is_end:
             return
@@ -156,7 +173,7 @@ class AnswerRepair:
             self.is_changed = True
             self.calls += calls
             self._held = ""
-        self._read = self._read_text
+        self._state = "text"
         yield from ()
 
     def _read_text(self, is_end: bool) -> Iterator[Piece]:
@@ -171,7 +188,7 @@ class AnswerRepair:
             yield from self._as_text(before)
             self.is_changed = True
             self._held = self._held[tag.end() :]
-            self._read = self._read_blanks
+            self._state = "blanks"
             yield Piece("was_thinking")
             return
         marker = _MARKER.search(self._held)
@@ -183,7 +200,7 @@ class AnswerRepair:
                 self._held = rest
                 self.is_changed = self.is_changed or is_header or is_end
                 if is_header or is_end:
-                    self._read = self._read_header
+                    self._state = "header"
                 return
         yield from self._release("text", (*_CLOSING_TAGS, *_MARKERS), is_end=is_end)
 
@@ -207,7 +224,7 @@ class AnswerRepair:
         self._kind = "thinking" if channel and channel[1] == "analysis" else "text"
         self._recipient = recipient[1] if recipient else None
         self._body = ""
-        self._read = self._read_body
+        self._state = "body"
         yield from ()
 
     def _read_body(self, is_end: bool) -> Iterator[Piece]:
@@ -222,7 +239,7 @@ class AnswerRepair:
         yield from self._of_body(body)
         self._end_body()
         self._held = self._held[marker.start() :]
-        self._read = self._read_header
+        self._state = "header"
 
     def _of_body(self, piece: Piece) -> Iterator[Piece]:
         if self._recipient is not None:
