@@ -35,6 +35,12 @@ _LIMITS_OUTSIDE_SCHEMA = (
     *("not an image", "cannot see images", "does not support images", "images require a `message`"),
     "must be at most 2562047h",
     *("must be in the future", "must be a time with a time zone"),
+    *(
+        "the name must have 1 to 255 characters",
+        "attachments require a `message`",
+        "cannot be imported",
+    ),
+    *("are not supported. Supported are", "cannot read PDF files", "not a file", "the PDF"),
 )
 """Errors for limits that the schema does not express: integers of 64 bits, durations, and names
 that file systems, tools or models reject.

@@ -19,7 +19,10 @@ _READ_ERRORS = (SessionNotFound, errors.SessionTooNew, StorageBusy)
 _CHANGES = (SessionNotFound, errors.SessionBusy, *STORAGE_ERRORS)
 
 
-@router.get("/{session_id}/versions", responses=responses(*_READ_ERRORS, InvalidMessageIndex))
+@router.get(
+    "/{session_id}/versions",
+    responses=responses(*_READ_ERRORS, InvalidMessageIndex, errors.ValidationFailed),
+)
 async def list_versions(
     session_id: str, message_id: MessageQuery, services: ServicesDep
 ) -> VersionList:
@@ -43,7 +46,7 @@ async def select_version(session_id: str, version_id: str, services: ServicesDep
 @router.delete(
     "/{session_id}/versions",
     status_code=204,
-    responses=responses(*_CHANGES, InvalidMessageIndex),
+    responses=responses(*_CHANGES, InvalidMessageIndex, errors.ValidationFailed),
 )
 async def delete_versions(session_id: str, message_id: MessageQuery, services: ServicesDep) -> None:
     """Delete the versions of a message. The messages that are shown stay."""
