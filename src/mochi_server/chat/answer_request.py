@@ -52,8 +52,7 @@ class AnswerRequest:
         """
         answer = await self._sent_or_repeated()
         if answer.is_empty and self._may_change(answer):
-            if answer.thinking:
-                self.publish([snapshot(self.turn.writer.added)])
+            self._take_back_reasoning(answer)
             again = await self._sent()
             again.add_usage(answer)
             answer = again
@@ -72,9 +71,13 @@ class AnswerRequest:
                 raise
             reason = error.message.removesuffix(".")
             self.model_call.warn("ANSWER_REPEATED", f"{_REPEATED.format(reason)}.")
-            if failed.thinking:
-                self.publish([snapshot(self.turn.writer.added)])
+            self._take_back_reasoning(failed)
             return await self._sent()
+
+    def _take_back_reasoning(self, answer: AnswerBuilder) -> None:
+        """Remove the published reasoning of an answer that is requested again."""
+        if answer.thinking:
+            self.publish([snapshot(self.turn.writer.added)])
 
     def _may_change(self, answer: AnswerBuilder) -> bool:
         """Return whether another request can have another answer than this empty one.
