@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -18,6 +19,7 @@ from typing_extensions import Self
 
 from mochi_stub.app import App, omit_default_headers
 from mochi_stub.config import Config, packaged_config, reloading_config
+from mochi_stub.connection import Connection
 from mochi_stub.handlers import ModelRegistry, Stub
 from mochi_stub.journal import Exchange, Journal
 from mochi_stub.models import Model
@@ -33,7 +35,6 @@ try:
 except ImportError:  # on Windows
     loops = asyncio
 
-MAX_HEAD_BYTES = 1_048_576  # of the request line, and of each header
 Resolve = Callable[[Prompt], "Scripted | None"]
 
 
@@ -196,17 +197,11 @@ class StubServer:
         application = web.Application(client_max_size=0)  # bodies of any size
         application.router.add_route("*", "/{path:.*}", self._app().respond)
         application.on_response_prepare.append(omit_default_headers)
-        runner = web.AppRunner(
-            application,
-            access_log=None,
-            handler_cancellation=True,
-            auto_decompress=False,
-            max_line_size=MAX_HEAD_BYTES,
-            max_field_size=MAX_HEAD_BYTES,
-        )
+        runner = web.AppRunner(application, handler_cancellation=True)
         await runner.setup()
         requests = cast(web.Server, runner.server)
-        server = await self._loop.create_server(requests, sock=listener, backlog=2048)
+        accept = partial(Connection, requests, self._loop)
+        server = await self._loop.create_server(accept, sock=listener, backlog=2048)
         running.set()
         grace = await self._grace
         server.close()

@@ -137,6 +137,18 @@ def test_connection_works_after_an_ignored_upgrade(stub: StubServer) -> None:
     assert answered.endswith(b'{"version":"0.33.3"}')
 
 
+def test_repeated_header_is_accepted(stub: StubServer) -> None:
+    """Pydantic AI's Gemini client sends two `User-Agent` headers, which Go's server accepts."""
+    head = (
+        b"GET /api/version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        b"User-Agent: google-genai-sdk/1.0\r\nUser-Agent: pydantic-ai/1.0\r\n\r\n"
+    )
+    with raw_connection(stub, head) as connection:
+        answered = connection.makefile("rb").read()
+    assert answered.startswith(b"HTTP/1.1 200 OK")
+    assert answered.endswith(b'{"version":"0.33.3"}')
+
+
 def test_connect_method_is_refused(stub: StubServer) -> None:
     with raw_connection(stub, b"CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n") as connection:
         assert connection.recv(64).startswith(b"HTTP/1.1 404")
