@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Literal
 
 from mochi_server.errors import McpAuthorizationFailed, McpAuthorizationUnavailable
@@ -12,6 +11,7 @@ from mochi_server.mcp.config import RemoteServer
 from mochi_server.mcp.pending import PendingAuthorization, Redirect
 from mochi_server.mcp.servers import McpServer, McpServers
 from mochi_server.mcp.session import McpSession
+from mochi_server.util.imports import import_in_thread
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
 McpState = Literal["connected", "connecting", "needs_authorization", "failed"]
@@ -55,7 +55,7 @@ class McpAuthorizations:
         session = server.new_session()
         url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         # Imported here, because the import takes a second and needs an extra.
-        browser = await asyncio.to_thread(import_module, "mochi_server.mcp.browser")
+        browser = await import_in_thread("mochi_server.mcp.browser")
         pending = PendingAuthorization(server.credentials)
         authorizing = browser.authorize(config, session, pending, callback_url, url)
         task = start_in(self._tasks, self._run(server, session, authorizing))

@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
@@ -27,6 +26,7 @@ from mochi_server.storage.memory import MemorySecretStore
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.tools.loader import Problem
+from mochi_server.util.imports import import_in_thread
 from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.tasks import start_in
 from mochi_server.util.text import SecretMasker
@@ -218,7 +218,7 @@ class McpServer:
 
     async def _connect_over(self, session: McpSession, config: ServerConfig) -> None:
         # Imported here, because the import takes a second and needs an extra.
-        connection_module = await asyncio.to_thread(import_module, "mochi_server.mcp.connection")
+        connection_module = await import_in_thread("mochi_server.mcp.connection")
         with session.limit_wait() as timeout:
             async with connection_module.connect(
                 config, self._cwd, session, self.credentials

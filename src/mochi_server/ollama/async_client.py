@@ -25,6 +25,7 @@ from mochi_server.ollama.payloads import (
 )
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelInfo
+from mochi_server.util.imports import import_in_thread
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class AsyncOllamaClient:
         """Yield the client of the plain routes for at most ``seconds``. Translate its errors."""
         with errors.translating_errors(self.endpoint), anyio.fail_after(seconds):
             if self._plain is None:
-                library = await asyncio.to_thread(import_module, "mochi_server.ollama.library")
+                library = await import_in_thread("mochi_server.ollama.library")
                 self._plain = library.AsyncPlainClient(self._transport)
             yield self._plain
 
