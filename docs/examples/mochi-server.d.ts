@@ -118,6 +118,9 @@ export interface paths {
         /**
          * Confirm tool
          * @description Approve or deny a pending tool call.
+         *
+         *     After a restart of the server, a decision continues the turn. If Ollama does not respond then,
+         *     the decision is refused and the call still waits: send the decision again.
          */
         post: operations["confirm_tool"];
         delete?: never;
@@ -8047,7 +8050,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_STALE` */
+            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_STALE`, `SESSION_BUSY` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8079,6 +8082,26 @@ export interface operations {
                      *         "code": "VALIDATION_ERROR",
                      *         "message": "<message>",
                      *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_UNREACHABLE",
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "details": {
+                     *           "ollama_host": "<host>"
+                     *         }
                      *       }
                      *     }
                      */

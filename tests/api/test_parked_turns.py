@@ -27,7 +27,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Components
-from mochi_server.errors import ConfirmationResolved, StorageFailed
+from mochi_server.errors import ConfirmationResolved, SessionBusy, StorageFailed
 from mochi_server.events import Done
 from mochi_server.sessions import Change, FileSessionStore
 from mochi_server.sessions.turn import Approval, Decision
@@ -519,6 +519,39 @@ def test_decision_is_not_used_while_ollama_is_unreachable(
         assert error_of(decide(api, session_id, asked)) == (502, "OLLAMA_UNREACHABLE")
         assert [entry["state"] for entry in confirmations(api, session_id)] == ["waiting"]
         private_stub.start()
+        api.ok(decide(api, session_id, asked))
+        assert finish(api, session_id)[-1].type == "done"
+    assert noted(tmp_path) == ["x"]
+
+
+class HeldChats(FileSessionStore):
+    """Store whose sessions another process holds while ``is_held``."""
+
+    is_held = False
+
+    @asynccontextmanager
+    async def hold(
+        self, session_id: str, *, run_id: str | None = None, wait: bool = False
+    ) -> AsyncIterator[None]:
+        if self.is_held:
+            raise SessionBusy(session_id, None)
+        async with super().hold(session_id, run_id=run_id, wait=wait):
+            yield
+
+
+def test_decision_about_a_session_that_stays_held_says_that_it_is_busy(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    components = with_store(HeldChats)
+    with RunningServer(tmp_path, private_stub.url, components, park_seconds=0) as server:
+        api, store = server.api(), server.app.state.services.stores.chats
+        session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+        asked = park(api, session_id, PLAN)
+        until(lambda: not server.app.state.services.turns.table.running())
+        store.is_held = True
+        assert error_of(decide(api, session_id, asked)) == (409, "SESSION_BUSY")
+        store.is_held = False
         api.ok(decide(api, session_id, asked))
         assert finish(api, session_id)[-1].type == "done"
     assert noted(tmp_path) == ["x"]

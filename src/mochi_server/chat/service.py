@@ -151,7 +151,9 @@ class TurnService:
         A turn that is not live continues. If this server is shutting down, the decision is stored
         for the next one.
 
-        Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``.
+        Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``. Raises
+        ``SessionBusy`` if something else holds the session for long, and ``OllamaUnreachable`` or
+        ``OllamaError`` if a turn cannot continue; then the call still waits.
         """
         run, call = await self._decide(session_id, confirmation_id, decision)
         _audit_decision(session_id, confirmation_id, call.name, decision)
@@ -174,7 +176,7 @@ class TurnService:
                 return await self._decide_stored(session_id, confirmation_id, decision)
             except errors.SessionBusy:  # the turn is being suspended, or another request decides
                 await asyncio.sleep(_RETRY_SECONDS)
-        raise errors.ConfirmationNotFound(confirmation_id)
+        raise errors.SessionBusy(session_id, None)
 
     async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
         """Return the tool calls of a session that wait for approval as JSON objects.

@@ -162,12 +162,24 @@ _STORED: Responses = {
 
 @router.post(
     "/confirm-tool",
-    responses=_STORED | responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost),
+    responses=_STORED
+    | responses(
+        *_DECISION_ERRORS,
+        errors.SessionBusy,
+        errors.ValidationFailed,
+        errors.OllamaUnreachable,
+        errors.OllamaError,
+        errors.ServerLost,
+    ),
 )
 async def confirm_tool(
     session_id: str, body: ToolDecision, services: ServicesDep, response: Response
 ) -> ToolDecided:
-    """Approve or deny a pending tool call."""
+    """Approve or deny a pending tool call.
+
+    After a restart of the server, a decision continues the turn. If Ollama does not respond then,
+    the decision is refused and the call still waits: send the decision again.
+    """
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
     run, call = await services.turns.decide(session_id, body.confirmation_id, decision)
     if run.state == "waiting_for_approval":
