@@ -121,11 +121,11 @@ async def decide(
     client can repeat the request. Raises ``MochiError`` if a decision cannot be applied.
     """
     run = await services.turns.find(session_id)
-    positions = {} if run is None else run.log.confirmations
+    requested = {} if run is None else run.log.confirmations
     pending = None if run is None else run.pending
     # Unknown IDs come first, so that the request fails before it applies a decision.
     for confirmation_id in sorted(decisions, key=lambda each: each == pending):
-        if confirmation_id in positions and confirmation_id != pending:
+        if confirmation_id in requested and confirmation_id != pending:
             continue
         decision = decisions[confirmation_id]
         try:
@@ -135,13 +135,13 @@ async def decide(
                 raise
     if run is None:
         raise errors.ConfirmationNotFound(next(iter(decisions)))
-    return FrontendRun(run, _position(run, decisions, positions))
+    return FrontendRun(run, _position(run, decisions))
 
 
-def _position(run: Run, decisions: Mapping[str, Decision], positions: Mapping[str, int]) -> int:
+def _position(run: Run, decisions: Mapping[str, Decision]) -> int:
     """Return the number of the event after which the stream begins."""
     requests = run.log.confirmations
-    known = [positions[each] for each in decisions if each in requests]
+    known = [requests[each] for each in decisions if each in requests]
     if known:
         return max(known)
     if run.is_stored:
