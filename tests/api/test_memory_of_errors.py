@@ -15,12 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
-from aiohttp.web import RequestHandler
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
 from fastapi.responses import StreamingResponse
 
 from mochi_stub import StubServer
+from mochi_stub.connection import Connection
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Cut, Failure, Gate, Reply, Text
 from tests.support.agents import delegate, write_agent
@@ -489,7 +489,7 @@ def test_left_stream_of_the_stub_leaves_no_traceback(replies: StubServer, path: 
 
 def connections() -> int:
     """Return the number of new connections of the stub in memory."""
-    return Counter(map(type, gc.get_objects()))[RequestHandler]
+    return Counter(map(type, gc.get_objects()))[Connection]
 
 
 def test_closed_connection_to_the_stub_leaves_memory(replies: StubServer) -> None:
