@@ -13,16 +13,9 @@ from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
-from tests.support.tools import write_tools
+from tests.support.tools import NOTE_TOOL, write_tools
 
 SECRET_TEXT = "text of a conversation"
-_TOOLS = '''
-    def note(text: str) -> str:
-        """Write a note."""
-        return text
-
-    __all__ = ["note"]
-'''
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +23,7 @@ def shared_server(
     shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     data_dir = tmp_path_factory.mktemp("audit")
-    write_tools(data_dir, _TOOLS)
+    write_tools(data_dir, NOTE_TOOL)
     keys = write_keys(
         data_dir / "keys.yaml",
         ann={},

@@ -17,18 +17,11 @@ from tests.support.cases import cases
 from tests.support.instructions import instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
-from tests.support.tools import write_tools
+from tests.support.tools import NOTE_TOOL, write_tools
 
 pytestmark = pytest.mark.two_servers
 
 _GOOD = "sha256:" + "ab" * 32
-_TOOLS = '''
-    def note(text: str) -> str:
-        """Write a note."""
-        return text
-
-    __all__ = ["note"]
-'''
 _CHANGES_OF_ALL = [
     ("POST", "/tools/reload", None),
     ("POST", "/agents/reload", None),
@@ -47,7 +40,7 @@ def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keys = {"ann": {}, "bob": {"scope": "own"}, "root": {"scope": "all"}, "app": {"scope": "all"}}
     limits = {"few": {"turns_per_minute": 2}, "one": {"turns_at_a_time": 1}}
     data_dir = tmp_path_factory.mktemp("keys")
-    write_tools(data_dir, _TOOLS)
+    write_tools(data_dir, NOTE_TOOL)
     write_agent(data_dir)
     return write_keys(data_dir / "keys.yaml", **keys, **limits)
 

@@ -22,7 +22,7 @@ from tests.support.images import PNG, base64_image, sha256_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
-from tests.support.tools import write_tools
+from tests.support.tools import NOTE_TOOL, write_tools
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -32,13 +32,6 @@ CANARY = "canary-of-ann"
 UNKNOWN = "0123456789"
 KEY = "key-of-ann"
 FILE = f"{CANARY} in a file".encode()
-_TOOLS = '''
-    def note(text: str) -> str:
-        """Write a note."""
-        return text
-
-    __all__ = ["note"]
-'''
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +40,7 @@ def shared_server(
 ) -> Iterator[RunningServer]:
     """A server with the keys `ann` and `bob` of the scope `own`, and `root` of the scope `all`."""
     data_dir = tmp_path_factory.mktemp("owned")
-    write_tools(data_dir, _TOOLS)
+    write_tools(data_dir, NOTE_TOOL)
     write_agent(data_dir)
     keys = write_keys(data_dir / "keys.yaml", ann={}, bob={}, root={"scope": "all"})
     with RunningServer(
@@ -308,7 +301,7 @@ def test_responses_of_another_key_cannot_be_read_or_cancelled(
 def test_turn_that_continues_alone_creates_sessions_of_its_owner(
     private_stub: StubServer, tmp_path: Path
 ) -> None:
-    write_tools(tmp_path, _TOOLS)
+    write_tools(tmp_path, NOTE_TOOL)
     write_agent(tmp_path)
     keys = write_keys(tmp_path / "keys.yaml", ann={}, bob={})
     settings = {

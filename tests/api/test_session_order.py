@@ -15,19 +15,12 @@ from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
-from tests.support.tools import write_tools
+from tests.support.tools import NOTE_TOOL, write_tools
 from tests.support.waiting import until
 
 PAST = "2020-01-01T00:00:00+00:00"
 AN_HOUR = timedelta(hours=1)
 A_SECOND_IN_HOURS = 1 / 3600
-NOTE = '''
-    def note(text: str) -> str:
-        """Write a note."""
-        return text
-
-    __all__ = ["note"]
-'''
 
 
 def titles(api: Api, **params: Any) -> list[str]:
@@ -164,7 +157,7 @@ def test_imported_session_is_kept(private_api: Api) -> None:
 @pytest.fixture
 def sweeping(stub: StubServer, tmp_path: Path) -> Iterator[Api]:
     """A server that deletes temporary sessions after a second, with a tool."""
-    write_tools(tmp_path, NOTE)
+    write_tools(tmp_path, NOTE_TOOL)
     hours = A_SECOND_IN_HOURS
     with RunningServer(tmp_path, stub.url, temporary_session_hours=hours) as server:
         yield server.api()
@@ -248,7 +241,7 @@ def test_sessions_that_expired_while_no_server_ran_are_deleted(
 def test_waiting_turn_of_a_session_past_its_end_is_deleted(
     stub: StubServer, tmp_path: Path
 ) -> None:
-    write_tools(tmp_path, NOTE)
+    write_tools(tmp_path, NOTE_TOOL)
     settings: dict[str, Any] = {"park_seconds": 0, "temporary_session_hours": A_SECOND_IN_HOURS}
     with RunningServer(tmp_path, stub.url, **settings) as server:
         api = server.api()

@@ -15,15 +15,8 @@ from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
-from tests.support.tools import write_tools
+from tests.support.tools import NOTE_TOOL, write_tools
 
-_TOOLS = '''
-    def note(text: str) -> str:
-        """Write a note."""
-        return text
-
-    __all__ = ["note"]
-'''
 _MODEL_PATHS = ("/api/chat", "/api/generate", "/api/embed")
 
 
@@ -32,7 +25,7 @@ def shared_server(
     shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     data_dir = tmp_path_factory.mktemp("usage")
-    write_tools(data_dir, _TOOLS)
+    write_tools(data_dir, NOTE_TOOL)
     keys = write_keys(
         data_dir / "keys.yaml",
         ann={},

@@ -9,18 +9,11 @@ import pytest
 from tests.servers.conftest import Start
 from tests.support.api import Api, error_of
 from tests.support.keys import headers, write_keys
-from tests.support.tools import write_tools
+from tests.support.tools import NOTE_TOOL, write_tools
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-_TOOLS = '''
-    def note(text: str) -> str:
-        """Write a note."""
-        return text
-
-    __all__ = ["note"]
-'''
 _UNKNOWN = "There is no tool named 'note'"
 
 
@@ -44,7 +37,7 @@ def test_usage_of_two_servers_adds_up(start: Start, tmp_path: Path) -> None:
 
 def test_forwarded_requests_carry_the_permissions(start: Start, tmp_path: Path) -> None:
     """The server that runs a turn of another key's session knows what this key may not use."""
-    write_tools(tmp_path, _TOOLS)
+    write_tools(tmp_path, NOTE_TOOL)
     keys = write_keys(tmp_path / "keys.yaml", ann={}, app={"scope": "all", "tools": "[]"})
     tools_dir = str(tmp_path / "tools")
     first, second = (start(api_keys_file=str(keys), tools_dir=tools_dir) for _ in range(2))

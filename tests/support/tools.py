@@ -20,6 +20,15 @@ LOOK: dict[str, Any] = {
 }
 """Definition of a client's tool in OpenAI's format."""
 
+NOTE_TOOL = '''
+    def note(text: str) -> str:
+        """Write a note."""
+        return text
+
+    __all__ = ["note"]
+'''
+"""Source of a tool that needs approval and has no effect."""
+
 SAMPLES = Path(__file__).parents[2] / "tools"
 
 
