@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mochi_stub import StubServer
-from tests.api.test_keys import _GOOD, _TOOLS, as_key, keys_file, listed, shared_server  # noqa: F401 - fixtures
+from tests.api.test_keys import _GOOD, as_key, keys_file, listed, shared_server  # noqa: F401 - fixtures
 from tests.support.api import error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import write_keys

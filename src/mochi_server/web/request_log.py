@@ -64,6 +64,7 @@ class RequestLogMiddleware:
                 ended = "client_left" if message.get("more_body", False) else None
             elif message["type"] == "http.response.start":
                 status = message["status"]
+                audit_refusal(scope)
                 headers = [
                     *message.get("headers", ()),
                     *((name, request_id.encode()) for name in names),
@@ -87,14 +88,11 @@ class RequestLogMiddleware:
             ended = "cancelled" if is_cancelled else "failed"
             raise
         finally:
-            path = (scope.get("raw_path") or b"").decode("ascii", "backslashreplace")
             code = scope.get(ERROR)
             self._on_ended(scope["method"], status, code)
-            if code in _REFUSALS:
-                audit("API key refused", error=code, method=scope["method"], path=path[:300])
             report(
                 method=scope["method"],
-                path=path[:300],  # without the query, which may contain secrets
+                path=logged_path(scope),
                 status=status,
                 duration_ms=round((perf_counter() - started) * 1000, 1),
                 client=scope["client"][0] if scope.get("client") else None,
@@ -103,6 +101,22 @@ class RequestLogMiddleware:
                 key=CALLER.get().key or None,
             )
             CALLER.reset(caller)
+
+
+def audit_refusal(scope: Scope) -> None:
+    """Add a line to the audit log if the API key of a request was refused.
+
+    It is called before the answer is sent, so that the caller cannot act before the line exists.
+    """
+    code = scope.get(ERROR)
+    if code in _REFUSALS:
+        audit("API key refused", error=code, method=scope["method"], path=logged_path(scope))
+
+
+def logged_path(scope: Scope) -> str:
+    """Return the start of a request's path, without the query, which may contain secrets."""
+    path = scope.get("raw_path") or b""
+    return path.decode("ascii", "backslashreplace")[:300]
 
 
 def report(**fields: Any) -> None:
