@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from mochi_server.sessions import ChatSession, Message, SessionCreationOptions
+from mochi_server.sessions import AssistantMessage, ChatSession, SessionCreationOptions
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import user_message
 from mochi_server.storage.postgres.database import CONNECTIONS
@@ -71,7 +71,7 @@ async def _stored(url: str, length: int) -> str:
         await stores.aclose()
 
 
-def _answer() -> Message:
+def _answer() -> AssistantMessage:
     content = "x" * _CHARACTERS
     return {
         "role": "assistant",

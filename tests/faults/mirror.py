@@ -6,8 +6,7 @@ from typing import Any
 
 import httpx
 
-from mochi_server.sessions import Message
-from mochi_server.sessions.session import automatic_title
+from mochi_server.sessions.session import automatic_title, user_message
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply, Text
 from tests.support.api import Api, error_of
@@ -119,9 +118,7 @@ class Mirror:
 
     def _title(self) -> str | None:
         """Return the title that was set, or else the session's own."""
-        user_messages: list[Message] = [
-            {"role": "user", "content": text} for role, text in self.entries if role == "user"
-        ]
+        user_messages = [user_message(text) for role, text in self.entries if role == "user"]
         return self.title or automatic_title(user_messages, None)
 
     def _expect_turn(self, text: str) -> int:

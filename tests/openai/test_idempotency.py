@@ -13,8 +13,9 @@ import pytest
 from mochi_server.chat.idempotency import find_repetition
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.sessions.session import ChatSession, key_digest
-from mochi_server.sessions.types import Message, SessionCreationOptions
+from mochi_server.sessions.types import SessionCreationOptions, ToolMessage
 from mochi_server.sessions.types import ToolCall as StoredCall
+from mochi_server.util.clock import new_id, now
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Reply, Text, ToolCalls
@@ -344,11 +345,16 @@ def test_failed_request_does_not_repeat_tool_calls(tmp_path: Path, has_key: bool
 
 def test_repeated_results_do_not_require_another_tool_call() -> None:
     session = ChatSession.create(SessionCreationOptions("mochi"))
+    their_call, our_call = assistant(""), assistant("")
+    their_call |= {"tool_calls": [_call("theirs")], "client_tool_calls": ["theirs"]}
+    our_call["tool_calls"] = [_call("ours")]
+    their_result = _result("theirs")
+    their_result["key_digest"] = key_digest(session.session_id, "key")
     session.messages += [
         user("Look!"),
-        {**assistant(""), "tool_calls": [_call("theirs")], "client_tool_calls": ["theirs"]},
-        {**_result("theirs"), "key_digest": key_digest(session.session_id, "key")},
-        {**assistant(""), "tool_calls": [_call("ours")]},
+        their_call,
+        their_result,
+        our_call,
         _result("ours"),
     ]
     turn = TurnInput(key="key", results=(_result("theirs"),), tools=ToolSelection(must_call=True))
@@ -363,5 +369,12 @@ def _call(call_id: str) -> StoredCall:
     return {"id": call_id, "function": {"name": "look", "arguments": {}}}
 
 
-def _result(call_id: str) -> Message:
-    return {**assistant("seen"), "role": "tool", "tool_name": "look", "tool_call_id": call_id}
+def _result(call_id: str) -> ToolMessage:
+    return {
+        "role": "tool",
+        "content": "seen",
+        "tool_name": "look",
+        "tool_call_id": call_id,
+        "message_id": new_id(),
+        "timestamp": now(),
+    }

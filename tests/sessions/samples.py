@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from mochi_server.sessions import ChatSession, Message, SessionCreationOptions, SessionStore
+from mochi_server.sessions import (
+    AssistantMessage,
+    ChatSession,
+    Message,
+    SessionCreationOptions,
+    SessionStore,
+    UserMessage,
+)
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import user_message
 from mochi_server.util.clock import new_id, now
@@ -17,11 +24,11 @@ def new_session(model: str = "qwen3:14b", system_prompt: str | None = None) -> C
     return ChatSession.create(SessionCreationOptions(model=model, system_prompt=system_prompt))
 
 
-def user(content: str) -> Message:
+def user(content: str) -> UserMessage:
     return user_message(content)
 
 
-def assistant(content: str) -> Message:
+def assistant(content: str) -> AssistantMessage:
     return {
         "role": "assistant",
         "content": content,

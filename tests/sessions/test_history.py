@@ -7,6 +7,7 @@ import pytest
 
 from mochi_server.sessions import Message
 from mochi_server.sessions.history import BLOCK_MESSAGES, History
+from mochi_server.sessions.types import tool_calls_of
 from tests.sessions.samples import assistant, user
 from tests.support.cases import cases
 
@@ -85,8 +86,6 @@ def test_copies_share_nothing_with_the_history() -> None:
     history = History.of([user("a"), {**assistant("b"), "tool_calls": [call]}])  # type: ignore[list-item]  # as read
     copies = history.copies()
     copies[0]["content"] = "changed"
-    copies[1]["tool_calls"][0]["function"]["arguments"]["a"] = 2
-    assert [history[0]["content"], history[1]["tool_calls"][0]["function"]["arguments"]] == [
-        "a",
-        {"a": 1},
-    ]
+    tool_calls_of(copies[1])[0]["function"]["arguments"]["a"] = 2
+    assert history[0]["content"] == "a"
+    assert tool_calls_of(history[1])[0]["function"]["arguments"] == {"a": 1}

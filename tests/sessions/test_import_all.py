@@ -16,10 +16,11 @@ from mochi_server.sessions import (
     SessionQuery,
     SessionStore,
 )
+from mochi_server.sessions.session import user_message
 from mochi_server.sessions.store import NewSession
 from mochi_server.storage.files.backend import SessionDirectory
 from tests.sessions.processes import child
-from tests.sessions.samples import new_session, user
+from tests.sessions.samples import new_session
 from tests.support.images import PNG
 
 SHOWN = Image.of(PNG)
@@ -29,8 +30,8 @@ def new_sessions(count: int) -> list[NewSession]:
     """Return sessions with one message each; the first has an image."""
     sessions = [new_session() for _ in range(count)]
     for session in sessions:
-        session.messages.append(user("Hello"))
-    sessions[0].messages[0]["images"] = [SHOWN.reference]
+        images = [SHOWN] if session is sessions[0] else []
+        session.messages.append(user_message("Hello", images))
     return [(session, [SHOWN] if session is sessions[0] else []) for session in sessions]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.sessions import (
+    AssistantMessage,
     ChatSession,
     FileSessionStore,
     Message,
@@ -16,12 +17,14 @@ from mochi_server.sessions import (
 )
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import History, with_missing_results
+from mochi_server.sessions.types import UnfinishedCalls
+from mochi_server.util.clock import new_id, now
 from tests.sessions.conftest import postgres_store
 from tests.sessions.samples import appended, assistant, file_of, new_session, stored_session, user
 from tests.support.cases import cases
 
 
-def calling(*ids: str, client_tool_calls: list[str] | None = None) -> Message:
+def calling(*ids: str, client_tool_calls: list[str] | None = None) -> AssistantMessage:
     message = assistant("")
     message["tool_calls"] = [
         {"id": name, "function": {"index": i, "name": "look", "arguments": {}}}
@@ -32,13 +35,15 @@ def calling(*ids: str, client_tool_calls: list[str] | None = None) -> Message:
     return message
 
 
-def result(call_id: str, *following: str) -> Message:
+def result(call_id: str, *following: str) -> UnfinishedCalls:
     """Return a tool result. As a checkpoint it also has the following calls."""
-    message: Message = {
-        **user("seen"),
+    message: UnfinishedCalls = {
         "role": "tool",
+        "content": "seen",
         "tool_name": "look",
         "tool_call_id": call_id,
+        "message_id": new_id(),
+        "timestamp": now(),
     }
     if following:
         message["tool_calls"] = calling(*following)["tool_calls"]
@@ -108,8 +113,9 @@ async def test_database_stores_the_checkpoint_with_the_calls(database: str) -> N
     "store", ["files", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
 )
 async def test_stored_calls_without_results_get_results(store: SessionStore) -> None:
-    messages = [user("a"), calling("c1"), user("b"), calling("c2", "c3"), result("c2")]
-    session = await stored_session(store, *messages)
+    session = await stored_session(
+        store, user("a"), calling("c1"), user("b"), calling("c2", "c3"), result("c2")
+    )
     loaded = await store.load(session.session_id)
     assert roles(loaded) == ["user", "assistant", "tool", "user", "assistant", "tool", "tool"]
     assert results(loaded) == [("c1", True), ("c2", False), ("c3", True)]
@@ -156,18 +162,26 @@ async def test_old_name_of_client_tool_calls_is_read(files: FileSessionStore) ->
     file = file_of(files.path, session.session_id)
     file.write_text(file.read_text().replace("client_tool_calls", "handed_back"))
     loaded = await files.load(session.session_id)
-    assert (results(loaded), loaded.messages[-1]["client_tool_calls"]) == ([], ["c1"])
+    assert (results(loaded), dict(loaded.messages[-1])["client_tool_calls"]) == ([], ["c1"])
 
 
 def test_complete_history_is_unchanged() -> None:
-    turn = [user("a"), calling("c1", "c2"), result("c2"), result("c1"), assistant("b")]
+    turn: list[Message] = [
+        user("a"),
+        calling("c1", "c2"),
+        result("c2"),
+        result("c1"),
+        assistant("b"),
+    ]
     history = History.of(turn * 50)
     assert with_missing_results(history) is history
 
 
 @cases("calls", [[5], [{"id": 5}], [{"id": "c"}], [{"id": "c", "function": "f"}], [{}]])
 def test_unreadable_calls_are_skipped(calls: list[object]) -> None:
-    history = History.of([user("a"), {**assistant(""), "tool_calls": calls}])  # type: ignore[typeddict-item]  # as in a file
+    answer = assistant("")
+    answer["tool_calls"] = calls  # type: ignore[typeddict-item]  # as in a file
+    history = History.of([user("a"), answer])
     assert with_missing_results(history) is history
 
 

@@ -39,7 +39,7 @@ def test_kill_keeps_every_acknowledged_message(
         found = [
             message["content"]
             for message in manager.load_session(session_id).messages
-            if not message.get("interrupted")
+            if not dict(message).get("interrupted")
         ]
         assert found[: len(acknowledged)] == acknowledged
         assert len(found) <= len(acknowledged) + 1

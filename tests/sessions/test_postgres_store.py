@@ -15,17 +15,16 @@ from mochi_server.sessions import (
     ChatSession,
     FileSessionStore,
     Image,
-    Message,
     SessionManager,
     SessionQuery,
 )
 from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.session import user_message
-from mochi_server.sessions.types import ImageReference, ToolCall
+from mochi_server.sessions.types import ImageReference, ToolCall, UnfinishedCalls
 from mochi_server.storage.postgres.database import Database, fetch_one
 from mochi_server.storage.postgres.processes import SILENT_SECONDS
 from mochi_server.storage.postgres.store import PostgresStores
-from mochi_server.util.clock import timestamp
+from mochi_server.util.clock import new_id, now, timestamp
 from tests.benchmarks.database import turn_costs
 from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user
 from tests.support.images import PNG
@@ -113,17 +112,19 @@ async def test_partial_answer_is_stored_after_its_process_ended(database: str) -
                     pass
         loaded = await here.chats.load(session.session_id)
         assert contents(loaded) == ["a", "so f"]
-        assert loaded.messages[-1]["interrupted"]
+        assert dict(loaded.messages[-1])["interrupted"]
         assert (await here.chats.list(SessionQuery())).entries[0]["message_count"] == 2
 
 
 async def test_open_tool_calls_get_results_after_process_ended(database: str) -> None:
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
-    result: Message = {
-        **user(""),
+    result: UnfinishedCalls = {
         "role": "tool",
+        "content": "",
         "tool_name": "wait",
         "tool_call_id": "call_1",
+        "message_id": new_id(),
+        "timestamp": now(),
         "tool_calls": [later],
     }
     async with open_stores(database) as here:
@@ -133,7 +134,7 @@ async def test_open_tool_calls_get_results_after_process_ended(database: str) ->
             await hold.__aenter__()
             await there.chats.write(session.session_id, Change(partial=result))
             assert contents(await here.chats.load(session.session_id)) == ["a"]
-        results = (await here.chats.load(session.session_id)).messages[1:]
+        results = [dict(m) for m in (await here.chats.load(session.session_id)).messages[1:]]
     assert [(m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in results] == [
         ("wait", "call_1", True),
         ("add", "call_2", True),
@@ -237,12 +238,14 @@ async def test_versions_and_their_images_move_to_the_database_and_back(
 async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str) -> None:
     lost: ImageReference = {"sha256": "0" * 64, "media_type": "image/png"}
     session = new_session()
-    session.messages.append({**user("Look"), "images": [lost]})
+    message = user("Look")
+    message["images"] = [lost]
+    session.messages.append(message)
     session_id = await _put(tmp_path / "chat_sessions", session)
     await _put(tmp_path / "chat_sessions", new_session())
     assert (await copy(str(tmp_path), database, lambda *_: None)).copied == 2
     async with open_stores(database) as stores:
-        assert (await stores.chats.load(session_id)).messages[0]["images"] == [lost]
+        assert dict((await stores.chats.load(session_id)).messages[0])["images"] == [lost]
 
 
 async def _put(directory: Path, session: ChatSession) -> str:

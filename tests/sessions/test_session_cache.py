@@ -145,10 +145,9 @@ def test_cached_sessions_use_at_most_the_estimated_memory(
 ) -> None:
     number = 400
     session = new_session()
-    turn: list[Message] = [
-        user(text),
-        {**assistant(text), "eval_count": 20, "prompt_eval_count": 20},
-    ]
+    answer = assistant(text)
+    answer |= {"eval_count": 20, "prompt_eval_count": 20}
+    turn: list[Message] = [user(text), answer]
     session.messages = turn * (number // 2)
     locked_directory.create(session)
     tracemalloc.start()

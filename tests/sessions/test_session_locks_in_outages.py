@@ -4,14 +4,13 @@ import pytest
 
 from mochi_server.errors import SessionTaken
 from mochi_server.sessions.change import Change
-from mochi_server.sessions.types import Message
 from mochi_server.storage.postgres.store import PostgresSessionStore
 from tests.sessions.conftest import postgres_store
 from tests.sessions.samples import assistant, contents, stored_session, user
 
 pytestmark = pytest.mark.slow
 
-ANSWER: Message = {"role": "assistant", "content": "so far and further", "message_id": "0123456789"}
+ANSWER = assistant("so far and further")
 
 
 async def test_write_with_a_lost_commit_response_can_be_repeated(database: str) -> None:
@@ -70,7 +69,7 @@ async def test_partial_text_without_a_final_message_is_recovered(database: str) 
         async with holder.hold(session_id, run_id="r"):
             await holder.write(session_id, Change(partial=assistant("so far")))
         (_, partial) = (await holder.load(session_id)).messages
-        assert (partial["content"], partial["interrupted"]) == ("so far", True)
+        assert (partial["content"], dict(partial)["interrupted"]) == ("so far", True)
 
 
 async def without_lock(store: PostgresSessionStore, session_id: str) -> None:

@@ -467,7 +467,7 @@ async def test_image_is_stored_with_the_message_that_names_it(store: SessionStor
     changed = await appended(
         store, session.session_id, [user_message("see", [SHOWN, SHOWN])], images=[SHOWN, SHOWN]
     )
-    assert changed.messages[0]["images"] == [SHOWN.reference, SHOWN.reference]
+    assert dict(changed.messages[0])["images"] == [SHOWN.reference, SHOWN.reference]
     assert await store.load(session.session_id) == changed
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
@@ -478,7 +478,7 @@ async def test_image_is_stored_with_the_tail_that_names_it(store: SessionStore) 
     changed = await appended(
         store, session.session_id, [user_message("this", [SHOWN])], start=1, images=[SHOWN]
     )
-    assert changed.messages[-1]["images"] == [SHOWN.reference]
+    assert dict(changed.messages[-1])["images"] == [SHOWN.reference]
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
 
@@ -517,7 +517,7 @@ async def test_put_session_stores_its_images(store: SessionStore) -> None:
     session.messages.append(user_message("see", [SHOWN]))
     for _ in range(2):  # for a new session, and instead of an existing one
         put = await store.put(session, images=[SHOWN])
-        assert put.messages[0]["images"] == [SHOWN.reference]
+        assert dict(put.messages[0])["images"] == [SHOWN.reference]
         assert await store.load(session.session_id) == put
         assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
@@ -556,7 +556,7 @@ async def test_new_session_stores_images_of_its_messages(store: SessionStore) ->
     session = new_session()
     session.messages.append(user_message("see", [SHOWN]))
     created = await store.create(session, images=[SHOWN])
-    assert created.messages[0]["images"] == [SHOWN.reference]
+    assert dict(created.messages[0])["images"] == [SHOWN.reference]
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
     await store.delete(created.session_id)
     with pytest.raises(BlobNotFound):
@@ -572,7 +572,7 @@ async def test_file_is_stored_with_its_text_and_deleted_with_its_message(
 
     changed = await appended(store, session.session_id, [message], images=blobs)
 
-    assert changed.messages[0]["attachments"] == [PDF.reference, NOTES.reference]
+    assert dict(changed.messages[0])["attachments"] == [PDF.reference, NOTES.reference]
     assert await store.load(session.session_id) == changed
     for blob in blobs:
         assert await store.load_image(blob.sha256) == blob.data

@@ -17,9 +17,9 @@ from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.serialization import encode
-from mochi_server.sessions.types import ToolCall
+from mochi_server.sessions.types import ToolCall, UnfinishedCalls
 from mochi_server.storage.session_record import SessionRecord
-from mochi_server.util.clock import timestamp
+from mochi_server.util.clock import new_id, now, timestamp
 from tests.sessions.samples import (
     appended,
     assistant,
@@ -90,7 +90,7 @@ async def test_crash_keeps_the_partial_answer(files: FileSessionStore, crash: Cr
         directory = crash()
         found = load(directory, session)
     assert contents(found) == ["a", "so f"]
-    assert found.messages[-1]["interrupted"] is True
+    assert dict(found.messages[-1])["interrupted"] is True
     assert found.metadata.message_count == 2
     assert load(directory, session) == found
     assert SessionManager(directory).list_sessions()[0]["message_count"] == 2
@@ -114,11 +114,13 @@ async def test_tool_calls_interrupted_by_a_crash_have_results(
 ) -> None:
     session = await stored_session(files, user("a"))
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
-    result: Message = {
-        **user("cut off"),
+    result: UnfinishedCalls = {
         "role": "tool",
+        "content": "cut off",
         "tool_name": "wait",
         "tool_call_id": "call_1",
+        "message_id": new_id(),
+        "timestamp": now(),
         "tool_calls": [later],
     }
     async with files.hold(session.session_id, run_id="r"):
@@ -127,7 +129,8 @@ async def test_tool_calls_interrupted_by_a_crash_have_results(
         directory = crash()
     found = load(directory, session)
     results = [
-        (m["role"], m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in found.messages[2:]
+        (m["role"], m["tool_name"], m["tool_call_id"], m["interrupted"])
+        for m in map(dict, found.messages[2:])
     ]
     assert results == [("tool", "wait", "call_1", True), ("tool", "add", "call_2", True)]
     assert len({message["message_id"] for message in found.messages}) == 4
@@ -356,7 +359,8 @@ async def test_turns_continue_after_a_crash(files: FileSessionStore, crash: Cras
 def test_applying_a_log_twice_changes_nothing() -> None:
     before = SessionRecord.of(new_session()).with_tail(0, [user("a")], "2026-01-01T00:00:00+00:00")
     log, record = b"", before
-    for tail in ([assistant("b")], [user("c"), assistant("d")]):
+    tails: list[list[Message]] = [[assistant("b")], [user("c"), assistant("d")]]
+    for tail in tails:
         after = record.with_tail(len(record.messages), tail, "2026-01-02T00:00:00+00:00")
         log, record = log + record.tail_line(len(record.messages), after), after
     once = before.with_log(log)
@@ -378,7 +382,7 @@ def test_equal_histories_have_equal_revisions() -> None:
     grown = SessionRecord.of(new_session())
     for number in range(0, 300, 25):
         grown = grown.with_tail(number, messages[number : number + 25], "")
-        assert grown.digest == grown.with_partial(user("no part of it")).digest
+        assert grown.digest == grown.with_partial(assistant("no part of it")).digest
     shortened = grown.with_tail(300, messages, "").with_tail(300, [], "")
     lines = b"\n".join(map(encode, messages))
     for record in (at_once, grown, shortened):
@@ -400,7 +404,7 @@ async def test_interrupted_answer_keeps_the_time_of_the_last_change(
     files: FileSessionStore, crash: Crash
 ) -> None:
     session = await stored_session(files, user("a"))
-    partial: Message = assistant("so f")
+    partial = assistant("so f")
     async with files.hold(session.session_id, run_id="r"):
         await files.write(session.session_id, Change(partial=partial))
         found = load(crash(), session)

@@ -10,7 +10,14 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.comparison import repeats, to_turn
 from mochi_server.protocols.sent_messages import Action, SentMessages
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Image, Message, SessionCreationOptions
+from mochi_server.sessions.types import (
+    AssistantMessage,
+    Image,
+    Message,
+    SessionCreationOptions,
+    ToolMessage,
+    UserMessage,
+)
 from tests.support.cases import cases
 
 IMAGE, OTHER_IMAGE = Image("a" * 64, "image/png"), Image("b" * 64, "image/png")
@@ -19,12 +26,21 @@ NOTHING_NEW = "the last message must be a user message or the result of a pendin
 
 
 def user(text: str, *images: Image) -> Message:
-    references = {"images": [image.reference for image in images]} if images else {}
-    return {"role": "user", "content": text, **references}  # type: ignore[typeddict-item]  # a TypedDict by names
+    message: UserMessage = {"role": "user", "content": text, "message_id": "", "timestamp": ""}
+    if images:
+        message["images"] = [image.reference for image in images]
+    return message
 
 
 def answer(text: str = "Yes.", **fields: Any) -> Message:
-    return {"role": "assistant", "content": text, **fields}  # type: ignore[typeddict-item]  # a TypedDict by names
+    message: AssistantMessage = {
+        "role": "assistant",
+        "content": text,
+        "message_id": "",
+        "timestamp": "",
+        **fields,  # type: ignore[typeddict-item]  # a TypedDict by names
+    }
+    return message
 
 
 def calls(*ids: str) -> Message:
@@ -33,14 +49,24 @@ def calls(*ids: str) -> Message:
 
 
 def system(text: str) -> Message:
-    return {"role": "system", "content": text}
+    return {"role": "system", "content": text, "message_id": "", "timestamp": ""}
 
 
-def result(call_id: str, text: str = "Sun") -> Message:
-    return {"role": "tool", "content": text, "tool_call_id": call_id}
+def result(call_id: str, text: str = "Sun") -> ToolMessage:
+    return {
+        "role": "tool",
+        "content": text,
+        "message_id": "",
+        "timestamp": "",
+        "tool_call_id": call_id,
+    }
 
 
-def stored_result(call_id: str, text: str = "Sun") -> Message:
+def failed(message: ToolMessage) -> ToolMessage:
+    return {**message, "success": False}
+
+
+def stored_result(call_id: str, text: str = "Sun") -> ToolMessage:
     return {**result(call_id, text), "success": True, "tool_name": "look"}
 
 
@@ -177,8 +203,8 @@ CASES = [
     Case(
         id="failed pending result",
         stored=PENDING,
-        sent=[{**result("b"), "success": False}],
-        expected={"change": "continue", "results": ({**stored_result("b"), "success": False},)},
+        sent=[failed(result("b"))],
+        expected={"change": "continue", "results": (failed(stored_result("b")),)},
     ),
     Case(
         id="stored result again",
@@ -323,7 +349,7 @@ def test_results_have_the_digest_of_the_key() -> None:
 
 def test_system_messages_are_instructions() -> None:
     session = ChatSession.create(SessionCreationOptions("mochi"))
-    sent = SentMessages([{"role": "system", "content": "Be brief."}, user("One?")])
+    sent = SentMessages([system("Be brief."), user("One?")])
     assert (
         to_turn(session, sent, TurnInput(instructions="It is 9.")).instructions
         == "It is 9.\n\nBe brief."

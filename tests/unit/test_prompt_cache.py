@@ -15,11 +15,11 @@ from mochi_server.inference.messages import shows_images, to_ollama_messages
 from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import Encoded
-from mochi_server.sessions import Message
+from mochi_server.sessions import AssistantMessage, Message, ToolMessage
 from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import system_message, user_message
-from mochi_server.util.clock import new_id
+from mochi_server.util.clock import new_id, now
 from tests.support.cases import cases
 
 
@@ -28,11 +28,12 @@ def conversation(seed: int, turns: int = 200) -> list[Message]:
     images.
     """
     chance = random.Random(seed)
-    messages = [system_message("Be brief.")] if chance.random() < 0.5 else []
+    messages: list[Message] = [system_message("Be brief.")] if chance.random() < 0.5 else []
     for number in range(turns):
-        messages.append(user_message(f"question {number}"))
+        question = user_message(f"question {number}")
+        messages.append(question)
         if chance.random() < 0.1:
-            messages[-1]["images"] = [{"sha256": "a" * 64, "media_type": "image/png"}]
+            question["images"] = [{"sha256": "a" * 64, "media_type": "image/png"}]
         for _ in range(chance.choice([0, 0, 0, 1, 3])):
             messages += _round(chance)
         messages.append(
@@ -43,12 +44,13 @@ def conversation(seed: int, turns: int = 200) -> list[Message]:
     return messages[: -chance.randint(1, 8)]
 
 
-def _said(content: str, *, thinking: bool = False) -> Message:
-    message: Message = {
+def _said(content: str, *, thinking: bool = False) -> AssistantMessage:
+    message: AssistantMessage = {
         "role": "assistant",
         "content": content,
         "model": "m",
         "message_id": new_id(),
+        "timestamp": now(),
     }
     return {**message, "thinking": "hm"} if thinking else message
 
@@ -58,17 +60,20 @@ def _round(chance: random.Random) -> list[Message]:
     calls: Any = [
         {"id": one, "function": {"index": 0, "name": "add", "arguments": {"a": 1}}} for one in ids
     ]
-    results: list[Message] = [
+    results: list[ToolMessage] = [
         {
             "role": "tool",
             "content": "r" * chance.choice([5, TRIMMED_CHARS * 3]),
             "tool_name": "add",
             "tool_call_id": one,
             "message_id": new_id(),
+            "timestamp": now(),
         }
         for one in ids[: chance.choice([1, 2, 3])]
     ]
-    return [{**_said("", thinking=True), "tool_calls": calls}, *results]
+    answer = _said("", thinking=True)
+    answer["tool_calls"] = calls
+    return [answer, *results]
 
 
 def sent(prompt: Prompt) -> Any:
@@ -105,14 +110,14 @@ def test_model_without_vision_gets_no_images(seed: int) -> None:
 
 
 def test_trimming_removes_images_of_old_results() -> None:
-    result: Message = {
+    result: ToolMessage = {
         "role": "tool",
         "content": "A dot",
+        "message_id": new_id(),
+        "timestamp": now(),
         "images": [{"sha256": "0" * 64, "media_type": "image/png"}],
     }
-    history = History.of(
-        [{"role": "user", "content": "Look"}, result, {"role": "user", "content": "Again"}]
-    )
+    history = History.of([user_message("Look"), result, user_message("Again")])
     whole, trimmed = Prompt(history, 2), Prompt(history, 2, trim_end=2)
     assert sent(whole)[1] == {"role": "tool", "content": "A dot", "images": ["0" * 64]}
     assert sent(trimmed)[1] == {

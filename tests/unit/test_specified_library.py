@@ -169,13 +169,15 @@ def test_message_types_can_be_stored(tmp_path: Path) -> None:
     manager = SessionManager(tmp_path)
     session = manager.create_session(SessionCreationOptions(model="m"))
     messages = [
-        UserMessage(role="user", content="Hi"),
-        AssistantMessage(role="assistant", content="Hello", model="m"),
-        ToolMessage(role="tool", content="5", tool_name="add"),
+        # The store adds the missing IDs and times.
+        UserMessage(role="user", content="Hi"),  # type: ignore[typeddict-item]
+        AssistantMessage(role="assistant", content="Hello", model="m"),  # type: ignore[typeddict-item]
+        ToolMessage(role="tool", content="5", tool_name="add"),  # type: ignore[typeddict-item]
     ]
     stored = manager.append_messages(session.session_id, messages).history
     assert [message["role"] for message in stored] == ["user", "assistant", "tool"]
-    assert SystemMessage(role="system", content="Be brief.", source_file=None)["role"] == "system"
+    system = SystemMessage(role="system", content="Be brief.", message_id="a", timestamp="")
+    assert system["role"] == "system"
     assert {UserMessage, AssistantMessage, ToolMessage, SystemMessage} == {
         *(
             sessions.UserMessage,

@@ -6,7 +6,7 @@ import pytest
 
 from mochi_server.chat.steps import AskModel, Finish, RunCalls, Step, TurnRules, next_step
 from mochi_server.sessions.turn import AgentCall, Approval, Decision, StoredTurn
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import AssistantMessage, Message, ToolMessage
 
 NEW = StoredTurn(["r1"])
 AGENT = TurnRules(plans=True)
@@ -15,7 +15,7 @@ AGENT = TurnRules(plans=True)
 def answer(text: str = "", *names: str, **fields: Any) -> Message:
     """Return an answer that calls these tools. The ID of a call is its name."""
     calls: list[Any] = [{"id": name, "function": {"name": name, "arguments": {}}} for name in names]
-    message: Message = {
+    message: AssistantMessage = {
         "role": "assistant",
         "content": text,
         "message_id": "a",
@@ -26,7 +26,16 @@ def answer(text: str = "", *names: str, **fields: Any) -> Message:
 
 
 def result(name: str, **fields: Any) -> Message:
-    return {"role": "tool", "content": "", "tool_name": name, "tool_call_id": name, **fields}  # type: ignore[typeddict-item]
+    message: ToolMessage = {
+        "role": "tool",
+        "content": "",
+        "tool_name": name,
+        "tool_call_id": name,
+        "message_id": "t",
+        "timestamp": "",
+        **fields,  # type: ignore[typeddict-item]
+    }
+    return message
 
 
 def rounds(count: int) -> list[Message]:

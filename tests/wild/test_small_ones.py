@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mochi_server import MochiServerSettings
-from mochi_server.sessions.session import automatic_title
+from mochi_server.sessions.session import automatic_title, user_message
 from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.cases import cases
@@ -129,7 +129,7 @@ def test_search_finds_words_without_their_accents(server: RunningServer) -> None
     ],
 )
 def test_title_is_cut_at_a_grapheme(text: str, end: str) -> None:
-    title = automatic_title([{"role": "user", "content": text}], None)
+    title = automatic_title([user_message(text)], None)
     assert title is not None
     assert title.endswith(end)
     assert len(title) <= 80

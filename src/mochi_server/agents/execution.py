@@ -46,7 +46,12 @@ from mochi_server.sessions.session import (
 )
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.turn import AgentCall, Parent, StoredTurn
-from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy
+from mochi_server.sessions.types import (
+    Message,
+    SessionCreationOptions,
+    ToolExecutionPolicy,
+    tool_calls_of,
+)
 from mochi_server.storage.retry import StorageRetry
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
@@ -113,7 +118,7 @@ def _texts(messages: Sequence[Message]) -> Iterator[str]:
             yield f"Result of {message['tool_name']}: {message['content']}"
         else:
             yield message["content"].strip()
-        for call in message.get("tool_calls", ()):
+        for call in tool_calls_of(message):
             function = call["function"]
             yield f"Calls {function['name']}({orjson.dumps(function['arguments']).decode()})"
 

@@ -13,13 +13,13 @@ from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta,
 from mochi_server.inference.answer_repair import AnswerRepair, Piece, without_channel
 from mochi_server.ollama.transport import Line
 from mochi_server.sessions.serialization import is_nested_deeper
-from mochi_server.sessions.types import Message, ToolCall, ToolCallFunction
+from mochi_server.sessions.types import AssistantMessage, ToolCall, ToolCallFunction
 from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import NOT_AN_OBJECT, ToolInvocation
 from mochi_server.util.clock import new_id, now
 
 _COUNTERS = tuple(
-    name for name in Message.__annotations__ if name.endswith(("_count", "_duration"))
+    name for name in AssistantMessage.__annotations__ if name.endswith(("_count", "_duration"))
 )
 
 
@@ -151,8 +151,8 @@ class AnswerBuilder:
         for call in self._repair.calls:
             self._add_call({"function": call})
 
-    def message(self, *, interrupted: bool = False) -> Message:
-        message: Message = {
+    def message(self, *, interrupted: bool = False) -> AssistantMessage:
+        message: AssistantMessage = {
             "role": "assistant",
             "content": self._content.getvalue(),
             "model": self.model,

@@ -17,7 +17,7 @@ from mochi_server.inference.window_allocation import Allocation
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.checkpoint import Checkpoint
-from mochi_server.sessions.types import Message, attachments_of, images_of
+from mochi_server.sessions.types import Message, attachments_of, images_of, tool_calls_of
 
 _INSTRUCTION = (
     "Write a summary of the conversation so far that lets you continue it. Keep facts, names, "
@@ -142,10 +142,10 @@ def _compaction_messages(text: str, earlier: str | None) -> list[ChatMessage]:
 
 def _line(message: Message) -> str:
     author: str = message["role"]
-    if author == "tool":
+    if message["role"] == "tool":
         author = f"tool {message.get('tool_name')}"
     line = f"{author}: {message['content']}"
-    calls = message.get("tool_calls")
+    calls = tool_calls_of(message)
     if calls:
         line += f" [called {orjson.dumps(calls).decode()}]"
     images = images_of(message)

@@ -38,10 +38,15 @@ def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:
         return []
     digest = key_digest(session.session_id, key)
     return [
-        i
-        for i in range(start, len(session.history))
-        if session.history[i].get("key_digest") == digest
+        i for i in range(start, len(session.history)) if _has_digest(session.history[i], digest)
     ]
+
+
+def _has_digest(message: Message, digest: str) -> bool:
+    match message["role"]:
+        case "user" | "tool":
+            return message.get("key_digest") == digest
+    return False
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,9 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
             raise IdempotencyKeyReused(turn_input.key, None)
         return Repetition(again, StoredAnswer(answers, indexes[-1] + 1))
     has_begun = turn_input.text is not None or bool(answers)
-    is_returned = any(message.get("client_tool_calls") for message in answers)
+    is_returned = any(
+        message["role"] == "assistant" and message.get("client_tool_calls") for message in answers
+    )
     if has_begun and follows_result(session.history) and not is_returned:
         tools = replace(turn_input.tools, must_call=False)
         again = replace(again, change="continue", tools=tools)
@@ -99,6 +106,8 @@ def _contains(turn_input: TurnInput, stored: Message) -> bool:
         files = [attachment.reference for attachment in turn_input.attachments]
         has_blobs = stored.get("images", []) == images and stored.get("attachments", []) == files
         return stored["content"] == turn_input.text and has_blobs
+    if stored["role"] != "tool":
+        return False
     for result in turn_input.results:
         is_same_call = result.get("tool_call_id") == stored.get("tool_call_id")
         if is_same_call and result["content"] == stored["content"]:

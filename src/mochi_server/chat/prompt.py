@@ -15,7 +15,13 @@ from mochi_server.sessions.attachments import omission_note, with_files
 from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.session import system_message
-from mochi_server.sessions.types import Message, attachments_of
+from mochi_server.sessions.types import (
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+    attachments_of,
+)
 
 
 def with_instructions(
@@ -27,12 +33,12 @@ def with_instructions(
     """
     if not instructions:
         return history, user_index
-    if not history or history[0]["role"] != "system":
+    first = history[0] if history else None
+    if first is None or first["role"] != "system":
         return History.of([system_message(instructions), *history]), user_index + 1
-    first = history[0]
     if first["content"].strip() == instructions.strip():
         return history, user_index
-    combined: Message = {**first, "content": f"{first['content']}\n\n{instructions}"}
+    combined: SystemMessage = {**first, "content": f"{first['content']}\n\n{instructions}"}
     return History.of([combined, *history[1:]]), user_index
 
 
@@ -191,13 +197,7 @@ class Prompt:
             return message
         if message["role"] == "user":
             return _without_attachments(message)
-        half, text = TRIMMED_CHARS // 2, message["content"]
-        if len(text) > TRIMMED_CHARS:
-            note = f"\n[... {len(text) - TRIMMED_CHARS} characters of an old result left out ...]\n"
-            text = text[:half] + note + text[-half:]
-        if message.get("images"):
-            text += "\n[The images of this old result are left out.]"
-        return {**message, "content": text, "images": []}
+        return _shortened(message) if message["role"] == "tool" else message
 
 
 def checkpoint_tokens(window: int) -> int:
@@ -207,7 +207,17 @@ def checkpoint_tokens(window: int) -> int:
     return min(CHECKPOINT_TOKENS, window // 4)
 
 
-def _without_attachments(message: Message) -> Message:
+def _shortened(result: ToolMessage) -> ToolMessage:
+    half, text = TRIMMED_CHARS // 2, result["content"]
+    if len(text) > TRIMMED_CHARS:
+        note = f"\n[... {len(text) - TRIMMED_CHARS} characters of an old result left out ...]\n"
+        text = text[:half] + note + text[-half:]
+    if result.get("images"):
+        text += "\n[The images of this old result are left out.]"
+    return {**result, "content": text, "images": []}
+
+
+def _without_attachments(message: UserMessage) -> UserMessage:
     notes = []
     for attachment in attachments_of(message):
         notes.append(omission_note(attachment, "is left out, because the conversation is long"))

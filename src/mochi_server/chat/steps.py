@@ -6,7 +6,7 @@ from typing import Literal
 
 from mochi_server.sessions.session import last_answer
 from mochi_server.sessions.turn import StoredTurn
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import AssistantMessage, Message
 from mochi_server.tools.stored_calls import all_calls, open_calls
 from mochi_server.tools.toolbox import ToolInvocation
 
@@ -124,7 +124,7 @@ def _first_question(rules: TurnRules) -> AskModel:
 
 
 def _question_after_calls(
-    executed: Sequence[Message], messages: Sequence[Message], rules: TurnRules
+    executed: Sequence[AssistantMessage], messages: Sequence[Message], rules: TurnRules
 ) -> AskModel:
     phase: Phase = "execution" if rules.plans else "answer"
     _, in_a_row = _counted(messages)[-1]
@@ -136,7 +136,7 @@ def _question_after_calls(
 
 
 def _is_complete(
-    executed: Sequence[Message], messages: Sequence[Message], rules: TurnRules
+    executed: Sequence[AssistantMessage], messages: Sequence[Message], rules: TurnRules
 ) -> bool:
     """Return whether an agent has executed its plan. Its first answer may only announce calls."""
     if not executed:

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.history import complete_length, first_answer_index
-from mochi_server.sessions.types import Blob, Image, Message, ToolExecutionPolicy
+from mochi_server.sessions.types import Blob, Image, Message, ToolExecutionPolicy, ToolMessage
 
 HistoryChange = Literal["none", "regenerate", "continue", "edit"]
 """What a turn does to the history before the model answers.
@@ -80,7 +80,7 @@ class TurnInput:
     text: str | None = None  # new user message, or the new text of the edited message
     images: tuple[Image, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    results: Sequence[Message] = ()  # results of client tools, stored before the user message
+    results: Sequence[ToolMessage] = ()  # results of client tools, stored before the user message
     result_images: tuple[Image, ...] = ()  # images to which the results refer
     change: HistoryChange = "none"
     edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`

@@ -18,7 +18,7 @@ from mochi_server.events import (
 from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.session import last_answer, usage_tokens
 from mochi_server.sessions.turn import StoredTurn
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import AssistantMessage, Message
 from mochi_server.tools.stored_calls import open_calls, stored_outcomes
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
@@ -41,7 +41,7 @@ class TurnResult:
     suspended: bool = False  # whether the turn goes on, although its task has ended
 
     @property
-    def answer(self) -> Message | None:
+    def answer(self) -> AssistantMessage | None:
         """Last message of the model in this turn, or None if the model has not answered."""
         return last_answer(self.stored) or last_answer(self.repeated)
 

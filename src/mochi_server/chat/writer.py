@@ -17,7 +17,15 @@ from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.history import INTERRUPTED, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
-from mochi_server.sessions.types import Blob, Image, Message, ToolCall, with_unreadable_images
+from mochi_server.sessions.types import (
+    AssistantMessage,
+    Blob,
+    Image,
+    Message,
+    ToolCall,
+    UnfinishedCalls,
+    with_unreadable_images,
+)
 from mochi_server.tools.stored_calls import interrupted_outcome, stored_outcomes, tool_message
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.tasks import run_shielded
@@ -146,7 +154,7 @@ class TurnWriter:
                 FLUSH_SECONDS, self._start_flush
             )
 
-    def mark_client_calls(self, message: Message, calls: Sequence[ToolInvocation]) -> None:
+    def mark_client_calls(self, message: AssistantMessage, calls: Sequence[ToolInvocation]) -> None:
         """Note in an answer which of its calls the client must run."""
         self.client_tool_calls = [
             call
@@ -157,7 +165,7 @@ class TurnWriter:
             message["client_tool_calls"] = [call.id for call in self.client_tool_calls]
 
     async def add_answer(
-        self, message: Message, calls: Sequence[ToolInvocation], *, is_last: bool
+        self, message: AssistantMessage, calls: Sequence[ToolInvocation], *, is_last: bool
     ) -> None:
         """Store a complete answer and register the ``calls`` to run.
 
@@ -276,7 +284,9 @@ class TurnWriter:
                 messages.append(tool_message(call, outcome))
                 continue
             self.outcomes.append(interrupted_outcome(call))
-            messages.append({**tool_message(call, self.outcomes[-1]), "interrupted": True})
+            result = tool_message(call, self.outcomes[-1])
+            result["interrupted"] = True
+            messages.append(result)
         return messages
 
     async def _add(
@@ -347,7 +357,7 @@ class TurnWriter:
             await asyncio.wait([self._flush])
         await self.wait_until_stored()
 
-    def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
+    def _unfinished_calls(self, ended: ToolInvocation | None) -> UnfinishedCalls | None:
         """Return a placeholder from which crash recovery makes the results of the open calls, or
         None.
         """
@@ -367,7 +377,7 @@ class TurnWriter:
 
 
 def _new_messages(turn_input: TurnInput, session_id: str) -> list[Message]:
-    messages = list(turn_input.results)
+    messages: list[Message] = list(turn_input.results)
     if (text := turn_input.new_message) is not None:
         digest = None if turn_input.key is None else key_digest(session_id, turn_input.key)
         message = user_message(text, turn_input.images, turn_input.attachments, key_digest=digest)

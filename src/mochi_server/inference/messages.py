@@ -19,6 +19,7 @@ from mochi_server.sessions.types import (
     attachments_of,
     images_of,
     readable_images_of,
+    tool_calls_of,
 )
 
 _SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
@@ -37,7 +38,7 @@ def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[Cha
             missing.pop(message.get("tool_call_id", ""), None)
         elif message["role"] != "system":  # results may follow instructions
             sent.extend(_missing_results(missing))
-            calls = message.get("tool_calls") or ()
+            calls = tool_calls_of(message)
             missing = {call["id"]: call["function"]["name"] for call in calls if call.get("id")}
         if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
             sent.append(_to_ollama(message, with_thinking=index > turn_start))
@@ -50,7 +51,7 @@ def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
         value = message.get(name)
         if value is not None:
             sent[name] = value  # type: ignore[literal-required]  # the key is not a literal
-    if with_thinking and message.get("thinking"):
+    if with_thinking and message["role"] == "assistant" and message.get("thinking"):
         sent["thinking"] = message["thinking"]
     if "images" in message:
         _add_images(sent, message)

@@ -52,7 +52,7 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.protocols.sent_messages import SentMessages, names_of_calls
 from mochi_server.sessions.history import History, follows_result, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest
-from mochi_server.sessions.types import Image, Message, blobs_in, blobs_of
+from mochi_server.sessions.types import Image, Message, ToolMessage, blobs_in, blobs_of
 
 
 def to_turn(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
@@ -176,7 +176,9 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
     if stored["content"] != message["content"] or blobs_of(stored) != blobs_of(message):
         return False
     last = session.history[-1]
-    return last["role"] in ("user", "tool") or bool(last.get("interrupted"))
+    if last["role"] == "assistant":
+        return bool(last.get("interrupted"))
+    return last["role"] != "system"
 
 
 def _with_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
@@ -188,15 +190,17 @@ def _with_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> 
     return replace(turn, results=tuple(results), result_images=tuple(stored.values()))
 
 
-def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[Message]:
+def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[ToolMessage]:
     """Return the results of pending tool calls, with the tools' names, and results that were stored
     with the key.
     """
     names = names_of_calls(session.history)
     pending = _pending_calls(session)
     for index in keyed_indexes(session, key):
-        pending.add(session.history[index].get("tool_call_id", ""))
-    results: list[Message] = []
+        stored = session.history[index]
+        if stored["role"] == "tool":
+            pending.add(stored.get("tool_call_id", ""))
+    results: list[ToolMessage] = []
     for message in _after_last_answer(sent.with_references):
         if message["role"] != "tool":
             continue
@@ -205,7 +209,7 @@ def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[
             raise sent.error(f"the session has no tool call with the ID {call_id!r}")
         if call_id in pending:
             pending.remove(call_id)
-            result: Message = {"success": True, **message, "tool_name": names[call_id]}
+            result: ToolMessage = {"success": True, **message, "tool_name": names[call_id]}
             if key:
                 result["key_digest"] = key_digest(session.session_id, key)
             results.append(result)

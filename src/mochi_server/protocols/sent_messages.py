@@ -14,8 +14,18 @@ from mochi_server.protocols.parts import Notice
 from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.images import Location, read_images
 from mochi_server.sessions.serialization import is_nested_deeper
-from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Blob, FiniteObject, Image, Message, Role, ToolCall
+from mochi_server.sessions.session import ChatSession, user_message
+from mochi_server.sessions.types import (
+    AssistantMessage,
+    Blob,
+    FiniteObject,
+    Image,
+    Message,
+    Role,
+    ToolCall,
+    ToolMessage,
+    tool_calls_of,
+)
 from mochi_server.util.clock import new_id, now
 
 Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]
@@ -55,13 +65,15 @@ class SentMessages:
         """Messages of the request, with references to their images and files."""
         messages = list(self.messages)
         for index, images in self.images.items():
-            if images:
-                references = [image.reference for image in images]
-                messages[index] = {**messages[index], "images": references}
+            message = messages[index].copy()
+            if images and message["role"] != "system":
+                message["images"] = [image.reference for image in images]
+                messages[index] = message
         for index, attachments in self.attachments.items():
-            if attachments:
+            asked = messages[index]
+            if attachments and asked["role"] == "user":
                 files = [attachment.reference for attachment in attachments]
-                messages[index] = {**messages[index], "attachments": files}
+                messages[index] = {**asked, "attachments": files}
         return messages
 
     @property
@@ -110,7 +122,28 @@ class SentMessages:
 
 
 def new_message(role: Role, content: str) -> Message:
-    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
+    match role:
+        case "system":
+            return {
+                "role": "system",
+                "content": content,
+                "message_id": new_id(),
+                "timestamp": now(),
+            }
+        case "user":
+            return user_message(content)
+        case "assistant":
+            return new_answer(content)
+        case "tool":
+            return new_result(content)
+
+
+def new_answer(content: str) -> AssistantMessage:
+    return {"role": "assistant", "content": content, "message_id": new_id(), "timestamp": now()}
+
+
+def new_result(content: str) -> ToolMessage:
+    return {"role": "tool", "content": content, "message_id": new_id(), "timestamp": now()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +191,7 @@ def names_of_calls(messages: Iterable[Message]) -> dict[str, str]:
     """Return the names of the tools that messages call, by the IDs of the calls."""
     names = {}
     for message in messages:
-        for call in message.get("tool_calls") or ():
+        for call in tool_calls_of(message):
             names[call.get("id", "")] = call["function"]["name"]
     return names
 
@@ -168,9 +201,10 @@ def add_tool_names(messages: Iterable[Message]) -> None:
     names: dict[str, str] = {}
     for message in messages:
         names |= names_of_calls([message])
-        name = names.get(message.get("tool_call_id", ""))
-        if message["role"] == "tool" and name:
-            message["tool_name"] = name
+        if message["role"] == "tool":
+            name = names.get(message.get("tool_call_id", ""))
+            if name:
+                message["tool_name"] = name
 
 
 async def decode_images(urls: Mapping[Location, str], message: Location) -> tuple[Image, ...]:

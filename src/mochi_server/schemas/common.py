@@ -27,7 +27,16 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from mochi_server.constants import KEY_PATTERN, MAX_IMAGES, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
-from mochi_server.sessions.types import OPTION_PROPERTIES, FiniteObject, Message, StoredOptions
+from mochi_server.sessions.types import (
+    OPTION_PROPERTIES,
+    AssistantMessage,
+    FiniteObject,
+    Role,
+    StoredOptions,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
 from mochi_server.util.text import nearest
 from mochi_server.util.validation import MAX_REPORTED
 
@@ -217,7 +226,13 @@ class ErrorEnvelope(BaseModel):
     error: ErrorBody
 
 
-_ANNOTATIONS = Message.__annotations__
+_ANNOTATIONS: dict[str, Any] = {
+    **SystemMessage.__annotations__,
+    **UserMessage.__annotations__,
+    **AssistantMessage.__annotations__,
+    **ToolMessage.__annotations__,
+    "role": Role,
+}
 _DESCRIBED = {
     name: get_args(kind) for name, kind in _ANNOTATIONS.items() if hasattr(kind, "__metadata__")
 }

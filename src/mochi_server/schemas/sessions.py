@@ -504,7 +504,7 @@ _SHARE_TURNS = 5  # number of latest turns of which the status shows the share o
 def _cached_share(history: Sequence[Message]) -> float | None:
     turns = prompt = cached = 0
     for message in reversed(history):
-        if message.get("prompt_eval_cached_count") is not None:
+        if message["role"] == "assistant" and message.get("prompt_eval_cached_count") is not None:
             prompt += message.get("prompt_eval_count") or 0
             cached += message["prompt_eval_cached_count"]
         turns += message["role"] == "user"
@@ -533,7 +533,9 @@ class PromptEvaluation(BaseModel):
 
     @classmethod
     def of(cls, state: SessionState) -> "PromptEvaluation | None":
-        answer = last_answer(state.session.history) or {}
+        answer = last_answer(state.session.history)
+        if answer is None:
+            return None
         count = answer.get("prompt_eval_count")
         duration = answer.get("prompt_eval_duration")
         if not isinstance(count, int) or not isinstance(duration, int):

@@ -252,8 +252,10 @@ def _remove_missing_blobs(sessions: Sequence[tuple[ChatSession, Sequence[Blob]]]
 
 
 def _remove_unsent(message: Message, sent: set[str]) -> None:
-    if not sent.issuperset(blobs_in([message])):
-        message.pop("images", None)
+    if message["role"] == "system" or sent.issuperset(blobs_in([message])):
+        return
+    message.pop("images", None)
+    if message["role"] == "user":
         message.pop("attachments", None)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mochi_server.sessions.turn import StoredTurn
-from mochi_server.sessions.types import Blob, Message
+from mochi_server.sessions.types import Blob, Message, PartialMessage
 from mochi_server.util.clock import new_id, now
 
 
@@ -66,7 +66,7 @@ class Change:
 
     A store removes a blob when no message references it any more.
     """
-    partial: Message | None = None
+    partial: PartialMessage | None = None
     """Partial answer of the turn, or a placeholder of results, from which crash recovery makes
     messages.
 
@@ -83,7 +83,7 @@ class Change:
     """Revision of the stored history, or None for any. Another one raises ``SessionConflict``."""
 
     @property
-    def only_partial(self) -> Message | None:
+    def only_partial(self) -> PartialMessage | None:
         """Partial answer of a change that contains nothing else, or None."""
         return None if self.changes_history or self.turn is not None else self.partial
 

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, TypeVar, cast
 
 from mochi_server.errors import ToolExecutionFailed
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, PartialMessage, ToolCall, ToolMessage
 
 BLOCK_MESSAGES = 64
 """Minimum number of messages of a block."""
@@ -140,7 +140,7 @@ def follows_result(messages: Sequence[Message]) -> bool:
 INTERRUPTED = "The turn was interrupted before this call had a result."
 
 
-def close_partial(partial: Message) -> list[Message]:
+def close_partial(partial: PartialMessage) -> list[Message]:
     """Convert a partial answer or tool result to messages that are marked as interrupted, always
     with the same ids.
 
@@ -151,7 +151,7 @@ def close_partial(partial: Message) -> list[Message]:
     first["interrupted"] = True
     if first["role"] != "tool":
         return [first]
-    results = [first]
+    results: list[Message] = [first]
     for call in first.pop("tool_calls", []):
         result = first.copy()
         result["tool_name"], result["tool_call_id"] = call["function"]["name"], call["id"]
@@ -179,7 +179,7 @@ def _lacks_results(messages: Sequence[Message]) -> bool:
 
 def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
     complete: list[Message] = []
-    missing: dict[str, Message] = {}
+    missing: dict[str, ToolMessage] = {}
     for message in messages:
         if message["role"] == "tool":
             call_id = message.get("tool_call_id")
@@ -191,7 +191,9 @@ def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
     return [*complete, *missing.values()]
 
 
-def _calls(message: Message) -> list[Any]:
+def _calls(message: Message) -> list[ToolCall]:
+    if message["role"] != "assistant":
+        return []
     client_tool_calls = message.get("client_tool_calls") or ()
     return [
         call
@@ -203,7 +205,7 @@ def _calls(message: Message) -> list[Any]:
     ]
 
 
-def _interrupted(answer: Message, call: dict[str, Any]) -> Message:
+def _interrupted(answer: Message, call: ToolCall) -> ToolMessage:
     return {
         "role": "tool",
         "content": INTERRUPTED,

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from mochi_server.sessions.session import ChatSession, SessionMetadata
-from mochi_server.sessions.types import Message, attachments_of, images_of
+from mochi_server.sessions.types import Message, attachments_of, images_of, tool_calls_of
 from mochi_server.util.clock import as_datetime, as_text
 
 MESSAGE_SEPARATOR = b",\n    "
@@ -176,10 +176,10 @@ def as_markdown(session: ChatSession) -> str:
 
 
 def _message(message: Message) -> Iterator[str]:
-    source = message.get("model") or message.get("tool_name")
+    source = _source(message)
     heading = _HEADINGS.get(message["role"], message["role"])
     yield f"## {heading} ({source})" if source else f"## {heading}"
-    if thinking := message.get("thinking"):
+    if message["role"] == "assistant" and (thinking := message.get("thinking")):
         yield f"<details>\n<summary>Thinking</summary>\n\n{thinking.strip()}\n\n</details>"
     if content := message["content"].strip():
         yield fenced(content) if message["role"] == "tool" else content
@@ -187,10 +187,18 @@ def _message(message: Message) -> Iterator[str]:
         yield f"*(image {image})*"
     for attachment in attachments_of(message):
         yield f"*(file {attachment['name']})*"
-    for call in message.get("tool_calls") or ():
+    for call in tool_calls_of(message):
         yield _call(call)
-    if message.get("interrupted"):
-        yield "*(interrupted)*"
+    match message["role"]:
+        case "assistant" | "tool" if message.get("interrupted"):
+            yield "*(interrupted)*"
+
+
+def _source(message: Message) -> str | None:
+    """Return the name of the model or tool that a message is from, or None."""
+    if message["role"] == "assistant":
+        return message.get("model")
+    return message.get("tool_name") if message["role"] == "tool" else None
 
 
 def _call(call: object) -> str:

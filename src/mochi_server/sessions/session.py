@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.errors import InvalidMessageIndex, SessionBusy, SessionTooNew
@@ -19,9 +19,11 @@ from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import (
     Image,
     Message,
+    PartialMessage,
     SessionCreationOptions,
     SessionSettings,
     optional,
+    tool_calls_of,
 )
 from mochi_server.util.clock import new_id, now, timestamp
 from mochi_server.util.text import grapheme_start
@@ -30,6 +32,7 @@ UserMessage = types.UserMessage
 SystemMessage = types.SystemMessage
 AssistantMessage = types.AssistantMessage
 ToolMessage = types.ToolMessage
+_AnyMessage = TypeVar("_AnyMessage", bound=Message | PartialMessage)
 
 _TITLE_CHARS = 80
 _TITLE_READ_CHARS = 2000
@@ -292,10 +295,10 @@ class ChatSession:
         return revision_at(len(self._messages), self._messages[-1] if self._messages else None)
 
     @property
-    def system_prompt(self) -> Message | None:
+    def system_prompt(self) -> SystemMessage | None:
         """System message, or None if the session has no system message."""
         first = self._messages[0] if self._messages else None
-        return first if first is not None and first.get("role") == "system" else None
+        return first if first is not None and first["role"] == "system" else None
 
     def changed(self, change: Change) -> "ChatSession":
         """Return a copy with a change of the history."""
@@ -326,17 +329,18 @@ def revision_at(count: int, last: Message | None) -> str:
 
 def previous_model(messages: Sequence[Message]) -> str | None:
     """Return the name of the model that wrote the latest answer, or None if there is no answer."""
-    return (last_answer(messages) or {}).get("model")
+    answer = last_answer(messages)
+    return None if answer is None else answer.get("model")
 
 
-def last_answer(messages: Sequence[Message]) -> Message | None:
+def last_answer(messages: Sequence[Message]) -> AssistantMessage | None:
     """Return the latest message whose role is ``assistant``, or None if there is no such
     message.
     """
-    return next((m for m in reversed(messages) if m.get("role") == "assistant"), None)
+    return next((m for m in reversed(messages) if m["role"] == "assistant"), None)
 
 
-def ends_turn(answer: Message) -> bool:
+def ends_turn(answer: AssistantMessage) -> bool:
     """Return whether an answer is complete and the server runs none of its calls.
 
     Calls of the client end a turn.
@@ -346,7 +350,7 @@ def ends_turn(answer: Message) -> bool:
     )
 
 
-def usage_tokens(answer: Message | None) -> int | None:
+def usage_tokens(answer: AssistantMessage | None) -> int | None:
     """Return the total number of tokens of prompt and answer, or None if Ollama did not report
     token counts.
     """
@@ -405,9 +409,14 @@ def _cut_title(line: str) -> str:
     return f"{line[: grapheme_start(line, limit)]}..."
 
 
-def system_message(content: str, source_file: str | None = None) -> Message:
-    stored: Message = {"role": "system", "content": content, "source_file": source_file}
-    return {**stored, "message_id": new_id(), "timestamp": now()}
+def system_message(content: str, source_file: str | None = None) -> SystemMessage:
+    return {
+        "role": "system",
+        "content": content,
+        "source_file": source_file,
+        "message_id": new_id(),
+        "timestamp": now(),
+    }
 
 
 def key_digest(session_id: str, key: str) -> str:
@@ -424,12 +433,12 @@ def user_message(
     attachments: Sequence[Attachment] = (),
     *,
     key_digest: str | None = None,
-) -> Message:
+) -> UserMessage:
     """Create a user message that references ``images`` and ``attachments``.
 
     ``key_digest`` is the hash of the request's idempotency key.
     """
-    message: Message = {
+    message: UserMessage = {
         "role": "user",
         "content": content,
         "message_id": new_id(),
@@ -444,29 +453,30 @@ def user_message(
     return message
 
 
-def complete_message(message: Message, index: int, created_at: str) -> Message:
+def complete_message(message: _AnyMessage, index: int, created_at: str) -> _AnyMessage:
     """Add missing fields to a stored message, always the same ones, and remove invalid fields and
     tool calls.
     """
-    if "handed_back" in message:  # the name of the field before version 1.0
-        message["client_tool_calls"] = message.pop("handed_back")  # type: ignore[typeddict-item]
+    stored = cast("dict[str, Any]", message)  # not checked yet
+    if "handed_back" in stored:  # the name of the field before version 1.0
+        stored["client_tool_calls"] = stored.pop("handed_back")
     for name, kind in _MESSAGE_TYPES.items():
-        value = message.get(name)
+        value = stored.get(name)
         if value is not None and not isinstance(value, kind):
-            del message[name]  # type: ignore[misc]  # the key is not a literal
-    if calls := message.get("tool_calls"):
-        message["tool_calls"] = [call for call in calls if _is_call(call)]
-    if not message.get("role"):
-        message["role"] = (
-            "tool" if message.get("tool_name") else "assistant" if message.get("model") else "user"
+            del stored[name]
+    if calls := stored.get("tool_calls"):
+        stored["tool_calls"] = [call for call in calls if _is_call(call)]
+    if not stored.get("role"):
+        stored["role"] = (
+            "tool" if stored.get("tool_name") else "assistant" if stored.get("model") else "user"
         )
-    if not isinstance(message.get("content"), str):
-        message["content"] = "" if message.get("content") is None else str(message["content"])
-    if not message.get("message_id"):
-        content = zlib.crc32(message["content"].encode("utf-8", "surrogatepass"))
-        message["message_id"] = f"{content:08x}{index:02x}"[-10:]
-    if not message.get("timestamp"):
-        message["timestamp"] = created_at
+    if not isinstance(stored.get("content"), str):
+        stored["content"] = "" if stored.get("content") is None else str(stored["content"])
+    if not stored.get("message_id"):
+        content = zlib.crc32(stored["content"].encode("utf-8", "surrogatepass"))
+        stored["message_id"] = f"{content:08x}{index:02x}"[-10:]
+    if not stored.get("timestamp"):
+        stored["timestamp"] = created_at
     return message
 
 
@@ -509,8 +519,8 @@ def edited(
     if not 0 <= index < len(session.history):
         raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
     message = session.history[index]
-    if message.get("role") != "user":
-        raise InvalidMessageIndex(index, f"its role is {message.get('role')}, not user")
+    if message["role"] != "user":
+        raise InvalidMessageIndex(index, f"its role is {message['role']}, not user")
     changed = message.copy()
     changed["content"] = content
     changed["timestamp"] = now()
@@ -553,9 +563,7 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
     messages = session.messages
     ends, open_calls = [], 0
     for position, message in enumerate(messages):
-        open_calls = (
-            open_calls - 1 if message["role"] == "tool" else len(message.get("tool_calls") or ())
-        )
+        open_calls = open_calls - 1 if message["role"] == "tool" else len(tool_calls_of(message))
         if open_calls <= 0:
             ends.append(position)
     if index is None:

@@ -4,7 +4,7 @@ and attached files.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import sha256
@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 from typing_extensions import (
     NotRequired,
+    Required,
     TypedDict,
     is_typeddict,
 )  # pydantic needs these before Python 3.12
@@ -204,27 +205,46 @@ class AttachmentReference(TypedDict):
     characters: int
 
 
-class Message(TypedDict, total=False):
-    """A stored message.
+class _MessageFields(TypedDict):
+    """Fields that the messages of all roles have."""
 
-    Messages of all roles have the first four fields. The other fields depend on the role.
-
-    Messages are dictionaries, so that unknown keys of session files are preserved.
-    """
-
-    role: Role
     content: str
     message_id: str
     timestamp: str
+
+
+_Images = Annotated[
+    list[ImageReference], Field(description="user and tool: images of the message.")
+]
+_Interrupted = Annotated[
+    bool, Field(description="assistant and tool: `true` if it was interrupted.")
+]
+_KeyDigest = str
+"""Hash of the session id and the idempotency key of the client's request, in hex."""
+
+
+class SystemMessage(_MessageFields, total=False):
+    """Instructions for the model."""
+
+    role: Required[Literal["system"]]
     source_file: Annotated[str | None, Field(description="system: prompt file of the message.")]
-    images: Annotated[
-        list[ImageReference], Field(description="user and tool: images of the message.")
-    ]
+
+
+class UserMessage(_MessageFields, total=False):
+    """Message of the user."""
+
+    role: Required[Literal["user"]]
+    images: _Images
     attachments: Annotated[
         list[AttachmentReference], Field(description="user: files of the message.")
     ]
-    # message of a client: hash of the session id and the idempotency key of the request, in hex
-    key_digest: str
+    key_digest: _KeyDigest
+
+
+class AssistantMessage(_MessageFields, total=False):
+    """Answer of a model. Only imported answers have images."""
+
+    role: Required[Literal["assistant"]]
     model: Annotated[str, Field(description="assistant: model that answered.")]
     thinking: Annotated[str, Field(description="assistant: reasoning of the model.")]
     raw: Annotated[
@@ -256,9 +276,14 @@ class Message(TypedDict, total=False):
     done_reason: Annotated[
         str, Field(description="assistant: reason of the end, such as `stop` or `length`.")
     ]
-    interrupted: Annotated[
-        bool, Field(description="assistant and tool: `true` if it was interrupted.")
-    ]
+    interrupted: _Interrupted
+    images: _Images
+
+
+class ToolMessage(_MessageFields, total=False):
+    """Result of a tool call that the server or its client has run."""
+
+    role: Required[Literal["tool"]]
     tool_name: Annotated[str, Field(description="tool: name of the tool.")]
     tool_call_id: Annotated[str, Field(description="tool: ID of the tool call.")]
     agent_name: Annotated[str, Field(description="tool: name of the agent that the call has run.")]
@@ -277,13 +302,26 @@ class Message(TypedDict, total=False):
             description="tool: arguments of the call if the approval replaced those of the model."
         ),
     ]
+    images: _Images
+    key_digest: _KeyDigest
+    interrupted: _Interrupted
 
 
-UserMessage = Message
-SystemMessage = Message
-AssistantMessage = Message
-ToolMessage = Message
-"""Names of ``Message`` by role, for the documented library API."""
+class UnfinishedCalls(ToolMessage):
+    """Placeholder for the results of open calls: a result of the first one, and the other calls."""
+
+    tool_calls: NotRequired[list[ToolCall]]
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+"""A stored message. Its ``role`` determines its type.
+
+Messages are dictionaries, so that unknown keys of session files are preserved.
+"""
+PartialMessage = AssistantMessage | UnfinishedCalls
+"""Partial answer of a turn, or a placeholder of results, from which crash recovery makes
+messages.
+"""
 
 
 def default_window_config() -> dict[str, Any]:
@@ -492,33 +530,48 @@ def is_sha256(value: object) -> bool:
     return isinstance(value, str) and _SHA256.fullmatch(value) is not None
 
 
+def tool_calls_of(message: Message) -> Sequence[ToolCall]:
+    """Return the tool calls of an answer. Messages of other roles have none."""
+    if message["role"] != "assistant":
+        return ()
+    return message.get("tool_calls") or ()
+
+
 def images_of(message: Message) -> list[str]:
     """Return the hashes of a message's images in order, ignoring invalid references."""
-    images = message.get("images") or ()
     return [
         image["sha256"]
-        for image in images
+        for image in _image_references(message)
         if isinstance(image, dict) and is_sha256(image.get("sha256"))
     ]
 
 
 def readable_images_of(message: Message) -> list[str]:
     """Return the hashes of the images that prompts contain: all that the model can decode."""
-    unreadable = {
-        image["sha256"] for image in message.get("images") or () if image.get("unreadable")
-    }
+    references = _image_references(message)
+    unreadable = {image["sha256"] for image in references if image.get("unreadable")}
     return [name for name in images_of(message) if name not in unreadable]
+
+
+def _image_references(message: Message) -> Sequence[ImageReference]:
+    if message["role"] == "system":
+        return ()
+    return message.get("images") or ()
 
 
 def with_unreadable_images(message: Message) -> Message:
     """Return a message whose images are marked as unreadable."""
-    if not message.get("images"):
+    if message["role"] == "system" or not message.get("images"):
         return message
-    return {**message, "images": [{**image, "unreadable": True} for image in message["images"]]}
+    marked = message.copy()
+    marked["images"] = [{**image, "unreadable": True} for image in message["images"]]
+    return marked
 
 
 def attachments_of(message: Message) -> list[AttachmentReference]:
     """Return the files of a message in order, ignoring invalid references."""
+    if message["role"] != "user":
+        return []
     return [each for each in message.get("attachments") or () if _is_attachment(each)]
 
 

@@ -29,7 +29,7 @@ from mochi_server.sessions.session import (
     revision_at,
 )
 from mochi_server.sessions.turn import StoredTurn
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, PartialMessage
 from mochi_server.sessions.versions import (
     ChangedVersions,
     Versions,
@@ -50,7 +50,7 @@ class SessionRecord:
     metadata: SessionMetadata
     messages: History
     extra: dict[str, Any] = field(default_factory=dict)
-    partial: Message | None = None
+    partial: PartialMessage | None = None
     versions: Versions = ()
 
     @classmethod
@@ -152,10 +152,10 @@ class SessionRecord:
         changed = {**self.metadata.to_dict(), **fields, "updated_at": latest}
         return self._same_history(metadata=SessionMetadata.from_dict(changed))
 
-    def with_partial(self, partial: Message | None) -> "SessionRecord":
+    def with_partial(self, partial: PartialMessage | None) -> "SessionRecord":
         return self._same_history(partial=partial)
 
-    def with_partial_line(self, partial: Message) -> tuple["SessionRecord", bytes]:
+    def with_partial_line(self, partial: PartialMessage) -> tuple["SessionRecord", bytes]:
         """Return a copy with a partial answer, and the line of the turn log for this change."""
         message = complete_message(partial.copy(), len(self.messages), now())
         # This caches the digest for the copy, too.

@@ -33,7 +33,7 @@ from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.inference.slots import load_seconds, number
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.caller import CALLER
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import AssistantMessage, Message, ToolMessage
 from mochi_server.sessions.usage import Usage
 from mochi_server.util.clock import timestamp
 from mochi_server.util.log_events import log_event
@@ -275,7 +275,7 @@ class Metrics(GatewayObserver):
     def _model(self, name: str) -> str:
         return _label(qualified_name(name), self._models) if name else _OTHER
 
-    def _tool_labels(self, message: Message) -> tuple[str, str]:
+    def _tool_labels(self, message: ToolMessage) -> tuple[str, str]:
         code = message.get("error_code") or ""
         if code == ToolNotFound.code:
             return "unknown", "failed"
@@ -319,7 +319,8 @@ def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> N
 
 def _log_turn(run: Run, seconds: float) -> None:
     failure = run.failure
-    answer = run.result.answer or {}
+    answer = run.result.answer
+    answered_by = None if answer is None else answer.get("model")
     messages = run.result.stored
     first_chunk = next(iter(run.result.first_chunks.values()), None)
     log_event(
@@ -330,7 +331,7 @@ def _log_turn(run: Run, seconds: float) -> None:
         run_id=run.run_id,
         outcome=run.state,
         key=run.caller.key or None,
-        model=answer.get("model") or run.model,
+        model=answered_by or run.model,
         prompt_tokens=_sum("prompt_eval_count", messages),
         answer_tokens=_sum("eval_count", messages),
         cached_tokens=_sum("prompt_eval_cached_count", messages),
@@ -393,7 +394,7 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
                 attributes = _chat_attributes(result, message, text, content=content)
                 span = start("chat", message.get("model", ""), started, attributes, parent)
                 span.end(at)
-            else:
+            elif message["role"] == "tool":
                 call = calls[message["tool_call_id"]]
                 attributes = _tool_attributes(message, call.arguments, content=content)
                 span = start("execute_tool", call.name, previous, attributes, parent)
@@ -417,7 +418,7 @@ def _agent_attributes(agent: str) -> dict[str, Any]:
 
 
 def _chat_attributes(
-    result: TurnResult, message: Message, text: str | None, *, content: bool
+    result: TurnResult, message: AssistantMessage, text: str | None, *, content: bool
 ) -> dict[str, Any]:
     attributes = {
         "gen_ai.provider.name": "ollama",
@@ -441,7 +442,7 @@ def _messages(role: str, text: str | None) -> str:
 
 
 def _tool_attributes(
-    message: Message, arguments: Mapping[str, Any], *, content: bool
+    message: ToolMessage, arguments: Mapping[str, Any], *, content: bool
 ) -> dict[str, Any]:
     return {
         "gen_ai.tool.name": message["tool_name"],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mochi_server.sessions.history import INTERRUPTED
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import AssistantMessage, Message, ToolMessage, tool_calls_of
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 
@@ -25,8 +25,9 @@ def open_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
             open_ = [call for call in _calls(message, results) if call.id not in client_calls]
             continue
         results += 1
+        call_id = message.get("tool_call_id") if message["role"] == "tool" else None
         for call in open_:
-            if call.id == message.get("tool_call_id"):
+            if call.id == call_id:
                 open_.remove(call)
                 break  # several calls can have the same ID
     return open_
@@ -44,13 +45,13 @@ def all_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
     return calls
 
 
-def returned_calls(answer: Message) -> list[ToolInvocation]:
+def returned_calls(answer: AssistantMessage) -> list[ToolInvocation]:
     """Return the tool calls of a stored answer that the client must run."""
     return [call for call in _calls(answer) if call.id in (answer.get("client_tool_calls") or ())]
 
 
 def _calls(answer: Message, first: int = 0) -> list[ToolInvocation]:
-    calls = enumerate(answer.get("tool_calls") or (), first)
+    calls = enumerate(tool_calls_of(answer), first)
     return [
         ToolInvocation(
             n,
@@ -93,8 +94,8 @@ def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
     return failed(progress.running or call, text, decided_by=progress.decided_by)
 
 
-def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
-    message: Message = {
+def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> ToolMessage:
+    message: ToolMessage = {
         "role": "tool",
         "content": outcome.content,
         "tool_name": call.name,

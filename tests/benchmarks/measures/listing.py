@@ -23,8 +23,10 @@ from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mochi_server.sessions import ChatSession, Message, SessionCreationOptions
+from mochi_server.sessions import AssistantMessage, ChatSession, SessionCreationOptions
+from mochi_server.sessions.session import user_message
 from mochi_server.storage.files.backend import SessionDirectory
+from mochi_server.util.clock import new_id, now
 from tests.benchmarks.figures import median, percentile
 from tests.benchmarks.measures import Aim, Findings, Row, Setting
 from tests.benchmarks.probe import Answers, probing
@@ -83,12 +85,15 @@ def _fill(data: Path, count: int) -> str:
 
 
 def _session(number: int) -> ChatSession:
-    messages: list[Message] = [
-        {"role": "user", "content": f"Is this number {number}?"},
-        {"role": "assistant", "content": "There are a few of them.", "model": "burst:1"},
-    ]
     session = ChatSession.create(SessionCreationOptions(model="burst:1"))
-    session.messages.extend(messages)
+    answer: AssistantMessage = {
+        "role": "assistant",
+        "content": "There are a few of them.",
+        "model": "burst:1",
+        "message_id": new_id(),
+        "timestamp": now(),
+    }
+    session.messages.extend([user_message(f"Is this number {number}?"), answer])
     return session
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mochi_server.sessions import Message, SessionCreationOptions, SessionManager
+from mochi_server.sessions.session import user_message
+from mochi_server.util.clock import new_id, now
 from tests.benchmarks.driving import perform
 from tests.benchmarks.figures import median, percentile
 from tests.benchmarks.load import Job, Result
@@ -64,11 +66,13 @@ def _session(data: Path, length: int, characters: int) -> str:
     session_id = manager.create_session(SessionCreationOptions(model=_MODEL)).session_id
     content = (_WORDS * (characters // len(_WORDS) + 1))[:characters]
     pair: list[Message] = [
-        {"role": "user", "content": content},
+        user_message(content),
         {
             "role": "assistant",
             "content": content,
             "model": _MODEL,
+            "message_id": new_id(),
+            "timestamp": now(),
             "eval_count": 20,
             "prompt_eval_count": 20,
         },

@@ -16,6 +16,7 @@ from mochi_server.protocols.sent_messages import (
     check_text,
     decode_images,
     new_message,
+    new_result,
 )
 from mochi_server.protocols.tool_choice import FunctionTool
 from mochi_server.schemas.common import Body
@@ -200,7 +201,7 @@ def _stored(message: Any) -> Message:
     if message.role != "tool":
         return new_message("system" if message.role == "developer" else message.role, text)
     texts = dict.fromkeys([text, message.error])
-    result = new_message("tool", "\n".join(each for each in texts if each))
+    result = new_result("\n".join(each for each in texts if each))
     result["tool_call_id"] = message.tool_call_id
     if message.error:
         result["success"] = False

@@ -280,8 +280,10 @@ class _BlockReader:
 
     def _add_result(self, path: Location, result: ToolResultBlock, position: int) -> None:
         self.add("tool", _blocks(result.content or "", (*path, "content")), position)
-        self.messages[-1]["tool_call_id"] = result.tool_use_id
-        self.messages[-1]["success"] = not result.is_error
+        message = self.messages[-1]
+        if message["role"] == "tool":
+            message["tool_call_id"] = result.tool_use_id
+            message["success"] = not result.is_error
 
     def add(self, role: Role, blocks: _Blocks, position: int) -> None:
         """Add the message with the content ``blocks``, unless it is empty and not from the model.
@@ -311,9 +313,9 @@ class _BlockReader:
                 case _:
                     texts.append(_text(block))
         message = new_message(role, "\n".join(texts))
-        if thinking:
+        if message["role"] == "assistant" and thinking:
             message["thinking"] = "\n\n".join(text for text in thinking if text)
-        if calls:
+        if message["role"] == "assistant" and calls:
             message["tool_calls"] = calls
         self.messages.append(message)
         self.positions.append(position)

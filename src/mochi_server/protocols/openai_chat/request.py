@@ -25,7 +25,9 @@ from mochi_server.protocols.sent_messages import (
     SentMessages,
     add_tool_names,
     decode_images,
+    new_answer,
     new_message,
+    new_result,
 )
 from mochi_server.protocols.tool_choice import (
     PARALLEL,
@@ -40,7 +42,7 @@ from mochi_server.protocols.tool_choice import (
 from mochi_server.schemas.common import Body, Text
 from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
 from mochi_server.sessions.images import Location
-from mochi_server.sessions.types import FiniteObject, Image, Message
+from mochi_server.sessions.types import FiniteObject, Image, Message, Role
 from mochi_server.util.validation import Items
 
 
@@ -352,18 +354,19 @@ async def _images(message: AnyMessage, content: Location) -> tuple[Image, ...]:
 
 
 def _stored(sent: AnyMessage, calls: CallReader) -> Message:
-    role = "system" if sent.role == "developer" else sent.role
-    message = new_message(role, joined_text(sent.content))
     match sent:
         case ToolMessage():
-            message["tool_call_id"] = sent.tool_call_id
+            result = new_result(joined_text(sent.content))
+            result["tool_call_id"] = sent.tool_call_id
+            return result
         case AssistantMessage():
-            _add_answer(message, sent, calls)
-    return message
+            return _stored_answer(sent, calls)
+    role: Role = "user" if sent.role == "user" else "system"
+    return new_message(role, joined_text(sent.content))
 
 
-def _add_answer(message: Message, sent: AssistantMessage, calls: CallReader) -> None:
-    message["content"] = message["content"] or sent.refusal or ""
+def _stored_answer(sent: AssistantMessage, calls: CallReader) -> Message:
+    message = new_answer(joined_text(sent.content) or sent.refusal or "")
     thinking = sent.reasoning_content or sent.reasoning
     if thinking:
         message["thinking"] = thinking
@@ -372,6 +375,7 @@ def _add_answer(message: Message, sent: AssistantMessage, calls: CallReader) -> 
             calls.tool_call(index, call.id, call.function.name, call.function.arguments)
             for index, call in enumerate(sent.tool_calls)
         ]
+    return message
 
 
 async def parse_prompt(

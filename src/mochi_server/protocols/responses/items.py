@@ -18,12 +18,14 @@ from mochi_server.protocols.sent_messages import (
     SentMessages,
     add_tool_names,
     decode_images,
+    new_answer,
     new_message,
+    new_result,
 )
 from mochi_server.schemas.common import Body, Text
 from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
 from mochi_server.sessions.images import Location
-from mochi_server.sessions.types import Message, Role
+from mochi_server.sessions.types import AssistantMessage, Message, Role, tool_calls_of
 from mochi_server.util.validation import Items
 
 
@@ -278,7 +280,7 @@ def to_items(messages: Sequence[Message]) -> list[dict[str, Any]]:
             part = "output_text" if message["role"] == "assistant" else "input_text"
             content = [{"type": part, "text": text}]
             items.append({"type": "message", "role": message["role"], "content": content})
-        for call in message.get("tool_calls") or ():
+        for call in tool_calls_of(message):
             function = call["function"]
             item = {
                 "type": "function_call",
@@ -320,11 +322,11 @@ class _ItemReader:
             case FunctionCall() | CustomToolCall() | BuiltInCall():
                 self._add_call(item)
             case BuiltInCallOutput():
-                result = new_message("tool", item.text)
+                result = new_result(item.text)
                 result["tool_call_id"] = item.call_id
                 self.messages.append(result)
             case FunctionCallOutput():
-                result = new_message("tool", joined_text(item.output))
+                result = new_result(joined_text(item.output))
                 result["tool_call_id"] = item.call_id
                 self._append(result, item.output)
             case ReasoningItem():
@@ -348,7 +350,7 @@ class _ItemReader:
         name = self.tool_names.get((call.namespace, call.name), call.name)
         calls.append(self.calls.tool_call(len(calls), call.call_id, name, call.arguments))
 
-    def _answer(self, *unset: str) -> Message:
+    def _answer(self, *unset: str) -> AssistantMessage:
         """Return the last message if it is from the model and its fields ``unset`` are empty, else
         append one.
         """
@@ -356,7 +358,7 @@ class _ItemReader:
             last = self.messages[-1]
             if last["role"] == "assistant" and not any(last.get(name) for name in unset):
                 return last
-        answer = new_message("assistant", "")
+        answer = new_answer("")
         self.messages.append(answer)
         return answer
 

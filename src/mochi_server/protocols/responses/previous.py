@@ -47,7 +47,8 @@ def _is_latest(session: ChatSession, start: int) -> bool:
             is_answered = True
             client_tool_calls.update(message.get("client_tool_calls") or ())
         elif is_answered and (
-            message["role"] == "user" or message.get("tool_call_id") in client_tool_calls
+            message["role"] == "user"
+            or (message["role"] == "tool" and message.get("tool_call_id") in client_tool_calls)
         ):
             is_later = True
     return True

@@ -17,7 +17,7 @@ from mochi_server.protocols.responses.items import to_items
 from mochi_server.services.recent_responses import BackgroundResponse, RecentResponses
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import AssistantMessage
 from mochi_server.tools.stored_calls import returned_calls
 from mochi_server.util.clock import timestamp
 
@@ -150,7 +150,9 @@ async def _from_session(services: Services, session: ChatSession, response_id: s
             return response | {"status": status, "error": None}
 
 
-def _stored_state(session: ChatSession, run_id: str, answers: Sequence[Message]) -> str | None:
+def _stored_state(
+    session: ChatSession, run_id: str, answers: Sequence[AssistantMessage]
+) -> str | None:
     """Return the state of a run, or None if it stored nothing in the session."""
     turn = session.metadata.turn
     # A killed run that answered a stored message again has a state, but no answers.
@@ -161,9 +163,9 @@ def _stored_state(session: ChatSession, run_id: str, answers: Sequence[Message])
     return "failed" if answers[-1].get("interrupted") else "completed"
 
 
-def _answers(history: History, start: int) -> list[Message]:
+def _answers(history: History, start: int) -> list[AssistantMessage]:
     """Return the messages of the model in the turn that begins at index ``start``."""
-    answers: list[Message] = []
+    answers: list[AssistantMessage] = []
     for message in history[start:]:
         if answers and (message["role"] == "user" or answers[-1].get("client_tool_calls")):
             break
@@ -172,7 +174,7 @@ def _answers(history: History, start: int) -> list[Message]:
     return answers
 
 
-def _parts(answers: Sequence[Message]) -> list[Part]:
+def _parts(answers: Sequence[AssistantMessage]) -> list[Part]:
     parts: list[Part] = []
     seen: set[type[Part]] = set()
     for answer in answers:

@@ -12,7 +12,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from mochi_server.constants import MAX_TITLE_CHARS
 from mochi_server.sessions.session import collapse_whitespace
-from mochi_server.sessions.types import Image, Message, Role
+from mochi_server.sessions.types import (
+    AssistantMessage,
+    Image,
+    Message,
+    Role,
+    UserMessage,
+)
 from mochi_server.util.clock import as_text, new_id, now
 
 _DATA_URL = re.compile(r"data:image/[\w.+-]{1,40};base64,")
@@ -258,16 +264,29 @@ def _messages(
 
 def _message(group: Sequence[Node], message_id: str, created: str) -> Message:
     last = group[-1]
-    message: Message = {
-        "role": last.role or "user",
-        "content": joined([node.text for node in group]),
-        "message_id": message_id,
-        "timestamp": last.time or created,
-    }
-    if thinking := joined([node.thinking for node in group]):
-        message["thinking"] = thinking
-    if last.model:
-        message["model"] = last.model
+    text = joined([node.text for node in group])
+    time = last.time or created
+    if last.role == "system":
+        return {"role": "system", "content": text, "message_id": message_id, "timestamp": time}
+    message: AssistantMessage | UserMessage
+    if last.role == "assistant":
+        message = {
+            "role": "assistant",
+            "content": text,
+            "message_id": message_id,
+            "timestamp": time,
+        }
+        _add_reasoning(message, group)
+    else:
+        message = {"role": "user", "content": text, "message_id": message_id, "timestamp": time}
     if images := [image.reference for node in group for image in node.images]:
         message["images"] = images
     return message
+
+
+def _add_reasoning(answer: AssistantMessage, group: Sequence[Node]) -> None:
+    if thinking := joined([node.thinking for node in group]):
+        answer["thinking"] = thinking
+    model = group[-1].model
+    if model:
+        answer["model"] = model

@@ -22,7 +22,7 @@ from mochi_server.sessions import store as rules
 from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.types import Blob, Message, SessionQuery, blobs_in
+from mochi_server.sessions.types import Blob, PartialMessage, SessionQuery, blobs_in
 from mochi_server.sessions.versions import Versions, blobs_in_versions
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.atomic_files import Signature, storage_errors
@@ -320,7 +320,7 @@ class SessionDirectory:
                     session_id, self._save(session_id, stored, stored.record.with_partial(None))
                 )
 
-    def _write_partial(self, session_id: str, partial: Message) -> None:
+    def _write_partial(self, session_id: str, partial: PartialMessage) -> None:
         """Append a partial answer to the turn log.
 
         The line survives a crash of the process, but not of the machine.

@@ -198,7 +198,10 @@ def _is_opening_item(item: object) -> bool:
 
 
 def _user_messages(opening: Sequence[dict[str, Any]]) -> list[Message]:
-    return [{"role": "user", "content": item["content"]} for item in opening]
+    return [
+        {"role": "user", "content": item["content"], "message_id": "", "timestamp": ""}
+        for item in opening
+    ]
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from mochi_server.sessions.session import (
     is_session_id,
     revision_at,
 )
-from mochi_server.sessions.types import Blob, Message, SessionQuery, is_sha256
+from mochi_server.sessions.types import Blob, PartialMessage, SessionQuery, is_sha256
 from mochi_server.sessions.versions import Versions, places_of, split_versions
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.database import (
@@ -479,7 +479,7 @@ class PostgresSessionStore(rules.SessionStore):
             self.locked_sessions[session_id] = advanced
         return removed
 
-    async def _write_only_partial(self, session_id: str, partial: Message) -> None:
+    async def _write_only_partial(self, session_id: str, partial: PartialMessage) -> None:
         async with self._database.connection(f"save session {session_id}") as connection:
             lock = self.locked_sessions.get(session_id)
             if not await self._write_partial(connection, session_id, partial, lock):
@@ -489,7 +489,11 @@ class PostgresSessionStore(rules.SessionStore):
                 raise errors.SessionTaken(session_id)
 
     async def _write_partial(
-        self, connection: Connection, session_id: str, partial: Message, lock: SessionLock | None
+        self,
+        connection: Connection,
+        session_id: str,
+        partial: PartialMessage,
+        lock: SessionLock | None,
     ) -> bool:
         """Store a partial answer.
 
