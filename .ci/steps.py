@@ -1,10 +1,10 @@
 """The steps of CI: build each environment once, run independent steps side by side, and report the
 duration of each.
 
-``steps.py`` runs what must hold of every commit. ``steps.py nightly`` runs what measures, and what
-needs hours: it is ``poe nightly``. Its steps run alone; those of a commit share the cores. The
-output of a step is printed when the step has ended. The run ends with the durations, slowest first,
-and the test runner's own summary.
+``steps.py`` runs what must hold of every commit. Its steps share the cores: one step more than
+there are cores, because each of them also waits. ``steps.py nightly`` runs what measures, and what
+needs hours: it is ``poe nightly``. Its steps run alone. The output of a step is printed when the
+step has ended. The run ends with the durations, slowest first, and the test runner's own summary.
 """
 
 import os
@@ -125,7 +125,7 @@ BEFORE = [
     ),
     Step(
         "unit tests on Python 3.10",
-        f"{ON_OLDEST} pytest -q -n 0 tests/unit tests/sessions",
+        f"{ON_OLDEST} pytest -q -n 0 tests/unit",
         (OLDEST,),
     ),
     Step(
@@ -146,12 +146,13 @@ FIRST_TIER = Step(
 SHARED = [
     Step(
         "second tier, in its short form",
-        f"{PYTEST} -n 2 -m {SECOND_TIER} {IGNORED} --ignore tests/fuzz",
+        f"{PYTEST} -n 4 -m {SECOND_TIER} {IGNORED} --ignore tests/fuzz",
     ),
     FIRST_TIER,
     Step(
         "two servers over one PostgreSQL",
-        f"MOCHI_TEST_SERVERS=2 {PYTEST} -n 2 -m 'two_servers and not slow' tests",
+        f"MOCHI_TEST_SERVERS=2 {PYTEST} -n 2 -m 'two_servers and not slow' "
+        "tests/api tests/faults tests/servers",
     ),
     # Collecting them takes 15 s of CPU, which each worker of the second tier would need.
     Step("fuzzed requests", f"{PYTEST} -n 0 -m {SECOND_TIER} tests/fuzz"),
@@ -165,10 +166,8 @@ SHARED = [
 ]
 """Steps of every commit that share the cores, longest first.
 
-No test depends on what else the machine does.
-
-Other steps use the time in which the tests of a step wait, so that a step needs no more workers
-than there are cores.
+No test depends on what else the machine does. Tests of the second tier mostly wait, for a timeout
+or a server that starts, so that it has two workers for each core.
 """
 
 NIGHTLY = [
@@ -207,9 +206,9 @@ def main(arguments: list[str]) -> int:
     if is_nightly:
         results += map(run, [*PACKAGES, *NIGHTLY])
     else:
-        with ThreadPoolExecutor(os.cpu_count() or 1) as cores:
-            results += cores.map(run, BEFORE)
-            results += cores.map(run, SHARED)
+        with ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
+            results += pool.map(run, BEFORE)
+            results += pool.map(run, SHARED)
     failed = [result.step.name for result in results if result.status]
     print("\n== durations, slowest first")
     for result in sorted(results, key=lambda result: -result.seconds):
