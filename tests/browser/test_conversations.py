@@ -336,6 +336,26 @@ def test_refused_file_is_kept_for_another_try(page: Page, server: RunningServer)
     assert server.api().http.get("/sessions").json()["sessions"] == []
 
 
+def test_refused_file_leaves_the_conversation_as_it_is(page: Page, server: RunningServer) -> None:
+    answer = ask(page, SKY)
+    program: FilePayload = {"name": "a.bin", "mimeType": "", "buffer": b"\0\1\2"}
+    page.locator("#files").set_input_files([program])
+    page.locator("#message").fill("What is it?")
+    page.locator("#message").press("Enter")
+    expect(page.locator("#status")).to_contain_text("'a.bin': files of this kind are not supported")
+    expect(page.locator("#message")).to_have_value("What is it?")
+    expect(page.locator("#attachments .file")).to_have_text("a.bin")
+    expect(page.locator(".user .text")).to_have_text([SKY])
+    expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
+    assert answers(page) == [answer]
+    page.get_by_role("button", name="Remove a.bin").click()
+    page.locator("#message").press("Enter")
+    expect(page.locator(".user .text")).to_have_text([SKY, "What is it?"])
+    wait_for_answer(page)
+    users = [each for each in only_session(server)["messages"] if each["role"] == "user"]
+    assert len(users) == 2
+
+
 def test_conversation_is_summarized(page: Page) -> None:
     ask(page, SKY)
     open_settings(page)

@@ -165,17 +165,25 @@ async function sendMessage(text) {
   }
   const turn = addTurn(text, sentElements(attachments));
   const refusal = await follow(turn, chatRequest({ message: text, ...fieldsOf(attachments) }));
-  if (!(isNew && refusal instanceof ApiError) || turn.sessionId !== currentSession()) return;
-  // The server refused the message, for example its file. Remove the session if it has no messages.
-  if ((await get(`/sessions/${turn.sessionId}`)).preview) return;
+  if (!(refusal instanceof ApiError) || turn.sessionId !== currentSession()) return;
+  const { messages } = await get(`/sessions/${turn.sessionId}/messages`);
+  const stored = messages.filter((message) => message.role === "user").length;
+  if (stored === byId("log").querySelectorAll(".user").length) return;  // only the answer has failed
+  // The server refused the message, for example its file.
+  if (isNew) await removeNewSession(turn);
+  else await showSession();
+  showStatus(describe(refusal));
+  byId("message").value = text;
+  attach(attachments);
+}
+
+/** Remove a session whose first message the server refused. The settings stay for the next message. */
+async function removeNewSession(turn) {
   await remove(`/sessions/${turn.sessionId}`);
   history.replaceState(null, "", location.pathname + location.search);
   useSession(null);
   turn.box.remove();
   showTitle(null);
-  showStatus(describe(refusal));
-  byId("message").value = text;
-  attach(attachments);
   await sidebar.refresh();
 }
 
