@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mochi_server import __version__
 from mochi_server.config import MochiServerSettings, environment_problems
@@ -39,7 +39,7 @@ from mochi_server.web.middleware import (
     origin_check,
     user_check,
 )
-from mochi_server.web.request_log import HEADER, RequestLogMiddleware
+from mochi_server.web.request_log import HEADER, RequestLogMiddleware, hide_query
 from mochi_server.web.routes import add_handlers, any_error
 
 _DOCUMENT_LOCK = threading.Lock()
@@ -159,8 +159,13 @@ def with_key(
 class _App(FastAPI):
     """FastAPI app with an extended OpenAPI document.
 
-    The app also logs requests that end with an unexpected error.
+    The app also logs requests that end with an unexpected error. FastAPI's spans do not contain the
+    queries of requests.
     """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        hide_query(scope)
+        await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         with _DOCUMENT_LOCK:  # simultaneous first requests make one document

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from mochi_server.sessions.versions import MAX_VERSIONS
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
@@ -206,6 +207,44 @@ def test_edited_and_regenerated_message_keeps_its_file(
     api.ok(api.http.put(f"/sessions/{session_id}/messages/0", json={"content": "Count."}))
     api.send_message(session_id)
     assert sent_contents(stub) == [f"{in_prompt(NOTES.decode())}\n\nCount."]
+
+
+@pytest.mark.parametrize("end", ["deleted versions", "deleted session", "too many versions"])
+def test_file_of_a_version_is_kept_until_its_last_version_is_gone(
+    api: Api, server: RunningServer, stub: StubServer, session_id: str, end: str
+) -> None:
+    text = f"Until {end}"
+    document = pdf(text)
+    path = f"/sessions/{session_id}"
+    names = {sha256_of(document), sha256_of(text.encode())}
+    api.send_message(session_id, "Hello")
+    api.send_message(session_id, "Sum up.", attachments=[attached(document, "a.pdf")])
+
+    def edit(content: str) -> str:
+        """Replace all messages and return the ID of the new message."""
+        changed = api.ok(api.http.put(f"{path}/messages/0", json={"content": content}))
+        return str(changed["messages"][0]["message_id"])
+
+    message_id = edit("Good morning")
+    file = f"{path}/files/{sha256_of(document)}"
+    assert api.http.get(file).status_code == 404  # the history does not contain it
+
+    params = {"message_id": message_id}
+    version = api.ok(api.http.get(f"{path}/versions", params=params))["versions"][0]["version_id"]
+    api.ok(api.http.post(f"{path}/versions/{version}/select"))
+    assert api.http.get(file).content == document
+    api.send_message(session_id, "And now?")
+    assert in_prompt(text, "a.pdf") in sent_contents(stub)[2]
+
+    message_id = edit("Good evening")
+    if end == "deleted versions":
+        api.http.delete(f"{path}/versions", params={"message_id": message_id}).raise_for_status()
+    elif end == "too many versions":
+        for number in range(MAX_VERSIONS):
+            edit(str(number))
+    else:
+        api.http.delete(path).raise_for_status()
+    assert not names & stored_blobs(server)
 
 
 def test_fork_keeps_files_of_deleted_origin(

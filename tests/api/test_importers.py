@@ -249,6 +249,13 @@ def test_export_becomes_a_session_that_goes_on(api: Api, name: str) -> None:
     assert api.send_message(session_id)["message"]["content"]
 
 
+@pytest.mark.parametrize("media_type", [ZIP, "application/x-zip-compressed"])
+def test_zip_file_has_the_media_type_of_a_browser(api: Api, media_type: str) -> None:
+    """Browsers on Windows send the type of the registry."""
+    (session,) = api.ok(send(api, chatgpt_zip(), media_type), 201)["sessions"]
+    assert session["title"] == "Colour of a tile"
+
+
 def test_exports_of_several_programs_in_one_file_keep_their_order(api: Api) -> None:
     items = [load("librechat/tree"), *load("claude/plain"), *load("chatgpt/branches")]
     imported = api.ok(send(api, orjson.dumps(items)), 201)

@@ -13,8 +13,13 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler, Sam
 from opentelemetry.trace import set_tracer_provider
 
 from mochi_stub import Machine, StubServer
+from tests.mcp.patient_server import PatientServer
+from tests.mcp.test_authorization import authorize
+from tests.mcp.test_servers import called
 from tests.support.agents import write_agent
 from tests.support.instructions import calls, instruct, words
+from tests.support.mcp import write_mcp
+from tests.support.mcp_oauth import OAuthMcp
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 from tests.support.tools import write_tools
@@ -161,3 +166,19 @@ def test_setting_allows_text_in_spans(
         json.loads(answer["attributes"]["gen_ai.input.messages"])[0]["parts"][0]["content"]
         == "Do it."
     )
+
+
+def test_spans_have_no_tokens_and_no_queries(
+    tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter
+) -> None:
+    with OAuthMcp() as remote:
+        write_mcp(tmp_path, hand=remote.entry)
+        with PatientServer(tmp_path, stub.url) as server:
+            api = server.api()
+            authorize(api)
+            assert called(api, "shout", text="loud")["result"] == "LOUD"
+            assert api.ok(api.http.get("/sessions", params={"q": "sourdough"}))["sessions"] == []
+    spans = [span.to_json() for span in exporter.get_finished_spans()]
+    assert any("execute_tool shout" in span for span in spans)
+    for secret in (*remote.issued, "sourdough"):
+        assert not secret or not [span for span in spans if secret in span]

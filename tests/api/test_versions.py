@@ -1,6 +1,7 @@
 """Versions over HTTP: edits and regenerations, forks, exports and imports."""
 
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -8,6 +9,7 @@ import orjson
 import pytest
 
 from mochi_server.sessions import versions as limits
+from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.holding import GatedStub
 from tests.support.images import PNG
@@ -201,6 +203,41 @@ def test_export_has_versions_on_request_and_an_import_reads_them(api: Api) -> No
     with_picture = api.ok(select(api, new_id, inner["version_id"]))
     (image,) = with_picture["messages"][2]["images"]
     assert api.http.get(f"/sessions/{new_id}/blobs/{image['sha256']}").content == PNG
+
+
+@pytest.mark.parametrize("has_model", [True, False])
+def test_selected_answer_is_not_that_of_the_last_turn(
+    stub: StubServer, tmp_path: Path, has_model: bool
+) -> None:
+    """Answers of other programs have no model."""
+    answer = {"role": "assistant", "content": "In autumn."}
+    if has_model:
+        answer["model"] = "mochi"
+    messages = [{"role": "user", "content": "When do I plant tulips?"}, answer]
+    file = {"metadata": {"model": "mochi"}, "messages": messages}
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = imported(api, orjson.dumps(file))["session_id"]
+        answer_id = api.send_message(session_id)["message"]["message_id"]
+        version = listed(api, session_id, answer_id)[0]["version_id"]
+        api.ok(select(api, session_id, version))
+    with RunningServer(tmp_path, stub.url) as server:  # has only what is stored of the turn
+        api = server.api()
+        run = api.ok(api.http.get(f"/chat/{session_id}/run"))
+        assert (run["state"], run["answer_id"]) == ("completed", None)
+        events = api.http.get(f"/chat/{session_id}/stream").text
+        assert "In autumn." not in events
+        assert "message_complete" not in events
+        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+
+
+def test_turn_of_a_file_with_an_answer_without_model_has_ended(api: Api) -> None:
+    session_id = answered(api, "Hi")
+    file = api.ok(api.http.get(f"/sessions/{session_id}/export"))
+    del file["messages"][1]["model"]
+    copied = imported(api, orjson.dumps(file))["session_id"]
+    assert api.ok(api.http.get(f"/chat/{copied}/run"))["state"] == "completed"
+    assert api.http.delete(f"/sessions/{copied}").status_code == 204
 
 
 def test_markdown_has_no_versions(api: Api) -> None:

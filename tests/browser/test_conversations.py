@@ -281,6 +281,81 @@ def test_images_are_sent_and_shown_after_a_reload(page: Page) -> None:
     expect(shown).to_have_js_property("naturalWidth", 1)
 
 
+def test_images_and_files_are_chosen_with_one_button(page: Page, server: RunningServer) -> None:
+    page.get_by_label("Model", exact=True).select_option("gemma3:12b")
+    notes = "Höhe;Breite\n3;4\n".encode()
+    image: FilePayload = {"name": "dot.png", "mimeType": "image/png", "buffer": PNG}
+    drawing: FilePayload = {"name": "dot.svg", "mimeType": "image/svg+xml", "buffer": b"<svg/>"}
+    table: FilePayload = {"name": "notes.csv", "mimeType": "text/csv", "buffer": notes}
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Attach files").click()
+    chooser.value.set_files([image, table, drawing])
+    expect(page.locator("#attachments .file")).to_have_text(["notes.csv", "dot.svg"])
+    page.get_by_role("button", name="Remove dot.svg").click()
+    assert "images 1" in ask(page, "describe")
+    expect(page.locator(".attachment")).to_have_count(0)
+    (asked,) = [each for each in only_session(server)["messages"] if each["role"] == "user"]
+    assert len(asked["images"]) == 1
+    assert [file["name"] for file in asked["attachments"]] == ["notes.csv"]
+
+    for _ in range(2):  # as sent, and as stored
+        expect(page.get_by_role("img", name="Attached image")).to_be_visible()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="notes.csv").click()
+        assert download.value.suggested_filename == "notes.csv"
+        assert download.value.path().read_bytes() == notes
+        page.reload()
+
+
+def test_edited_message_keeps_its_file_and_its_versions(page: Page) -> None:
+    table: FilePayload = {"name": "notes.csv", "mimeType": "text/csv", "buffer": b"3;4"}
+    page.locator("#files").set_input_files([table])
+    ask(page, SKY)
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_label("Edited message").fill("Write a program.")
+    page.get_by_role("button", name="Send again").click()
+    wait_for_answer(page)
+    versions = page.locator(".of-user").get_by_role("group", name="Versions")
+    expect(versions).to_contain_text("2 / 2")
+    for name in ("Previous version", "Next version"):
+        versions.get_by_role("button", name=name).click()
+        expect(versions.get_by_role("button", name=name)).to_be_disabled()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="notes.csv").click()
+        assert download.value.path().read_bytes() == b"3;4"
+
+
+def test_refused_file_is_kept_for_another_try(page: Page, server: RunningServer) -> None:
+    program: FilePayload = {"name": "a.bin", "mimeType": "", "buffer": b"\0\1\2"}
+    page.locator("#files").set_input_files([program])
+    page.locator("#message").fill("What is it?")
+    page.locator("#message").press("Enter")
+    expect(page.locator("#status")).to_contain_text("'a.bin': files of this kind are not supported")
+    expect(page.locator("#message")).to_have_value("What is it?")
+    expect(page.locator("#attachments .file")).to_have_text("a.bin")
+    assert server.api().http.get("/sessions").json()["sessions"] == []
+
+
+def test_refused_file_leaves_the_conversation_as_it_is(page: Page, server: RunningServer) -> None:
+    answer = ask(page, SKY)
+    program: FilePayload = {"name": "a.bin", "mimeType": "", "buffer": b"\0\1\2"}
+    page.locator("#files").set_input_files([program])
+    page.locator("#message").fill("What is it?")
+    page.locator("#message").press("Enter")
+    expect(page.locator("#status")).to_contain_text("'a.bin': files of this kind are not supported")
+    expect(page.locator("#message")).to_have_value("What is it?")
+    expect(page.locator("#attachments .file")).to_have_text("a.bin")
+    expect(page.locator(".user .text")).to_have_text([SKY])
+    expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
+    assert answers(page) == [answer]
+    page.get_by_role("button", name="Remove a.bin").click()
+    page.locator("#message").press("Enter")
+    expect(page.locator(".user .text")).to_have_text([SKY, "What is it?"])
+    wait_for_answer(page)
+    users = [each for each in only_session(server)["messages"] if each["role"] == "user"]
+    assert len(users) == 2
+
+
 def test_conversation_is_summarized(page: Page) -> None:
     ask(page, SKY)
     open_settings(page)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -30,6 +31,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
+EXPORT = ROOT / "tests" / "api" / "exports" / "chatgpt" / "branches.json"
 GUIDE = ROOT / "docs" / "how-to" / "write-a-frontend.md"
 
 
@@ -265,6 +267,21 @@ def test_pinned_session_is_first(page: Page) -> None:
     expect(page.get_by_title("Pin").first).to_be_checked()
     page.get_by_title("Pin").first.click()
     expect(page.get_by_title("Pin").first).not_to_be_checked()
+
+
+def test_export_of_another_program_is_imported(page: Page, tmp_path: Path) -> None:
+    file = tmp_path / "conversations.json"
+    shutil.copy(EXPORT, file)
+    page.get_by_label("Import").set_input_files(file)
+    expect(page.get_by_role("status")).to_contain_text("The import left out")
+    expect(page.locator("#sessions button")).to_have_count(2)
+    page.get_by_role("button", name="Sourdough starter").click()
+    expect(page.locator(".user").first).to_contain_text("How often do I feed a rye starter?")
+    expect(page.get_by_text("2 / 2").first).to_be_visible()
+    with ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.writestr("conversations.json", "[5]")
+    page.get_by_label("Import").set_input_files(tmp_path / "export.zip")
+    expect(page.get_by_role("status")).to_contain_text("Item 0")
 
 
 def test_back_returns_to_the_new_chat(page: Page) -> None:

@@ -186,6 +186,32 @@ def test_same_messages_again_replace_the_answer(frontend: Frontend) -> None:
     assert frontend.roles() == ["user", "assistant", "user", "assistant"]
 
 
+def test_regenerated_and_edited_messages_keep_their_versions(frontend: Frontend) -> None:
+    api, session_id = frontend.api, frontend.session
+    path = f"/sessions/{session_id}"
+    asked = message("Hello")
+    for _ in range(2):
+        frontend.ag_ui(asked)
+    first = api.session(session_id)
+    answer_id = first["messages"][1]["message_id"]
+    assert first["versions"] == {answer_id: {"count": 2, "shown": 2}}
+
+    api.ok(api.http.put(f"{path}/messages/0", json={"content": "Good morning"}))
+    frontend.ag_ui(message("Good morning"))
+    edited = api.session(session_id)
+    place = edited["messages"][0]["message_id"]
+    assert edited["versions"] == {place: {"count": 2, "shown": 2}}
+
+    versions = api.ok(api.http.get(f"{path}/versions", params={"message_id": place}))["versions"]
+    shown = api.ok(api.http.post(f"{path}/versions/{versions[0]['version_id']}/select"))
+    assert shown["messages"] == first["messages"]
+    assert shown["versions"][answer_id] == {"count": 2, "shown": 2}
+
+    frontend.ag_ui(asked, message("Fine.", "assistant"), message("Bye"))
+    assert [text for role, text in frontend.stored() if role == "user"] == ["Hello", "Bye"]
+    assert api.session(session_id)["versions"] == shown["versions"]
+
+
 def test_context_and_system_messages_are_instructions(frontend: Frontend, stub: StubServer) -> None:
     context = [{"description": "Page", "value": "Invoice 12"}]
     frontend.ag_ui(message("Be brief.", "developer"), message("Hello"), context=context)
@@ -210,6 +236,21 @@ def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
     )
     stored = frontend.api.messages(frontend.session)[0]
     assert (stored["content"], len(stored["images"])) == ("Look!", 1)
+
+
+def test_same_text_with_another_number_of_images_is_a_new_message(frontend: Frontend) -> None:
+    frontend.api.ok(
+        frontend.api.http.patch(f"/sessions/{frontend.session}", json={"model": VISION_MODEL})
+    )
+    source = {"type": "data", "value": base64_image(PNG), "mimeType": "image/png"}
+    text, image = {"type": "text", "text": "Look!"}, {"type": "image", "source": source}
+    frontend.ag_ui(message([text]))
+    frontend.ag_ui(message([text, image]))
+    asked = message([text, image, image])
+    for _ in range(2):
+        frontend.ag_ui(message([text]), message([text, image]), asked)
+    stored = [each for each in frontend.api.messages(frontend.session) if each["role"] == "user"]
+    assert [len(each.get("images") or ()) for each in stored] == [0, 1, 2]
 
 
 def test_error_for_an_invalid_image_names_its_field(frontend: Frontend) -> None:

@@ -199,6 +199,8 @@ def test_last_message_is_answered_again(frontend: Frontend) -> None:
         response = frontend.post_ai_sdk(*messages, trigger="regenerate-message")
         assert response.status_code == (200 if len(messages) == 1 else 422)
     assert frontend.roles() == ["user", "assistant"]
+    session = frontend.api.session(frontend.session)
+    assert session["versions"] == {session["messages"][1]["message_id"]: {"count": 2, "shown": 2}}
 
 
 def test_earlier_message_is_edited_or_answered_again(frontend: Frontend) -> None:

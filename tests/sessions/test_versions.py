@@ -7,6 +7,8 @@ import pytest
 
 from mochi_server.errors import BlobNotFound, SessionNotFound
 from mochi_server.sessions import (
+    Attachment,
+    Blob,
     ChatSession,
     FileSessionStore,
     Image,
@@ -32,6 +34,8 @@ from tests.sessions.samples import (
 from tests.support.images import PNG
 
 PICTURE = Image.of(PNG)
+TEXT = Blob.hashed(b"Minutes", "text/plain")
+DOCUMENT = Attachment("a.pdf", Blob.hashed(b"%PDF-", "application/pdf"), TEXT, 5, 7)
 
 
 async def edit(store: SessionStore, session_id: str, index: int, *texts: str) -> None:
@@ -197,6 +201,24 @@ async def test_image_of_a_version_stays_until_the_version_is_deleted(
     await store.write(session_id, Change(versions=VersionChange(deleted=place["message_id"])))
     with pytest.raises(BlobNotFound):
         await store.load_image(PICTURE.sha256)
+
+
+async def test_file_of_a_version_stays_until_the_version_is_deleted(store: SessionStore) -> None:
+    session = await stored_session(store)
+    session_id = session.session_id
+    asked = user_message("read", attachments=[DOCUMENT])
+    await appended(store, session_id, [asked, assistant("1")], images=DOCUMENT.blobs)
+    await store.write(session_id, Change([user("no file")], start=0, versions=VersionChange()))
+    await select(store, session_id, "read")
+    assert (await store.load(session_id)).messages[0]["attachments"] == [DOCUMENT.reference]
+    await select(store, session_id, "no file")
+    for blob in DOCUMENT.blobs:
+        assert await store.load_image(blob.sha256) == blob.data
+    (place,) = (await store.load(session_id)).history
+    await store.write(session_id, Change(versions=VersionChange(deleted=place["message_id"])))
+    for blob in DOCUMENT.blobs:
+        with pytest.raises(BlobNotFound):
+            await store.load_image(blob.sha256)
 
 
 async def test_deleted_session_has_no_versions_and_no_images(store: SessionStore) -> None:

@@ -6,8 +6,11 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 
-def pdf(*pages: str, password: str = "", repeated: int = 1) -> bytes:
-    """Return a PDF with a page for each text."""
+def pdf(*pages: str, password: str = "", algorithm: str | None = None, repeated: int = 1) -> bytes:
+    """Return a PDF with a page for each text.
+
+    With only an ``algorithm``, it is encrypted, and its user needs no password.
+    """
     writer = PdfWriter()
     for content in pages:
         page = writer.add_blank_page(300, 300)
@@ -25,8 +28,8 @@ def pdf(*pages: str, password: str = "", repeated: int = 1) -> bytes:
         drawn = f"BT /F1 12 Tf 20 200 Td ({content}) Tj ET\n"
         stream.set_data(drawn.encode() * repeated)
         page[NameObject("/Contents")] = writer._add_object(stream.flate_encode())
-    if password:
-        writer.encrypt(password)
+    if password or algorithm:
+        writer.encrypt(password, owner_password="owner", algorithm=algorithm)
     output = io.BytesIO()
     writer.write(output)
     return output.getvalue()

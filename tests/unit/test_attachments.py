@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,10 +26,23 @@ def text(data: bytes, media_type: str = "text/plain", name: str = "notes.txt") -
         ("Grüße".encode("latin-1"), "text/plain; charset=iso-8859-1", "notes"),
         ("Grüße".encode("utf-16-le"), "text/plain;charset=UTF-16LE", "notes"),
         ("Grüße".encode(), "application/octet-stream", "notes.unknown"),
+        ("Grüße".encode("latin-1"), "application/octet-stream", "notes.py"),
+        ("Grüße".encode("latin-1"), "", "NOTES.LOG"),
     ],
 )
 def test_text_of_each_encoding_is_read(data: bytes, media_type: str, name: str) -> None:
     assert text(data, media_type, name) == "Grüße"
+
+
+def test_text_of_windows_keeps_its_quotation_marks() -> None:
+    assert text("„5 €“".encode("cp1252")) == "„5 €“"
+    assert text(b"\x81\xe9") == "\x81é"  # Windows has no character 0x81
+
+
+def test_text_about_pdf_is_no_pdf() -> None:
+    page = b"A PDF begins with %PDF-1.7."
+    for media_type, name in [("text/markdown", "a"), ("", "a.md"), ("", "a.py")]:
+        assert text(page, media_type, name) == page.decode()
 
 
 def test_binary_files_are_refused_with_what_is_supported() -> None:
@@ -68,6 +82,21 @@ def test_pdf_that_expands_beyond_the_limit_is_refused() -> None:
     assert len(bomb) < 1_000_000
     with pytest.raises(UnreadableFile, match=r"more than 16 MB of text|more than 10 s"):
         text(bomb, "application/pdf", "bomb.pdf")
+
+
+def test_pdf_that_needs_no_password_is_read() -> None:
+    assert text(pdf("Open", algorithm="AES-256"), "application/pdf", "a.pdf") == "Open"
+
+
+@pytest.mark.parametrize("password", ["", "open"])
+def test_encrypted_pdf_is_refused_without_a_library_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, password: str
+) -> None:
+    data = pdf("Secret", password=password, algorithm="AES-256")
+    (tmp_path / "cryptography.py").write_text("raise ImportError")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnreadableFile, match=r"encrypted\. Remove its password"):
+        text(data, "application/pdf", "a.pdf")
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 // The chat: opens a conversation, sends messages, and shows the events of the answers.
 
 import { ApiError, connection, describe, get, post, put, readEvents, remove, request, send } from "./api.js";
+import { attach, connectAttachments, fieldsOf, sentElements, storedElements, takeAttachments } from "./attachments.js";
 import { compare, showComparedModels } from "./compare.js";
-import { attachImages, connectAttachments, storedImage, takeAttachments } from "./images.js";
 import { announce, byId, element, shortNumber, showStatus } from "./page.js";
 import { connectSettings, creationBody, loadChoices, settingsSaved, showSettings, useSession } from "./settings.js";
 import { Sidebar, titleOf, toggleMenu } from "./sidebar.js";
@@ -84,7 +84,7 @@ function showMessages(session, running) {
   const lastUser = messages.findLastIndex((message) => message.role === "user");
   let turn = null;
   for (const message of running ? messages.slice(0, lastUser + 1) : messages) {
-    if (message.role === "user") turn = addTurn(message.content, storedImages(session, message));
+    if (message.role === "user") turn = addTurn(message.content, storedElements(session.session_id, message));
     else if (message.role !== "system") {
       turn ??= addTurn(null);  // imported conversations can begin with an answer
       showMessage(turn, message);
@@ -95,8 +95,6 @@ function showMessages(session, running) {
   byId("view").scrollTop = byId("view").scrollHeight;
   return turn;
 }
-
-const storedImages = (session, { images }) => (images ?? []).map((image) => storedImage(session.session_id, image));
 
 function showMessage(turn, message) {
   if (message.role === "tool") {
@@ -111,10 +109,10 @@ function showMessage(turn, message) {
   turn.finishBlock();
 }
 
-function addTurn(text, images) {
+function addTurn(text, attachments) {
   // Only the last turn can be regenerated.
   for (const old of byId("log").querySelectorAll(".regenerate, .empty")) old.remove();
-  return new Turn(currentSession(), { text, images }, { edit, regenerate, onContextWindow: showContextWindow });
+  return new Turn(currentSession(), { text, attachments }, { edit, regenerate, onContextWindow: showContextWindow });
 }
 
 function showTitle(session) {
@@ -155,31 +153,37 @@ async function sendMessage(text) {
   if (stream) return;  // the answer of another client is still running
   setStream(new AbortController());
   byId("message").value = "";
-  const images = takeAttachments();
+  const attachments = takeAttachments();
   const isNew = !currentSession();
   try {
     if (isNew) await createSession();
   } catch (error) {
     setStream(null);
     byId("message").value = text;
-    attachImages(images);
+    attach(attachments);
     throw error;
   }
-  const shown = images.map((image) => element("img", { src: image, alt: "Attached image" }));
-  const body = images.length ? { message: text, images } : { message: text };
-  const turn = addTurn(text, shown);
-  const refusal = await follow(turn, chatRequest(body));
-  if (!(isNew && refusal instanceof ApiError) || turn.sessionId !== currentSession()) return;
-  // The server refused the message, for example its image. Remove the session if it has no messages.
-  if ((await get(`/sessions/${turn.sessionId}`)).preview) return;
+  const turn = addTurn(text, sentElements(attachments));
+  const refusal = await follow(turn, chatRequest({ message: text, ...fieldsOf(attachments) }));
+  if (!(refusal instanceof ApiError) || turn.sessionId !== currentSession()) return;
+  const { messages } = await get(`/sessions/${turn.sessionId}/messages`);
+  const stored = messages.filter((message) => message.role === "user").length;
+  if (stored === byId("log").querySelectorAll(".user").length) return;  // only the answer has failed
+  // The server refused the message, for example its file.
+  if (isNew) await removeNewSession(turn);
+  else await showSession();
+  showStatus(describe(refusal));
+  byId("message").value = text;
+  attach(attachments);
+}
+
+/** Remove a session whose first message the server refused. The settings stay for the next message. */
+async function removeNewSession(turn) {
   await remove(`/sessions/${turn.sessionId}`);
   history.replaceState(null, "", location.pathname + location.search);
   useSession(null);
   turn.box.remove();
   showTitle(null);
-  showStatus(describe(refusal));
-  byId("message").value = text;
-  attachImages(images);
   await sidebar.refresh();
 }
 

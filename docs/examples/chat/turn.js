@@ -6,12 +6,12 @@ import { button, byId, element, fitHeight, keepAtEnd, showStatus } from "./page.
 
 export class Turn {
   /** `actions` has the functions `edit(turn, text)`, `regenerate(turn)` and `onContextWindow(window)`. */
-  constructor(sessionId, { text, images = [] }, actions) {
+  constructor(sessionId, { text, attachments = [] }, actions) {
     this.sessionId = sessionId;
     this.actions = actions;
     this.box = element("section", { className: "turn" });
     this.userText = text;
-    if (text !== null) this.addUserMessage(images);
+    if (text !== null) this.addUserMessage(attachments);
     this.answer = element("article", { className: "answer", ariaLabel: "Answer" });
     this.footer = element("div", { className: "actions" });
     this.box.append(this.answer, this.footer);
@@ -19,9 +19,9 @@ export class Turn {
     keepAtEnd(() => byId("log").append(this.box));
   }
 
-  addUserMessage(images) {
+  addUserMessage(attachments) {
     this.user = element("article", { className: "user", ariaLabel: "You" });
-    if (images.length) this.user.append(element("div", { className: "images" }, ...images));
+    if (attachments.length) this.user.append(element("div", { className: "attached" }, ...attachments));
     this.user.append(element("div", { className: "text" }, this.userText));
     const edit = button("Edit", () => this.editUserMessage(), { className: "quiet" });
     this.userActions = element("div", { className: "actions of-user" }, edit);

@@ -644,8 +644,12 @@ class TurnService:
         state = turn.state
         stored: Sequence[Message] = session.history[first_answer_index(session.history) :]
         result = TurnResult(stored)
-        if turn.answer_id is None and result.partial_id is None:
-            result = TurnResult()  # the session may have the answer that the turn was to replace
+        if turn.answer_id is None:
+            is_of_turn = result.partial_id is not None
+        else:
+            is_of_turn = any(message["message_id"] == turn.answer_id for message in stored)
+        if not is_of_turn:
+            result = TurnResult()  # the session may show the answer before the turn, or a version
         ending: list[ChatEvent] = []
         if state == "stopped":
             ending = [Stopped(result.partial_id)]

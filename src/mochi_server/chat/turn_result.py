@@ -70,7 +70,7 @@ class TurnResult:
         assert message is not None  # noqa: S101 - without an answer, the turn has failed
         return MessageComplete(
             message_id=message["message_id"],
-            model=message["model"],
+            model=message.get("model", ""),  # a file may lack it
             eval_count=message.get("eval_count"),
             prompt_eval_count=message.get("prompt_eval_count"),
             context_window=self.window_object,

@@ -33,7 +33,8 @@ Actions ``compare`` and ``compare_all``:
 8. No user message after the last assistant message, but results of pending calls, or the stored
    last result: store the results, and continue.
 9. No user message after the last assistant message: error, nothing is new.
-10. Only ``compare_all``: the user messages equal the stored ones: generate the last answer again.
+10. Only ``compare_all``: the user messages equal the stored ones, and the last one also in its
+    images and files: generate the last answer again.
 11. Without a key: the last user message equals the stored one, also in its images and files, and
     that has no complete answer: generate the answer again, or continue after a tool result, with no
     call required.
@@ -161,8 +162,15 @@ def _user_texts(messages: Sequence[Message]) -> list[str]:
 
 
 def _are_stored(sent: SentMessages, history: History) -> bool:
-    """Return whether the sent user messages are those of the session."""
-    return _user_texts(sent.messages) == _user_texts(history)
+    """Return whether the sent user messages are those of the session.
+
+    Only the last one has its images and files in ``sent``.
+    """
+    if _user_texts(sent.messages) != _user_texts(history):
+        return False
+    newest = _user_indexes(sent.messages)[-1]
+    stored = _user_indexes(history)[-1]
+    return blobs_of(sent.with_references[newest]) == blobs_of(history[stored])
 
 
 def _is_unanswered(session: ChatSession, message: Message) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
-from pathlib import PurePath
 
 import anyio
 import anyio.to_thread
@@ -66,7 +65,13 @@ _pdf_texts: dict[str, str] = {}
 Clients without a session send their files again with each request.
 """
 _TEXT_TYPES = re.compile(r"text/|application/(.+\+)?(json|xml|yaml|x-yaml|javascript|sql|toml)\b")
-_TEXT_SUFFIXES = {".csv", ".htm", ".html", ".md", ".txt", ".tsv"}
+_TEXT_NAMES = re.compile(
+    r".*\.(bat|c|cfg|conf|cpp|cs|css|csv|diff|f90|go|h|hpp|htm|html|ini|java|js|json|kt|log|lua|m|md|pas"
+    r"|patch|php|pl|properties|ps1|py|r|rb|rs|rst|sh|sql|srt|swift|tex|toml|ts|tsv|txt|vb|vbs|xml|ya?ml)",
+    re.IGNORECASE,
+)
+_OLD_ENCODINGS = ("cp1252", "latin-1")
+"""Encodings of text that is not Unicode. The first one lacks some bytes."""
 _CONTROL_CHARACTERS = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f]")
 # The worker imports the same modules as this process, and no others from the working directory.
 _PROGRAM = (
@@ -165,7 +170,7 @@ async def text_of(data: bytes, media_type: str, name: str) -> str:
     Raises:
         UnreadableFile: The file is neither text nor a PDF with text, or it is too large.
     """
-    if _PDF_START in data[:_PDF_SEARCHED_BYTES]:
+    if _is_pdf(data, media_type, name):
         return await _pdf_text(data)
     if len(data) > MAX_ATTACHMENT_TEXT_BYTES:
         megabytes = MAX_ATTACHMENT_TEXT_BYTES // 2**20
@@ -174,6 +179,16 @@ async def text_of(data: bytes, media_type: str, name: str) -> str:
     if text is None:
         raise UnreadableFile(f"files of this kind are not supported. Supported are {SUPPORTED}")
     return text
+
+
+def _is_pdf(data: bytes, media_type: str, name: str) -> bool:
+    if data.startswith(_PDF_START):
+        return True
+    return _PDF_START in data[:_PDF_SEARCHED_BYTES] and not _is_named_as_text(media_type, name)
+
+
+def _is_named_as_text(media_type: str, name: str) -> bool:
+    return bool(_TEXT_TYPES.match(media_type) or _TEXT_NAMES.fullmatch(name))
 
 
 def _plain_text(data: bytes, media_type: str, name: str) -> str | None:
@@ -189,11 +204,14 @@ def _decoded(data: bytes, media_type: str, name: str) -> str | None:
     charset = _CHARSET.search(media_type)
     if charset and _FILE_ENCODING.match(charset[1]):
         return _decode(data, charset[1])
-    text = _decode(data, "utf-8")
-    is_text = _TEXT_TYPES.match(media_type) or PurePath(name).suffix.lower() in _TEXT_SUFFIXES
-    if text is None and is_text:
-        return _decode(data, "latin-1")
-    return text
+    encodings = ["utf-8"]
+    if _is_named_as_text(media_type, name):
+        encodings += _OLD_ENCODINGS
+    for encoding in encodings:
+        text = _decode(data, encoding)
+        if text is not None:
+            return text
+    return None
 
 
 def _decode(data: bytes, encoding: str) -> str | None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from pypdf import PdfReader
-from pypdf.errors import LimitReachedError, PyPdfError
+from pypdf.errors import DependencyError, LimitReachedError, PyPdfError
 
 from mochi_server.constants import MAX_ATTACHMENT_TEXT_BYTES, PDF_SECONDS
 from mochi_server.util import platform
@@ -44,6 +44,8 @@ def _pages(data: bytes) -> list[str]:
                 sys.exit(TOO_LARGE)
     except LimitReachedError:
         sys.exit(TOO_LARGE)
+    except DependencyError:
+        sys.exit(ENCRYPTED)  # only the library `cryptography` can read it
     except (PyPdfError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         sys.exit(DAMAGED)  # pypdf raises various errors for damaged files
     return pages

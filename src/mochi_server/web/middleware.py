@@ -48,6 +48,8 @@ _SINGLE_HEADERS = (
     b"transfer-encoding",
     USER_HEADER,
 )
+_ZIP_TYPES = ("application/zip", "application/x-zip-compressed")
+"""Media types of ZIP files. Browsers on Windows send the second one."""
 
 _MAX_LOGGED_ORIGINS = 100
 
@@ -195,7 +197,7 @@ def json_check(scope: Scope) -> MochiError | None:
     media_type = declared.partition(";")[0].strip().lower()
     if re.fullmatch(r"application/([^,]*\+)?json", media_type) or (is_empty and not declared):
         return None
-    if media_type == "application/zip" and scope["path"].endswith("/sessions/import"):
+    if media_type in _ZIP_TYPES and scope["path"].endswith("/sessions/import"):
         return None
     return errors.ValidationFailed(
         "The body must be JSON, sent as `Content-Type: application/json`.", errors=[]

@@ -24,7 +24,21 @@ _REFUSALS = ("UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED")
 """Error codes of requests that the server refuses because of their API key."""
 _VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")  # safe in headers and logs
 
+_QUERY = "mochi.query_string"
+"""Key of a request's query in its ASGI scope while FastAPI makes the span of the request."""
+
 logger = logging.getLogger(__name__)
+
+
+def hide_query(scope: Scope) -> None:
+    """Hide the query of a request until ``RequestLogMiddleware`` receives the request.
+
+    A query can contain the words of a search, or secrets of OAuth.
+    """
+    query = scope.get("query_string")
+    if query:
+        scope[_QUERY] = query
+        scope["query_string"] = b""
 
 
 class RequestLogMiddleware:
@@ -43,6 +57,8 @@ class RequestLogMiddleware:
         self._on_ended = on_ended
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if _QUERY in scope:
+            scope["query_string"] = scope.pop(_QUERY)
         return (self._handle if scope["type"] == "http" else self._app)(scope, receive, send)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
