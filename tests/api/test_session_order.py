@@ -41,6 +41,21 @@ def in_an_hour() -> str:
 
 
 @pytest.mark.two_servers
+@cases("change", [{"pinned": True}, {"tags": ["work"]}, {"archived": True}])
+def test_sorting_a_session_leaves_it_where_it_was(
+    private_api: Api, change: dict[str, Any]
+) -> None:
+    api = private_api
+    older = api.create_session("mochi", title="A")
+    newer = api.create_session("mochi", title="B")
+    changed = api.ok(api.http.patch(f"/sessions/{older['session_id']}", json=change))
+    assert changed["updated_at"] == older["updated_at"]
+    listed = api.ok(api.http.get("/sessions"))["sessions"]
+    shown = [entry["session_id"] for entry in listed]
+    assert shown.index(newer["session_id"]) < shown.index(older["session_id"])
+
+
+@pytest.mark.two_servers
 def test_lists_are_filtered_and_begin_with_pins(private_api: Api) -> None:
     api = private_api
     created = api.create_session("mochi", title="A", tags=["work", "home"], pinned=True)

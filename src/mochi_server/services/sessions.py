@@ -84,6 +84,10 @@ class SessionState:
     host: HostOfTurn | None  # host of the latest turn
 
 
+_ORDER = frozenset({"tags", "pinned", "archived"})
+"""Fields that sort sessions for a user: a list shows them where they were."""
+
+
 @dataclass(frozen=True)
 class SessionService:
     store: SessionStore
@@ -141,7 +145,8 @@ class SessionService:
         if fields.get("summary_model") is not None:
             await self.gateway.find_model(fields["summary_model"])
         if host is None and fields.keys().isdisjoint({"model", "context_window"}):
-            return await self.store.patch(session_id, fields)
+            only_reorders = fields.keys() <= _ORDER
+            return await self.store.patch(session_id, fields, touch=not only_reorders)
         gateway = await self.gateway.pinned(fields.get("ollama_host", session.metadata.ollama_host))
         model = await gateway.find_model(fields.get("model") or session.model)
         has_window = "context_window" in fields
