@@ -1,7 +1,9 @@
-"""Usage and permissions of API keys at two servers of one database."""
+"""Usage, limits and permissions of API keys at two servers of one database."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,40 @@ def test_forwarded_requests_carry_the_permissions(start: Start, tmp_path: Path) 
                 text = "".join(response.iter_text())
         assert _UNKNOWN in text  # a warning that the turn ignores the tool
         assert _UNKNOWN not in ann.http.post(path, json={"message": "Hello"}).text
+
+
+def test_burst_at_two_servers_starts_as_many_turns_as_the_limit(
+    start: Start, tmp_path: Path
+) -> None:
+    keys = write_keys(tmp_path / "keys.yaml", few={"turns_per_minute": 3})
+    servers = [start(api_keys_file=str(keys)) for _ in range(2)]
+    with ExitStack() as stack:
+        apis = [stack.enter_context(Api(server.url, headers=headers("few"))) for server in servers]
+        session_ids = [apis[0].create_session("mochi")["session_id"] for _ in range(10)]
+        statuses = []
+        with ThreadPoolExecutor(len(session_ids)) as threads:
+            for number, session_id in enumerate(session_ids):
+                statuses.append(threads.submit(_status, apis[number % 2], session_id))
+    assert sorted(status.result() for status in statuses) == [200] * 3 + [429] * 7
+
+
+def test_turn_of_a_killed_server_does_not_count(start: Start, tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "keys.yaml", one={"turns_at_a_time": 1})
+    first, second = (start(api_keys_file=str(keys)) for _ in range(2))
+    with (
+        Api(first.url, headers=headers("one")) as one,
+        Api(second.url, headers=headers("one")) as elsewhere,
+    ):
+        held, other = (one.create_session("mochi")["session_id"] for _ in range(2))
+        with one.open_stream(held, "hold") as events:
+            next(events)
+            assert _status(elsewhere, other) == 429
+            first.kill()
+        until(lambda: _status(elsewhere, other) == 200)
+
+
+def _status(api: Api, session_id: str) -> int:
+    return api.http.post(f"/chat/{session_id}", json={"message": "Hello"}).status_code
 
 
 def _requests(api: Api, key: str) -> int:

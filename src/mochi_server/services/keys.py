@@ -50,8 +50,7 @@ the scope `own` that do not have these fields.
 Key = dict[str, Any]
 """Fields of a key. Only `name` and `hash` are required.
 
-The limits of turns apply to each server process, and those of tokens to all servers. The values are
-texts, and lists of texts.
+The limits hold for all servers that share the sessions. The values are texts, and lists of texts.
 """
 
 logger = logging.getLogger(__name__)
@@ -294,7 +293,7 @@ class KeyRing:
         """Return the caller of a turn in a session of ``owner``.
 
         What the current caller and the owner's key may both use exists for the turn. If the server
-        itself continues the turn, the caller has the name of the owner's key.
+        itself continues the turn, it counts as a turn of the owner's key.
         """
         caller = CALLER.get()
         inside = caller.inside(owner)
@@ -302,9 +301,12 @@ class KeyRing:
             return inside
         self._read_changes()
         owning = self._owning(owner.partition("/")[0])
+        counted = caller if caller.key else owning
         return replace(
             inside,
-            key=caller.key or owning.key,
+            key=counted.key,
+            turns_at_a_time=counted.turns_at_a_time,
+            turns_per_minute=counted.turns_per_minute,
             permissions=caller.permissions.restricted(owning.permissions),
         )
 

@@ -35,6 +35,11 @@ class Caller:
     def has_expired(self) -> bool:
         return self.expires_at is not None and time.time() >= self.expires_at
 
+    @property
+    def limits_turns(self) -> bool:
+        """Whether the turns of the key are counted."""
+        return self.turns_at_a_time is not None or self.turns_per_minute is not None
+
     def sees(self, owner: str | None) -> bool:
         """Return whether the caller may see what belongs to ``owner``."""
         return self.sees_all or owner == self.owner
