@@ -3,13 +3,15 @@
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from secrets import token_urlsafe
+from types import MappingProxyType
 
 from mochi_server.services.keys import (
     DEFAULT,
+    LISTS,
     NAME,
     Key,
     KeysFile,
@@ -37,13 +39,14 @@ NEW_DEFAULT: Key = {
     "agents": [],
 }
 """Permissions of the keys of the scope `own` in a new file: the read-only tools of the samples."""
+NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
-def run(path: Path, action: str, name: str, scope: str, expires: str | None = None) -> str:
+def run(path: Path, action: str, name: str = "", given: Mapping[str, str] = NO_FIELDS) -> str:
     """Add, list or revoke a key, and return the text for the user.
 
-    ``expires`` is a date or a time of the keys file, or a number of days such as ``90d``. Raises
-    ``KeysFileInvalid``.
+    ``given`` has the other fields of a new key as texts. Lists are separated by commas, and
+    ``expires`` can also be a number of days such as ``90d``. Raises ``KeysFileInvalid``.
     """
     content = read_keys(path) if path.exists() else KeysFile()
     keys = list(content.keys)
@@ -57,19 +60,34 @@ def run(path: Path, action: str, name: str, scope: str, expires: str | None = No
             )
         _write(path, others, content.default)
         return f"revoked {name}"
-    if others != keys or not re.fullmatch(NAME, name):
+    if others != keys:
         raise KeysFileInvalid(
-            f"{name!r} is in use or not a name. Use 1 to 64 letters, digits and `._@-`"
+            f"{path} already has a key {name!r}. Choose another name, or remove that key with "
+            f"`mochi-server keys revoke {name}`"
         )
+    if not re.fullmatch(NAME, name):
+        raise KeysFileInvalid(f"{name!r} is not a name. Use 1 to 64 letters, digits and `._@-`")
     default = content.default
     if default is None and not any(key.get("scope") != "all" for key in keys):
         default = NEW_DEFAULT
     secret = f"mochi_{token_urlsafe(32)}"
-    new = {"name": name, "hash": hash_of(secret.encode()), "scope": scope}
-    if expires is not None:
-        new["expires"] = _expiry(expires)
+    new = {"name": name, "hash": hash_of(secret.encode()), **_fields(given)}
     _write(path, [*keys, new], default)
     return secret
+
+
+def _fields(given: Mapping[str, str]) -> Key:
+    """Return the fields of a new key, as the keys file has them."""
+    key = Key()
+    for field, text in given.items():
+        if field == "expires":
+            key[field] = _expiry(text)
+            continue
+        key[field] = [name for name in text.split(",") if name] if field in LISTS else text
+        problem = find_problem(field, key[field])
+        if problem is not None:
+            raise KeysFileInvalid(f"--{field.replace('_', '-')}: {problem}")
+    return key
 
 
 def _line(key: Key, caller: Caller) -> str:

@@ -60,6 +60,18 @@ _ACCEPTED = {
 The server has an option for each setting in ``_FLAGS``.
 """
 
+_KEY_FLAGS = {
+    "expires": ("WHEN", "last day (2027-01-31, UTC), time (2027-01-31T18:00Z), or days (90d)"),
+    "tools": ("NAMES", 'tools that the key may use, such as "get_*,add_numbers"; "" for none'),
+    "agents": ("NAMES", 'agents that the key may use; "" for none'),
+    "models": ("NAMES", "models that the key may use"),
+    "policy": ("POLICY", "weakest tool policy, such as confirm_destructive"),
+    "turns_at_a_time": ("N", "limit of running turns"),
+    "turns_per_minute": ("N", "limit of turns that start in a minute"),
+    "tokens_per_day": ("N", "limit of tokens in a day (UTC)"),
+}
+"""Options of `keys add` for fields of the keys file."""
+
 _EPILOG = """\
 Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
   MOCHI_API_KEYS         API keys, separated by commas (default: no key on loopback,
@@ -254,8 +266,8 @@ def _parser() -> _Parser:
     new.add_argument(
         "--scope", choices=("own", "all"), default="own", help="own sessions (default), or all"
     )
-    text = "last day (2027-01-31, UTC), time (2027-01-31T18:00Z), or days from now (90d)"
-    new.add_argument("--expires", metavar="WHEN", help=text)
+    for name, (metavar, text) in _KEY_FLAGS.items():
+        new.add_argument(_flag(name), metavar=metavar, help=text)
     _command(actions, "list", "list the keys with their scopes, dates and IDs")
     for named in (new, _command(actions, "revoke", "remove a key")):
         named.add_argument("name", metavar="NAME")
@@ -452,10 +464,11 @@ def _keys(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int
     path = settings.keys_path
     if path is None:
         return _print_error("MOCHI_API_KEYS_FILE is not set. It names the file of the keys")
-    name = getattr(arguments, "name", "")
-    scope = getattr(arguments, "scope", "")
-    expires = getattr(arguments, "expires", None)
-    print_text(run(path, arguments.action, name, scope, expires))
+    given = {}
+    for field in ("scope", *_KEY_FLAGS):
+        if getattr(arguments, field, None) is not None:
+            given[field] = getattr(arguments, field)
+    print_text(run(path, arguments.action, getattr(arguments, "name", ""), given))
     return 0
 
 
