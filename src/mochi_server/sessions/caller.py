@@ -28,7 +28,13 @@ class Caller:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Caller":
-        """Return the caller in the result of ``dataclasses.asdict``, sent as JSON."""
+        """Return the caller in the result of ``dataclasses.asdict``, sent as JSON.
+
+        Missing fields have their defaults. Raises ValueError, TypeError or LookupError for
+        unknown fields and values.
+        """
+        if "permissions" not in fields:
+            return cls(**fields)
         return cls(**{**fields, "permissions": Permissions.from_json(fields["permissions"])})
 
     @property
