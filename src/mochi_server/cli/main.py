@@ -60,6 +60,13 @@ _ACCEPTED = {
 The server has an option for each setting in ``_FLAGS``.
 """
 
+_REQUIRED = {
+    "bool_parsing": "use true or false",
+    "float_parsing": "use a number",
+    "int_parsing": "use a whole number",
+}
+"""Messages for values of settings, by the type of pydantic's error."""
+
 _KEY_FLAGS = {
     "expires": ("WHEN", "last day (2027-01-31, UTC), time (2027-01-31T18:00Z), or days (90d)"),
     "tools": ("NAMES", 'tools that the key may use, such as "get_*,add_numbers"; "" for none'),
@@ -509,7 +516,7 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
     from mochi_server.util.text import MASK
 
     problem = error.errors(include_url=False)[0]
-    message = problem["msg"].removeprefix("Value error, ")
+    message = _REQUIRED.get(problem["type"], problem["msg"].removeprefix("Value error, "))
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
     if name == "ollama_hosts":  # its values may contain credentials, and the message names the host
         setting = _flag("ollama_host") if name in options else "MOCHI_OLLAMA_HOSTS"
