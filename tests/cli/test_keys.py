@@ -99,6 +99,22 @@ def test_options_become_the_fields_of_the_key(
     assert not caller.permissions.allow_tool("run_command")
 
 
+def test_several_names_get_the_same_fields_and_a_line_each(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keys", "add", "--turns-per-minute", "20", "ann", "bob"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [name for name, _ in lines] == ["ann", "bob"]
+    for name, secret in lines:
+        caller = KeyRing(path=path).find([secret.encode()])
+        assert caller is not None
+        assert (caller.key, caller.turns_per_minute) == (name, 20)
+    before = path.read_bytes()
+    assert main(["keys", "add", "eve", "ann"]) == 1
+    assert main(["keys", "add", "eve", "eve"]) == 1
+    assert path.read_bytes() == before
+
+
 def test_keys_add_has_an_option_for_each_field(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["keys", "add", "--help"])

@@ -225,7 +225,7 @@ def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database:
     code, refused = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=database)
     assert (code, refused.count("\n")) == (1, 1)
     assert (
-        "schema has version 1000, but this mochi-server supports only versions up to 16" in refused
+        "schema has version 1000, but this mochi-server supports only versions up to 17" in refused
     )
 
 

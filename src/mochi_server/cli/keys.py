@@ -42,42 +42,65 @@ NEW_DEFAULT: Key = {
 NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
-def run(path: Path, action: str, name: str = "", given: Mapping[str, str] = NO_FIELDS) -> str:
-    """Add, list or revoke a key, and return the text for the user.
+def list_keys(path: Path) -> str:
+    """Return a line for each key. Raises ``KeysFileInvalid``."""
+    content = _read(path)
+    return "\n".join(_line(key, content.caller(key)) for key in content.keys)
 
-    ``given`` has the other fields of a new key as texts. Lists are separated by commas, and
-    ``expires`` can also be a number of days such as ``90d``. Raises ``KeysFileInvalid``.
+
+def revoke(path: Path, name: str) -> str:
+    """Remove a key, and return a text for the user. Raises ``KeysFileInvalid``."""
+    content = _read(path)
+    others = [key for key in content.keys if key["name"] != name]
+    if len(others) == len(content.keys):
+        raise KeysFileInvalid(
+            f"{path} has no key {name!r}. `mochi-server keys list` lists the keys"
+        )
+    _write(path, others, content.default)
+    return f"revoked {name}"
+
+
+def add(path: Path, names: Sequence[str], given: Mapping[str, str] = NO_FIELDS) -> str:
+    """Add a key for each name. Return the only key, or a line with name and key for each.
+
+    ``given`` has the other fields of the keys as texts. Lists are separated by commas, and
+    ``expires`` can also be a number of days such as ``90d``. Raises ``KeysFileInvalid``; then no
+    key was added.
     """
-    content = read_keys(path) if path.exists() else KeysFile()
+    content = _read(path)
     keys = list(content.keys)
-    others = [key for key in keys if key["name"] != name]
-    if action == "list":
-        return "\n".join(_line(key, content.caller(key)) for key in keys)
-    if action == "revoke":
-        if others == keys:
-            raise KeysFileInvalid(
-                f"{path} has no key {name!r}. `mochi-server keys list` lists the keys"
-            )
-        _write(path, others, content.default)
-        return f"revoked {name}"
-    if others != keys:
+    fields = _fields(given)
+    default = content.default
+    if default is None and not any(key.get("scope") != "all" for key in keys):
+        default = NEW_DEFAULT
+    secrets = []
+    for name in names:
+        _check_name(path, name, keys)
+        secret = f"mochi_{token_urlsafe(32)}"
+        keys.append({"name": name, "hash": hash_of(secret.encode()), **fields})
+        secrets.append(secret)
+    _write(path, keys, default)
+    if len(names) == 1:
+        return secrets[0]
+    return "\n".join(f"{name} {secret}" for name, secret in zip(names, secrets, strict=True))
+
+
+def _read(path: Path) -> KeysFile:
+    return read_keys(path) if path.exists() else KeysFile()
+
+
+def _check_name(path: Path, name: str, keys: Sequence[Key]) -> None:
+    if any(key["name"] == name for key in keys):
         raise KeysFileInvalid(
             f"{path} already has a key {name!r}. Choose another name, or remove that key with "
             f"`mochi-server keys revoke {name}`"
         )
     if not re.fullmatch(NAME, name):
         raise KeysFileInvalid(f"{name!r} is not a name. Use 1 to 64 letters, digits and `._@-`")
-    default = content.default
-    if default is None and not any(key.get("scope") != "all" for key in keys):
-        default = NEW_DEFAULT
-    secret = f"mochi_{token_urlsafe(32)}"
-    new = {"name": name, "hash": hash_of(secret.encode()), **_fields(given)}
-    _write(path, [*keys, new], default)
-    return secret
 
 
 def _fields(given: Mapping[str, str]) -> Key:
-    """Return the fields of a new key, as the keys file has them."""
+    """Return the fields of new keys, as the keys file has them."""
     key = Key()
     for field, text in given.items():
         if field == "expires":

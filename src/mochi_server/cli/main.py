@@ -269,15 +269,15 @@ def _parser() -> _Parser:
     actions = _command(
         commands, "keys", "manage the API keys in the file of MOCHI_API_KEYS_FILE"
     ).add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
-    new = _command(actions, "add", "create a key and print it; the file contains only its hash")
+    new = _command(actions, "add", "create keys and print them; the file contains only hashes")
     new.add_argument(
         "--scope", choices=("own", "all"), default="own", help="own sessions (default), or all"
     )
     for name, (metavar, text) in _KEY_FLAGS.items():
         new.add_argument(_flag(name), metavar=metavar, help=text)
     _command(actions, "list", "list the keys with their scopes, dates and IDs")
-    for named in (new, _command(actions, "revoke", "remove a key")):
-        named.add_argument("name", metavar="NAME")
+    new.add_argument("names", metavar="NAME", nargs="+")
+    _command(actions, "revoke", "remove a key").add_argument("name", metavar="NAME")
     _command(commands, "openapi", "print the OpenAPI document")
     text = "write a session as a configuration of mochi-stub, and a test that replays it"
     export = _command(commands, "export-scenario", text)
@@ -466,16 +466,22 @@ def _import(arguments: argparse.Namespace, settings: "MochiServerSettings") -> i
 
 
 def _keys(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
-    from mochi_server.cli.keys import run
+    from mochi_server.cli.keys import add, list_keys, revoke
 
     path = settings.keys_path
     if path is None:
         return _print_error("MOCHI_API_KEYS_FILE is not set. It names the file of the keys")
+    if arguments.action == "list":
+        print_text(list_keys(path))
+        return 0
+    if arguments.action == "revoke":
+        print_text(revoke(path, arguments.name))
+        return 0
     given = {}
     for field in ("scope", *_KEY_FLAGS):
         if getattr(arguments, field, None) is not None:
             given[field] = getattr(arguments, field)
-    print_text(run(path, arguments.action, getattr(arguments, "name", ""), given))
+    print_text(add(path, arguments.names, given))
     return 0
 
 
