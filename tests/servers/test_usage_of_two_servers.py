@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mochi_stub import StubServer
 from tests.servers.conftest import Start
 from tests.support.api import Api, error_of
+from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.tools import NOTE_TOOL, write_tools
 from tests.support.waiting import until
@@ -88,6 +90,31 @@ def test_turn_of_a_killed_server_does_not_count(start: Start, tmp_path: Path) ->
             assert _status(elsewhere, other) == 429
             first.kill()
         until(lambda: _status(elsewhere, other) == 200)
+
+
+def test_turn_that_another_server_continues_counts(start: Start, tmp_path: Path) -> None:
+    write_tools(tmp_path, NOTE_TOOL)
+    keys = write_keys(tmp_path / "keys.yaml", one={"turns_at_a_time": 1})
+    plan = instruct(calls("note", text="x"), calls("note", text="y"), words(2))
+    with StubServer(speed=0) as stub:
+        first = start(stub.url, api_keys_file=str(keys), park_seconds=0)
+        second = start(stub.url, api_keys_file=str(keys))
+        with (
+            Api(first.url, headers=headers("one")) as one,
+            Api(second.url, headers=headers("one")) as elsewhere,
+        ):
+            tools = {"tools": ["note"]}
+            asking = one.create_session("mochi", tool_settings=tools)["session_id"]
+            other = one.create_session("mochi")["session_id"]
+            body = {"message": plan, "background": True}
+            one.ok(one.http.post(f"/chat/{asking}", json=body), 202)
+            until(lambda: _status(elsewhere, other) == 200)  # the turn is parked
+            (waiting,) = one.ok(one.http.get(f"/chat/{asking}/confirmations"))["confirmations"]
+            decision = {"confirmation_id": waiting["confirmation_id"], "approved": True}
+            elsewhere.ok(elsewhere.http.post(f"/chat/{asking}/confirm-tool", json=decision))
+            until(lambda: _status(one, other) == 429)
+            elsewhere.ok(elsewhere.http.post(f"/chat/{asking}/stop"))
+            until(lambda: _status(one, other) == 200)
 
 
 def _status(api: Api, session_id: str) -> int:
