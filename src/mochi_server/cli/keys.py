@@ -73,16 +73,17 @@ def add(path: Path, names: Sequence[str], given: Mapping[str, str] = NO_FIELDS) 
     default = content.default
     if default is None and not any(key.get("scope") != "all" for key in keys):
         default = NEW_DEFAULT
-    secrets = []
+    lines = []
     for name in names:
         _check_name(path, name, keys)
         secret = f"mochi_{token_urlsafe(32)}"
-        keys.append({"name": name, "hash": hash_of(secret.encode()), **fields})
-        secrets.append(secret)
+        secret_hash = hash_of(secret.encode())
+        keys.append({"name": name, "hash": secret_hash, **fields})
+        lines.append(f"{name} {secret}")
     _write(path, keys, default)
     if len(names) == 1:
-        return secrets[0]
-    return "\n".join(f"{name} {secret}" for name, secret in zip(names, secrets, strict=True))
+        return secret
+    return "\n".join(lines)
 
 
 def _read(path: Path) -> KeysFile:
@@ -103,14 +104,22 @@ def _fields(given: Mapping[str, str]) -> Key:
     """Return the fields of new keys, as the keys file has them."""
     key = Key()
     for field, text in given.items():
-        if field == "expires":
-            key[field] = _expiry(text)
-            continue
-        key[field] = [name for name in text.split(",") if name] if field in LISTS else text
-        problem = find_problem(field, key[field])
-        if problem is not None:
-            raise KeysFileInvalid(f"--{field.replace('_', '-')}: {problem}")
+        key[field] = _value(field, text)
     return key
+
+
+def _value(field: str, text: str) -> str | list[str]:
+    """Return the value of an option. Raises ``KeysFileInvalid``."""
+    if field == "expires":
+        return _expiry(text)
+    value: str | list[str] = text
+    if field in LISTS:
+        value = [name for name in text.split(",") if name]
+    problem = find_problem(field, value)
+    if problem is not None:
+        option = field.replace("_", "-")
+        raise KeysFileInvalid(f"--{option}: {problem}")
+    return value
 
 
 def _line(key: Key, caller: Caller) -> str:
