@@ -585,7 +585,7 @@ def environment_problems(environment: Mapping[str, str]) -> list[str]:
             problems.append(problem)
         elif name == "env" and value.lower() not in ("", "test"):
             problems.append(
-                f"{variable}={value} has no effect. The only value of {variable} is `test`."
+                f"{variable}={value} has no effect. Remove it, or use the only value, `test`."
             )
     return problems
 

@@ -109,7 +109,7 @@ class Services:
         self.ping_seconds = components.ping_seconds
         self.stores = components.stores(settings)
         self.usage = UsageService(self.stores.usage)
-        self.limiter = TurnLimiter(self.usage)
+        self.limiter = TurnLimiter(self.usage, self.stores.turn_counts)
         self.metrics = metrics = Metrics(self.usage.add)
         metrics.queue_limit.set(settings.max_queue)
         self._data_dir = settings.data_dir

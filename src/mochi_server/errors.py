@@ -612,6 +612,16 @@ class ServerLost(MochiError):
         )
 
 
+class ServerVersionsDiffer(MochiError):
+    code = "SERVER_VERSIONS_DIFFER"
+    status = 503
+    cause = "Two servers of one database have versions that cannot forward requests to each other."
+    template = (
+        "The server that must answer this request cannot read it, because another server of the "
+        "database has a later version. Send it again when all servers have the same version."
+    )
+
+
 class ShuttingDown(MochiError):
     code = "SHUTTING_DOWN"
     status = 503

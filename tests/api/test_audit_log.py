@@ -96,6 +96,18 @@ def test_decisions_and_changes_of_settings_are_in_the_log(
     ]
 
 
+def test_summary_model_of_a_request_is_a_change_of_settings(
+    server: RunningServer, audited: pytest.LogCaptureFixture
+) -> None:
+    ann = as_key(server, "ann")
+    session_id = ann.create_session("mochi")["session_id"]
+    ann.send_message(session_id, "Hello")
+    ann.ok(ann.http.post(f"/sessions/{session_id}/summarize", json={"model": "mochi"}))
+    assert lines(audited) == [
+        f"Session settings changed key=ann session_id={session_id} fields=summary_model"
+    ]
+
+
 def test_revoked_key_is_refused_at_once(stub: StubServer, tmp_path: Path) -> None:
     path = write_keys(tmp_path / "keys.yaml", ann={}, bob={})
     with RunningServer(tmp_path, stub.url, api_keys_file=str(path)) as server:

@@ -1,6 +1,7 @@
 """Requests that are rejected before they reach a route: shape, size, origin, host and API key."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -280,6 +281,15 @@ def test_invalid_json_is_reported_with_its_place(api: Api, body: bytes, message:
         response = api.http.post(url, content=body, headers={"Content-Type": "application/json"})
         found = response.json()["error"]["message"]
         assert found == f"The body is not valid JSON: {message}", path
+
+
+@cases("body", [b'{"model": "mochi",}', b'{"model": "mochi", "tags": ["a", ]}'])
+def test_trailing_comma_is_named(api: Api, body: bytes) -> None:
+    """Python 3.13 names it itself."""
+    response = api.http.post(
+        "/sessions", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert re.search("trailing comma|Remove the comma", response.json()["error"]["message"])
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_greeting_reports_a_broken_file_of_a_valid_agent(tmp_path: Path) -> None
     assert "  Agents   1 in agents" in said
     assert (
         "  Problem  agents/helper/broken.py: ModuleNotFoundError: No module named 'nowhere' "
-        "(line 1)" in said
+        "(line 1). Install its package for the Python of the server, or correct the import" in said
     )
 
 
@@ -117,7 +117,7 @@ def test_greeting_reports_variables_without_effect(tmp_path: Path) -> None:
         said = greeting(command)
     assert [line for line in said if "MOCHI_" in line and "OLLAMA_HOST" not in line] == [
         "  Problem  MOCHI_DATADIR is not a setting and has no effect. Did you mean MOCHI_DATA_DIR?",
-        "  Problem  MOCHI_ENV=production has no effect. The only value of MOCHI_ENV is `test`.",
+        "  Problem  MOCHI_ENV=production has no effect. Remove it, or use the only value, `test`.",
         "  Problem  MOCHI_TESTMODE is not a setting and has no effect. Did you mean the option "
         "--test-mode?",
         "  Problem  MOCHI_XYZ is not a setting and has no effect.",

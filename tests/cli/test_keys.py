@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.cli.main import main
+from mochi_server.services import keys
 from mochi_server.services.keys import KeyRing, read_keys
 from mochi_server.sessions.permissions import EVERYTHING
 from mochi_server.tools.discovery import ToolDiscoveryService
@@ -66,6 +67,62 @@ def test_date_is_stored_and_listed(path: Path, capsys: pytest.CaptureFixture[str
     assert "expired 2001-01-31T18:00Z" in eve
 
 
+def test_options_become_the_fields_of_the_key(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {
+        "scope": "own",
+        "expires": "2927-01-31",
+        "tools": "get_*,add_numbers",
+        "agents": "",
+        "models": "qwen3:*,mochi",
+        "policy": "confirm_destructive",
+        "turns_at_a_time": "2",
+        "turns_per_minute": "20",
+        "tokens_per_day": "500000",
+    }
+    given = [f"--{field.replace('_', '-')}={text}" for field, text in options.items()]
+    assert main(["keys", "add", "ann", *given]) == 0
+    assert main(["keys", "add", "bob"]) == 0  # writes the file again
+    (ann, bob) = read_keys(path).keys
+    assert {field: ann[field] for field in options} == {
+        **options,
+        "tools": ["get_*", "add_numbers"],
+        "agents": [],
+        "models": ["qwen3:*", "mochi"],
+    }
+    assert bob.keys() == {"name", "hash", "scope"}
+    caller = KeyRing(path=path).find([capsys.readouterr().out.split()[0].encode()])
+    assert caller is not None
+    assert (caller.turns_at_a_time, caller.tokens_per_day) == (2, 500_000)
+    assert caller.permissions.allow_model("mochi:latest")
+    assert not caller.permissions.allow_tool("run_command")
+
+
+def test_several_names_get_the_same_fields_and_a_line_each(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keys", "add", "--turns-per-minute", "20", "ann", "bob"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [name for name, _ in lines] == ["ann", "bob"]
+    for name, secret in lines:
+        caller = KeyRing(path=path).find([secret.encode()])
+        assert caller is not None
+        assert (caller.key, caller.turns_per_minute) == (name, 20)
+    before = path.read_bytes()
+    assert main(["keys", "add", "eve", "ann"]) == 1
+    assert main(["keys", "add", "eve", "eve"]) == 1
+    assert path.read_bytes() == before
+
+
+def test_keys_add_has_an_option_for_each_field(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["keys", "add", "--help"])
+    text = capsys.readouterr().out
+    for field in {*keys.FIELDS, *keys.LISTS} - {"name", "hash"}:
+        assert f"--{field.replace('_', '-')} " in text
+
+
 def test_new_file_gives_keys_of_scope_own_only_the_read_only_samples(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,11 +158,14 @@ def test_mode_and_limits_are_kept(path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["add", "ann"], "'ann' is in use"),
+        (["add", "ann"], "already has a key 'ann'. Choose another name, or remove"),
+        (["add", "bob", "--turns-per-minute", "0"], "`turns_per_minute` is not a positive number"),
+        (["add", "bob", "--policy", "never"], "`policy` is none of always_confirm"),
+        (["add", "bob", "--tools", "add numbers"], "`tools` is not a list of names or patterns"),
         (["add", "bob", "--expires", "2001-01-01"], "2001-01-01 is in the past"),
         (["add", "bob", "--expires", "tomorrow"], "neither a date such as 2027-01-31 nor"),
         (["add", "bob", "--expires", "2027-02-30"], "is not a date: 2027-02-30"),
-        (["add", "a b"], "'a b' is in use or not a name"),
+        (["add", "a b"], "'a b' is not a name. Use 1 to 64 letters"),
         (["revoke", "bob"], "has no key 'bob'"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 
 from tests.docs_tooling.pages import PAGES, Block, blocks, name_of
 from tests.docs_tooling.reading import READERS, read_modules
-from tests.docs_tooling.world import World
+from tests.docs_tooling.world import TUTORIAL, World
 from tests.support.cases import cases
 
 RUN = ("bash", "python", "sh")
@@ -55,8 +55,9 @@ def test_blocks_of_javascript_are_valid() -> None:
     "page", [_page(page) for page in PAGES if any(map(runs, blocks(page)))], ids=name_of
 )
 def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with World(tmp_path) as world:
+    with World(tmp_path, is_tutorial=TUTORIAL in page.read_text()) as world:
         monkeypatch.chdir(world.clone)
+        before = files_of(world.clone / "tools")
         printed = ""
         for block in blocks(page):
             print(f"\n{block.place}")  # pytest shows it on failure
@@ -67,6 +68,13 @@ def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
             elif runs(block):
                 printed = run(block, world)
                 print(printed)
+        if TUTORIAL in page.read_text():
+            assert files_of(world.clone / "tools") == before
+
+
+def files_of(directory: Path) -> dict[str, str]:
+    """Return the texts of the Python files in a directory."""
+    return {path.name: path.read_text() for path in directory.glob("*.py")}
 
 
 def run(block: Block, world: World) -> str:

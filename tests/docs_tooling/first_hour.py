@@ -42,7 +42,7 @@ def main() -> None:
             environment=environment,
         )
         print(f"{time.monotonic() - begun:5.1f} s  installed")
-        data = place / "data"
+        data = place / "mochi-tutorial"
         _run("mochi-server", "init", "--with-code-agents", data, environment=environment)
         with (
             _test_mode(data, environment) as address,

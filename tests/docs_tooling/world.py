@@ -5,9 +5,11 @@ import shutil
 import sys
 from pathlib import Path
 
+from mochi_server.cli.init import scaffold
 from mochi_server.container import Components
 from mochi_server.mcp.limits import McpLimits
 from mochi_stub import Prompt, Reply, StubServer, ToolCall
+from mochi_stub.reply import Gate, Text
 from tests.docs_tooling.pages import ROOT
 from tests.docs_tooling.shell import SECONDS, Shell
 from tests.support.server import RunningServer
@@ -33,6 +35,8 @@ CALLS = {
 }
 """Replies of a capable model to the prompts of the pages."""
 
+TUTORIAL = "mochi-tutorial"
+"""Directory that the tutorials use, beside the clone."""
 _CLONED = ("tools", "agents", "system_prompts", "docs/examples")
 _IGNORED = shutil.ignore_patterns("__pycache__", "agent_chats", "node_modules")
 _SERVER = ("127.0.0.1:8000", "localhost:8000", "127.0.0.1:5099", "localhost:5099")
@@ -44,10 +48,15 @@ _COMMAND = '#!/bin/sh\nexec "{python}" "{serving}" {module} "$@"\n'
 class World:
     """Directory like a clone, with a server and its models. Use it as a context manager."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_tutorial: bool = False) -> None:
+        """In a tutorial, the server and the files of the reader have a directory of their own."""
         self.clone = directory / "mochi-server"
         for name in _CLONED:
             shutil.copytree(ROOT / name, self.clone / name, ignore=_IGNORED)
+        self._data = self.clone
+        if is_tutorial:
+            self._data = directory / TUTORIAL
+            scaffold(self._data, with_code_agents=True)
         self.names: dict[str, object] = {"__name__": "__main__"}
         self._directory = directory
         self._stub = StubServer(speed=0, config=MODELS, resolve=_called)
@@ -55,7 +64,7 @@ class World:
 
     def __enter__(self) -> "World":
         self._stub.start()
-        self._server = RunningServer(self.clone, self._stub.url, PATIENT)
+        self._server = RunningServer(self._data, self._stub.url, PATIENT)
         self._server.__enter__()
         self._shell = self._new_shell()
         return self
@@ -82,7 +91,7 @@ class World:
         return self._shell.run(self.with_running_addresses(script))
 
     def write(self, name: str, text: str) -> None:
-        path = self.clone / name
+        path = self._data / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.with_running_addresses(text))
 
@@ -118,6 +127,8 @@ def _called(prompt: Prompt) -> Reply | None:
         return Reply.of(
             "", tool_calls=(ToolCall(prompt.tools[0]["function"]["name"], {"path": "notes.txt"}),)
         )
+    if prompt.user_text == "Count to one thousand.":
+        return Reply([Text(["one ", "two ", "three "]), Gate()])  # ends when it is stopped
     call = CALLS.get(prompt.user_text) if is_question else None
     return Reply.of("", tool_calls=(call,)) if call else None
 

@@ -3,6 +3,7 @@ credentials.
 """
 
 import json
+import logging
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,9 +176,10 @@ def test_revoked_token_is_refreshed_once_then_a_user_is_needed(
 
 
 def test_forgotten_tokens_are_removed_and_no_longer_sent(
-    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_mcp(tmp_path, hand=remote.entry)
+    caplog.set_level(logging.INFO, "mochi_server.audit")
     with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         authorize(api)
@@ -186,6 +188,10 @@ def test_forgotten_tokens_are_removed_and_no_longer_sent(
         until(lambda: state_of(api) == "needs_authorization")
         assert stored(tmp_path) == []
         assert api.ok(api.http.get("/tools"))["groups"] == {"hand": []}
+    assert [each.getMessage() for each in caplog.records if each.name == "mochi_server.audit"] == [
+        "MCP authorization begun server=hand",
+        "MCP authorization removed server=hand",
+    ]
 
 
 def test_tokens_of_a_server_are_not_sent_to_another_url_of_its_name(

@@ -19,6 +19,7 @@ from tests.support import postgres
 from tests.support.api import Api, Event, error_of, text_of, types_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct
+from tests.support.keys import headers, write_keys
 from tests.support.postgres import Postgres
 from tests.support.tools import write_tools
 from tests.support.waiting import until
@@ -163,6 +164,24 @@ def test_client_gets_an_error_for_an_unstored_answer(
             holding.gate.open()
             received += events
         assert endings(received) == [("error", "STORAGE_FAILED"), ("done", None)]
+
+
+def test_turn_that_ends_during_an_outage_no_longer_counts(
+    start: Start, holding: GatedStub, cluster: Postgres, tmp_path: Path
+) -> None:
+    keys = write_keys(tmp_path / "keys.yaml", one={"turns_at_a_time": 1})
+    server = start(store_url=cluster.url(), store_retry_seconds=1, api_keys_file=str(keys))
+    with Api(server.url, headers=headers("one"), timeout=60) as api:
+        session_id, other = (api.create_session("mochi")["session_id"] for _ in range(2))
+        with api.open_stream(session_id, "hold") as events:
+            next(events)
+            cluster.stop("fast")  # unlike a crash, it keeps the counts
+            until(lambda: api.http.get("/health/ready").status_code == 503)
+            holding.gate.open()
+            assert list(events)[-1].type == "done"
+        cluster.start()
+        body = {"message": "Hello"}
+        until(lambda: api.http.post(f"/chat/{other}", json=body).status_code == 200)
 
 
 def test_stopped_turn_reports_that_its_text_is_not_stored(

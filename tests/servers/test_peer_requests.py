@@ -1,10 +1,13 @@
 """Requests between servers: authorization, addresses, and errors for wrong addresses."""
 
 import hmac
+import json
 import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
@@ -16,6 +19,8 @@ from tests.servers.conftest import Start
 from tests.support.api import Api, error_of, read_events
 from tests.support.cluster import Member
 from tests.support.holding import GatedStub
+from tests.support.keys import headers as headers_of
+from tests.support.keys import write_keys
 from tests.support.process import Command
 from tests.support.relay import CuttingRelay
 from tests.support.server import ThreadedServer
@@ -51,6 +56,65 @@ def test_only_requests_with_the_secret_bypass_the_checks(start: Start, database:
             headers = {b"X-Mochi-Peer": wrong.encode(), b"Authorization": b"Bearer key"}
             assert error_of(client.get("/tools", headers=headers)) == (401, "UNAUTHORIZED")
         assert client.get("/tools", headers={"X-Mochi-Peer": token, **foreign}).status_code == 200
+
+
+def test_caller_is_read_from_headers_of_each_version(start: Start, database: str) -> None:
+    """The first one is that of version 1.0.0. Servers of a later version may send more."""
+    member = start()
+    with Api(member.url) as api:
+        theirs = api.create_session("mochi")["session_id"]  # has no owner
+    caller = {"key": "ann", "owner": "0123456789abcdef", "sees_all": False}
+    limits = {"turns_at_a_time": None, "turns_per_minute": None}
+    old = {"X-Mochi-Caller": json.dumps({**caller, **limits})}
+    new = {**old, "X-Mochi-Caller-Limits": json.dumps({"tokens_per_day": 5})}
+    with httpx.Client(base_url=f"{member.url}/api/v1") as client:
+        client.headers["X-Mochi-Peer"] = token_for(database, member)
+        for headers in (old, new):
+            assert client.get("/tools", headers=headers).status_code == 200
+            assert client.get(f"/sessions/{theirs}", headers=headers).status_code == 404
+        for name, text in (
+            ("X-Mochi-Caller", json.dumps({**caller, "a_later_field": 1})),
+            ("X-Mochi-Caller", "{"),
+            ("X-Mochi-Caller", "[]"),
+            ("X-Mochi-Caller-Limits", json.dumps({"a_later_field": 1})),
+            ("X-Mochi-Caller-Limits", json.dumps({"permissions": {"policy": "later"}})),
+            ("X-Mochi-Caller-Limits", json.dumps({"sees_all": True})),
+            ("X-Mochi-Caller-Limits", "3"),
+        ):
+            response = client.get("/tools", headers={**old, name: text})
+            assert error_of(response) == (503, "SERVER_VERSIONS_DIFFER"), text
+            assert "X-Mochi-Peer" in response.headers
+
+
+def test_version_1_0_can_read_the_sent_caller(start: Start, tmp_path: Path) -> None:
+    """It reads exactly these fields of one header, and ignores the other header."""
+    keys = write_keys(tmp_path / "keys.yaml", ann={"tools": "[]", "tokens_per_day": 5000})
+    received: list[Message] = []
+
+    class Peer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append(self.headers)
+            self.send_error(404)
+
+    with HTTPServer(("127.0.0.1", 0), Peer) as peer, ThreadPoolExecutor(1) as pool:
+        running = start(
+            api_keys_file=str(keys), advertise_url=f"http://127.0.0.1:{peer.server_port}"
+        )
+        other = start(api_keys_file=str(keys))
+        with (
+            Api(running.url, headers=headers_of("ann")) as ann,
+            Api(other.url, headers=headers_of("ann")) as elsewhere,
+        ):
+            session_id = ann.create_session("mochi")["session_id"]
+            with ann.open_stream(session_id, "hold") as events:
+                next(events)
+                serving = pool.submit(peer.handle_request)
+                elsewhere.http.get(f"/chat/{session_id}/run")
+                serving.result(60)
+    (sent,) = received
+    fields = {"key", "owner", "sees_all", "turns_at_a_time", "turns_per_minute"}
+    assert json.loads(sent["X-Mochi-Caller"]).keys() == fields
+    assert json.loads(sent["X-Mochi-Caller-Limits"])["permissions"]["tools"] == [[]]
 
 
 def test_peer_requests_need_no_key_of_the_other_server(start: Start, holding: GatedStub) -> None:

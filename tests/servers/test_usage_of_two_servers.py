@@ -1,13 +1,17 @@
-"""Usage and permissions of API keys at two servers of one database."""
+"""Usage, limits and permissions of API keys at two servers of one database."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from mochi_stub import StubServer
 from tests.servers.conftest import Start
 from tests.support.api import Api, error_of
+from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.tools import NOTE_TOOL, write_tools
 from tests.support.waiting import until
@@ -56,6 +60,65 @@ def test_forwarded_requests_carry_the_permissions(start: Start, tmp_path: Path) 
                 text = "".join(response.iter_text())
         assert _UNKNOWN in text  # a warning that the turn ignores the tool
         assert _UNKNOWN not in ann.http.post(path, json={"message": "Hello"}).text
+
+
+def test_burst_at_two_servers_starts_as_many_turns_as_the_limit(
+    start: Start, tmp_path: Path
+) -> None:
+    keys = write_keys(tmp_path / "keys.yaml", few={"turns_per_minute": 3})
+    servers = [start(api_keys_file=str(keys)) for _ in range(2)]
+    with ExitStack() as stack:
+        apis = [stack.enter_context(Api(server.url, headers=headers("few"))) for server in servers]
+        session_ids = [apis[0].create_session("mochi")["session_id"] for _ in range(10)]
+        statuses = []
+        with ThreadPoolExecutor(len(session_ids)) as threads:
+            for number, session_id in enumerate(session_ids):
+                statuses.append(threads.submit(_status, apis[number % 2], session_id))
+    assert sorted(status.result() for status in statuses) == [200] * 3 + [429] * 7
+
+
+def test_turn_of_a_killed_server_does_not_count(start: Start, tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "keys.yaml", one={"turns_at_a_time": 1})
+    first, second = (start(api_keys_file=str(keys)) for _ in range(2))
+    with (
+        Api(first.url, headers=headers("one")) as one,
+        Api(second.url, headers=headers("one")) as elsewhere,
+    ):
+        held, other = (one.create_session("mochi")["session_id"] for _ in range(2))
+        with one.open_stream(held, "hold") as events:
+            next(events)
+            assert _status(elsewhere, other) == 429
+            first.kill()
+        until(lambda: _status(elsewhere, other) == 200)
+
+
+def test_turn_that_another_server_continues_counts(start: Start, tmp_path: Path) -> None:
+    write_tools(tmp_path, NOTE_TOOL)
+    keys = write_keys(tmp_path / "keys.yaml", one={"turns_at_a_time": 1})
+    plan = instruct(calls("note", text="x"), calls("note", text="y"), words(2))
+    with StubServer(speed=0) as stub:
+        first = start(stub.url, api_keys_file=str(keys), park_seconds=0)
+        second = start(stub.url, api_keys_file=str(keys))
+        with (
+            Api(first.url, headers=headers("one")) as one,
+            Api(second.url, headers=headers("one")) as elsewhere,
+        ):
+            tools = {"tools": ["note"]}
+            asking = one.create_session("mochi", tool_settings=tools)["session_id"]
+            other = one.create_session("mochi")["session_id"]
+            body = {"message": plan, "background": True}
+            one.ok(one.http.post(f"/chat/{asking}", json=body), 202)
+            until(lambda: _status(elsewhere, other) == 200)  # the turn is parked
+            (waiting,) = one.ok(one.http.get(f"/chat/{asking}/confirmations"))["confirmations"]
+            decision = {"confirmation_id": waiting["confirmation_id"], "approved": True}
+            elsewhere.ok(elsewhere.http.post(f"/chat/{asking}/confirm-tool", json=decision))
+            until(lambda: _status(one, other) == 429)
+            elsewhere.ok(elsewhere.http.post(f"/chat/{asking}/stop"))
+            until(lambda: _status(one, other) == 200)
+
+
+def _status(api: Api, session_id: str) -> int:
+    return api.http.post(f"/chat/{session_id}", json={"message": "Hello"}).status_code
 
 
 def _requests(api: Api, key: str) -> int:

@@ -172,7 +172,7 @@ def test_image_has_the_optional_dependencies() -> None:
     assert program is not None
     printed = subprocess.check_output([sys.executable, "-c", program[1]], cwd=ROOT, text=True)
     names = {re.split("[^a-z-]", line)[0] for line in printed.splitlines()}
-    assert {"fastapi", "psycopg", "mcp", "opentelemetry-sdk"} <= names
+    assert {"fastapi", "psycopg", "mcp", "opentelemetry-sdk", "pypdf"} <= names
 
 
 def test_ignored_files_are_not_copied() -> None:

@@ -11,7 +11,7 @@ from mochi_server.chat.compaction import CompactionPrompt
 from mochi_server.chat.prompt import Budget, Prompt
 from mochi_server.chat.turn_input import GenerationOptions
 from mochi_server.chat.writer import TurnWriter
-from mochi_server.constants import RELOADING_OPTIONS
+from mochi_server.constants import API_PREFIX, RELOADING_OPTIONS
 from mochi_server.errors import ContextOverflow, OllamaError, ToolsNotSupported
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
@@ -95,7 +95,11 @@ class ModelCall:
             ("vision", shows_images(self.writer.history), "IMAGES_NOT_SUPPORTED", "see images"),
         )
         return [
-            TurnWarning(code, f"Model {self.name!r} cannot {verb}. The request omits this feature.")
+            TurnWarning(
+                code,
+                f"Model {self.name!r} cannot {verb}. The request omits this feature. "
+                f"GET {API_PREFIX}/models lists what each model can do.",
+            )
             for feature, is_wanted, code, verb in features
             if is_wanted and not self._supports(feature)
         ]

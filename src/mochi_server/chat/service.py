@@ -562,9 +562,9 @@ class TurnService:
         with acting_as(run.caller):
             prepared = await self._turns.prepare_continued(run, session, turn)
         await prepared.writer.begin()
+        await locks.enter_async_context(self._limiter.running(run.caller))
         if self.shutdown.is_set():
             return None
-        locks.enter_context(self._limiter.running(run.caller))
         continued = Status("continued", 0, continues=turn.run_ids[-2])
         run.continue_after(earlier, continued)
         self._launch(run, play_turn(prepared, run), locks.pop_all())

@@ -3,13 +3,15 @@
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from secrets import token_urlsafe
+from types import MappingProxyType
 
 from mochi_server.services.keys import (
     DEFAULT,
+    LISTS,
     NAME,
     Key,
     KeysFile,
@@ -37,39 +39,87 @@ NEW_DEFAULT: Key = {
     "agents": [],
 }
 """Permissions of the keys of the scope `own` in a new file: the read-only tools of the samples."""
+NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
-def run(path: Path, action: str, name: str, scope: str, expires: str | None = None) -> str:
-    """Add, list or revoke a key, and return the text for the user.
+def list_keys(path: Path) -> str:
+    """Return a line for each key. Raises ``KeysFileInvalid``."""
+    content = _read(path)
+    return "\n".join(_line(key, content.caller(key)) for key in content.keys)
 
-    ``expires`` is a date or a time of the keys file, or a number of days such as ``90d``. Raises
-    ``KeysFileInvalid``.
-    """
-    content = read_keys(path) if path.exists() else KeysFile()
-    keys = list(content.keys)
-    others = [key for key in keys if key["name"] != name]
-    if action == "list":
-        return "\n".join(_line(key, content.caller(key)) for key in keys)
-    if action == "revoke":
-        if others == keys:
-            raise KeysFileInvalid(
-                f"{path} has no key {name!r}. `mochi-server keys list` lists the keys"
-            )
-        _write(path, others, content.default)
-        return f"revoked {name}"
-    if others != keys or not re.fullmatch(NAME, name):
+
+def revoke(path: Path, name: str) -> str:
+    """Remove a key, and return a text for the user. Raises ``KeysFileInvalid``."""
+    content = _read(path)
+    others = [key for key in content.keys if key["name"] != name]
+    if len(others) == len(content.keys):
         raise KeysFileInvalid(
-            f"{name!r} is in use or not a name. Use 1 to 64 letters, digits and `._@-`"
+            f"{path} has no key {name!r}. `mochi-server keys list` lists the keys"
         )
+    _write(path, others, content.default)
+    return f"revoked {name}"
+
+
+def add(path: Path, names: Sequence[str], given: Mapping[str, str] = NO_FIELDS) -> str:
+    """Add a key for each name. Return the only key, or a line with name and key for each.
+
+    ``given`` has the other fields of the keys as texts. Lists are separated by commas, and
+    ``expires`` can also be a number of days such as ``90d``. Raises ``KeysFileInvalid``; then no
+    key was added.
+    """
+    content = _read(path)
+    keys = list(content.keys)
+    fields = _fields(given)
     default = content.default
     if default is None and not any(key.get("scope") != "all" for key in keys):
         default = NEW_DEFAULT
-    secret = f"mochi_{token_urlsafe(32)}"
-    new = {"name": name, "hash": hash_of(secret.encode()), "scope": scope}
-    if expires is not None:
-        new["expires"] = _expiry(expires)
-    _write(path, [*keys, new], default)
-    return secret
+    lines = []
+    for name in names:
+        _check_name(path, name, keys)
+        secret = f"mochi_{token_urlsafe(32)}"
+        secret_hash = hash_of(secret.encode())
+        keys.append({"name": name, "hash": secret_hash, **fields})
+        lines.append(f"{name} {secret}")
+    _write(path, keys, default)
+    if len(names) == 1:
+        return secret
+    return "\n".join(lines)
+
+
+def _read(path: Path) -> KeysFile:
+    return read_keys(path) if path.exists() else KeysFile()
+
+
+def _check_name(path: Path, name: str, keys: Sequence[Key]) -> None:
+    if any(key["name"] == name for key in keys):
+        raise KeysFileInvalid(
+            f"{path} already has a key {name!r}. Choose another name, or remove that key with "
+            f"`mochi-server keys revoke {name}`"
+        )
+    if not re.fullmatch(NAME, name):
+        raise KeysFileInvalid(f"{name!r} is not a name. Use 1 to 64 letters, digits and `._@-`")
+
+
+def _fields(given: Mapping[str, str]) -> Key:
+    """Return the fields of new keys, as the keys file has them."""
+    key = Key()
+    for field, text in given.items():
+        key[field] = _value(field, text)
+    return key
+
+
+def _value(field: str, text: str) -> str | list[str]:
+    """Return the value of an option. Raises ``KeysFileInvalid``."""
+    if field == "expires":
+        return _expiry(text)
+    value: str | list[str] = text
+    if field in LISTS:
+        value = [name for name in text.split(",") if name]
+    problem = find_problem(field, value)
+    if problem is not None:
+        option = field.replace("_", "-")
+        raise KeysFileInvalid(f"--{option}: {problem}")
+    return value
 
 
 def _line(key: Key, caller: Caller) -> str:

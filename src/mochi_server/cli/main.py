@@ -60,6 +60,25 @@ _ACCEPTED = {
 The server has an option for each setting in ``_FLAGS``.
 """
 
+_REQUIRED = {
+    "bool_parsing": "use true or false",
+    "float_parsing": "use a number",
+    "int_parsing": "use a whole number",
+}
+"""Messages for values of settings, by the type of pydantic's error."""
+
+_KEY_FLAGS = {
+    "expires": ("WHEN", "last day (2027-01-31, UTC), time (2027-01-31T18:00Z), or days (90d)"),
+    "tools": ("NAMES", 'tools that the key may use, such as "get_*,add_numbers"; "" for none'),
+    "agents": ("NAMES", 'agents that the key may use; "" for none'),
+    "models": ("NAMES", "models that the key may use"),
+    "policy": ("POLICY", "weakest tool policy, such as confirm_destructive"),
+    "turns_at_a_time": ("N", "limit of running turns"),
+    "turns_per_minute": ("N", "limit of turns that start in a minute"),
+    "tokens_per_day": ("N", "limit of tokens in a day (UTC)"),
+}
+"""Options of `keys add` for fields of the keys file."""
+
 _EPILOG = """\
 Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
   MOCHI_API_KEYS         API keys, separated by commas (default: no key on loopback,
@@ -250,15 +269,15 @@ def _parser() -> _Parser:
     actions = _command(
         commands, "keys", "manage the API keys in the file of MOCHI_API_KEYS_FILE"
     ).add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
-    new = _command(actions, "add", "create a key and print it; the file contains only its hash")
+    new = _command(actions, "add", "create keys and print them; the file contains only hashes")
     new.add_argument(
         "--scope", choices=("own", "all"), default="own", help="own sessions (default), or all"
     )
-    text = "last day (2027-01-31, UTC), time (2027-01-31T18:00Z), or days from now (90d)"
-    new.add_argument("--expires", metavar="WHEN", help=text)
+    for name, (metavar, text) in _KEY_FLAGS.items():
+        new.add_argument(_flag(name), metavar=metavar, help=text)
     _command(actions, "list", "list the keys with their scopes, dates and IDs")
-    for named in (new, _command(actions, "revoke", "remove a key")):
-        named.add_argument("name", metavar="NAME")
+    new.add_argument("names", metavar="NAME", nargs="+")
+    _command(actions, "revoke", "remove a key").add_argument("name", metavar="NAME")
     _command(commands, "openapi", "print the OpenAPI document")
     text = "write a session as a configuration of mochi-stub, and a test that replays it"
     export = _command(commands, "export-scenario", text)
@@ -447,15 +466,22 @@ def _import(arguments: argparse.Namespace, settings: "MochiServerSettings") -> i
 
 
 def _keys(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
-    from mochi_server.cli.keys import run
+    from mochi_server.cli.keys import add, list_keys, revoke
 
     path = settings.keys_path
     if path is None:
         return _print_error("MOCHI_API_KEYS_FILE is not set. It names the file of the keys")
-    name = getattr(arguments, "name", "")
-    scope = getattr(arguments, "scope", "")
-    expires = getattr(arguments, "expires", None)
-    print_text(run(path, arguments.action, name, scope, expires))
+    if arguments.action == "list":
+        print_text(list_keys(path))
+        return 0
+    if arguments.action == "revoke":
+        print_text(revoke(path, arguments.name))
+        return 0
+    given = {}
+    for field in ("scope", *_KEY_FLAGS):
+        if getattr(arguments, field, None) is not None:
+            given[field] = getattr(arguments, field)
+    print_text(add(path, arguments.names, given))
     return 0
 
 
@@ -496,7 +522,7 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
     from mochi_server.util.text import MASK
 
     problem = error.errors(include_url=False)[0]
-    message = problem["msg"].removeprefix("Value error, ")
+    message = _REQUIRED.get(problem["type"], problem["msg"].removeprefix("Value error, "))
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
     if name == "ollama_hosts":  # its values may contain credentials, and the message names the host
         setting = _flag("ollama_host") if name in options else "MOCHI_OLLAMA_HOSTS"

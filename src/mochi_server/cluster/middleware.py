@@ -22,7 +22,13 @@ from mochi_server import errors
 from mochi_server.chat.approvals import requesting_run
 from mochi_server.chat.service import MAY_START_TURN
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
-from mochi_server.errors import MochiError, ServerLost, ShuttingDown, Unauthorized
+from mochi_server.errors import (
+    MochiError,
+    ServerLost,
+    ServerVersionsDiffer,
+    ShuttingDown,
+    Unauthorized,
+)
 from mochi_server.protocols import closing_body, load_protocols
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED, Caller
 from mochi_server.sessions.session import is_session_id
@@ -65,6 +71,13 @@ process that responds.
 """
 CALLER_HEADER = "x-mochi-caller"
 """Header between servers: the caller of a request as JSON, which the sender has identified."""
+_CALLER_FIELDS = ("key", "owner", "sees_all", "turns_at_a_time", "turns_per_minute")
+"""Fields of ``CALLER_HEADER``. Version 1.0.0 reads no others."""
+CALLER_LIMITS_HEADER = "x-mochi-caller-limits"
+"""Header between servers: the other fields of the caller as JSON.
+
+Version 1.0.0 neither sends nor reads it.
+"""
 NO_NEW_TURN_HEADER = "x-mochi-no-new-turn"
 """Header between servers: in a request of a server that shuts down, which must not start a turn."""
 CONNECT_SECONDS = 5.0
@@ -97,7 +110,7 @@ _NOT_FORWARDED = (
     | _ID_HEADERS
     | {"host", "content-length", "accept-encoding"}
 )
-_NOT_FORWARDED |= {CALLER_HEADER, NO_NEW_TURN_HEADER, "x-mochi-user"}
+_NOT_FORWARDED |= {CALLER_HEADER, CALLER_LIMITS_HEADER, NO_NEW_TURN_HEADER, "x-mochi-user"}
 _NOT_RETURNED = _CONNECTION_HEADERS | _ID_HEADERS | {"server", PEER_HEADER}
 _T = TypeVar("_T")
 
@@ -197,7 +210,10 @@ class PeerRequest:
                 headers.append((name, value.decode("latin-1")))
         headers.append((PEER_HEADER, self.peers.token(peer.name)))
         headers.append(("x-request-id", REQUEST_ID.get()))
-        headers.append((CALLER_HEADER, json.dumps(asdict(CALLER.get()))))
+        limits = asdict(CALLER.get())
+        identity = {name: limits.pop(name) for name in _CALLER_FIELDS}
+        headers.append((CALLER_HEADER, json.dumps(identity)))
+        headers.append((CALLER_LIMITS_HEADER, json.dumps(limits)))
         if not self.may_start_turn:
             headers.append((NO_NEW_TURN_HEADER, "1"))
         return headers
@@ -309,11 +325,17 @@ class ClusterMiddleware:
         elif scope["type"] != "http" or not (token := header(scope, PEER_HEADER.encode())):
             await self._guarded(scope, receive, send)
         elif self._peers().accepts(token):
-            CALLER.set(_sent_caller(scope))
-            MAY_START_TURN.set(not header(scope, NO_NEW_TURN_HEADER.encode()))
-            await self._app(scope, receive, self._signed(scope, send))
+            await self._serve_peer(scope, receive, self._signed(scope, send))
         else:
             await send_error(Unauthorized(), scope, send)
+
+    async def _serve_peer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            CALLER.set(_sent_caller(scope))
+        except ServerVersionsDiffer as error:
+            return await send_error(error, scope, send)
+        MAY_START_TURN.set(not header(scope, NO_NEW_TURN_HEADER.encode()))
+        return await self._app(scope, receive, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, path, named_session = (
@@ -474,9 +496,22 @@ class ClusterMiddleware:
 
 
 def _sent_caller(scope: Scope) -> Caller:
-    """Return the caller that another server has sent with a forwarded request."""
+    """Return the caller that another server has sent with a forwarded request.
+
+    Raises ``ServerVersionsDiffer``.
+    """
     sent = header(scope, CALLER_HEADER.encode())
-    return Caller.from_json(json.loads(sent)) if sent else UNRESTRICTED
+    if not sent:
+        return UNRESTRICTED
+    sent_limits = header(scope, CALLER_LIMITS_HEADER.encode()) or "{}"
+    try:
+        identity, limits = json.loads(sent), json.loads(sent_limits)
+        # Version 1.0.0 forwards this header of a client, which must not change its identity.
+        if limits.keys() & set(_CALLER_FIELDS):
+            raise ServerVersionsDiffer
+        return Caller.from_json({**identity, **limits})
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ServerVersionsDiffer from error
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:

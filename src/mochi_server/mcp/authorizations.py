@@ -11,6 +11,7 @@ from mochi_server.mcp.config import RemoteServer
 from mochi_server.mcp.pending import PendingAuthorization, Redirect
 from mochi_server.mcp.servers import McpServer, McpServers
 from mochi_server.mcp.session import McpSession
+from mochi_server.sessions.audit import audit
 from mochi_server.util.imports import import_in_thread
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
@@ -65,6 +66,7 @@ class McpAuthorizations:
             return_when=asyncio.FIRST_COMPLETED,
         )
         if url.done():
+            audit("MCP authorization begun", server=name)
             return url.result()
         if task.done():
             raise McpAuthorizationFailed(name, task.result())
@@ -95,6 +97,7 @@ class McpAuthorizations:
         """
         server = await self._servers.get(name)
         await server.credentials.remove()
+        audit("MCP authorization removed", server=name)
         if isinstance(server.config, RemoteServer) and server.config.uses_oauth:
             server.tools = []
             server.reconnect()

@@ -23,7 +23,7 @@ from mochi_server.util.text import nearest
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
 _POLICIES = [policy.value for policy in ToolExecutionPolicy]
-_FIELDS = {
+FIELDS = {
     "name": (NAME, "not a name of 1 to 64 letters, digits and `._@-`"),
     "hash": ("sha256:[0-9a-f]{64}", "a weak hash, or no hash. Use `sha256:` and 64 hex digits"),
     "scope": ("own|all", "neither `own` nor `all`"),
@@ -38,9 +38,11 @@ _FIELDS = {
 }
 """Fields of a key in the keys file: the pattern of the values, and the problem with other values.
 """
-_LISTS = ("tools", "agents", "models")
+LISTS = ("tools", "agents", "models")
 """Fields that are lists of names and patterns."""
-_PERMISSIONS = (*_LISTS, "policy")
+_ITEM = r"\S{1,200}"
+_NO_LIST = "not a list of names or patterns, such as [read_*, add]"
+_PERMISSIONS = (*LISTS, "policy")
 UNNAMED = "settings"
 """Owner of the users of the keys of `MOCHI_API_KEYS`, in place of a key ID."""
 DEFAULT = "default"
@@ -50,8 +52,7 @@ the scope `own` that do not have these fields.
 Key = dict[str, Any]
 """Fields of a key. Only `name` and `hash` are required.
 
-The limits of turns apply to each server process, and those of tokens to all servers. The values are
-texts, and lists of texts.
+The limits hold for all servers that share the sessions. The values are texts, and lists of texts.
 """
 
 logger = logging.getLogger(__name__)
@@ -177,7 +178,7 @@ def read_keys(path: Path) -> KeysFile:
 
 def _parts(node: yaml.Node, kind: type[yaml.CollectionNode]) -> Any:
     if not isinstance(node, kind):
-        raise ValueError(f"not a list of keys with the fields {', '.join((*_FIELDS, *_LISTS))}")
+        raise ValueError(f"not a list of keys with the fields {', '.join((*FIELDS, *LISTS))}")
     return node.value
 
 
@@ -195,23 +196,35 @@ def _default(node: yaml.Node) -> Key:
 
 
 def _checked(name: Any, value: yaml.Node, others: Sequence[Key]) -> str | list[str]:
-    if name in _LISTS:
-        return _names(name, value)
-    if name not in _FIELDS:
-        similar = nearest(str(name), (*_FIELDS, *_LISTS))
+    if name not in (*FIELDS, *LISTS):
+        similar = nearest(str(name), (*FIELDS, *LISTS))
         hint = f"; did you mean {similar!r}?" if similar else ""
         raise ValueError(f"unknown field {name!r}{hint}")
-    problem = find_problem(name, value.value if isinstance(value, yaml.ScalarNode) else "")
+    content = _content(value)
+    problem = find_problem(name, content)
     if problem is not None:
         raise ValueError(problem)
-    if name in ("name", "hash") and value.value in [other[name] for other in others]:
+    if name in ("name", "hash") and content in [other[name] for other in others]:
         raise ValueError(f"an earlier key has the same {name}")
-    return str(value.value)
+    return content
 
 
-def find_problem(field: str, text: str) -> str | None:
+def _content(node: yaml.Node) -> str | list[str]:
+    """Return a text or a list of texts. Anything else is the empty text."""
+    if isinstance(node, yaml.ScalarNode):
+        return str(node.value)
+    if not isinstance(node, yaml.SequenceNode):
+        return ""
+    return [str(item.value) if isinstance(item, yaml.ScalarNode) else "" for item in node.value]
+
+
+def find_problem(field: str, value: str | Sequence[str]) -> str | None:
     """Return why a field of a key cannot have this value, or None."""
-    pattern, problem = _FIELDS[field]
+    if field in LISTS:
+        is_list = not isinstance(value, str) and all(re.fullmatch(_ITEM, name) for name in value)
+        return None if is_list else f"`{field}` is {_NO_LIST}"
+    pattern, problem = FIELDS[field]
+    text = value if isinstance(value, str) else ""
     if not re.fullmatch(pattern, text):
         return f"`{field}` is {problem}"
     if field == "expires":  # the pattern also matches dates that do not exist
@@ -220,18 +233,6 @@ def find_problem(field: str, text: str) -> str | None:
         except ValueError as error:
             return str(error)
     return None
-
-
-def _names(field: str, value: yaml.Node) -> list[str]:
-    problem = ValueError(f"`{field}` is not a list of names or patterns, such as [read_*, add]")
-    if not isinstance(value, yaml.SequenceNode):
-        raise problem
-    names = []
-    for item in value.value:
-        if not isinstance(item, yaml.ScalarNode) or not re.fullmatch(r"\S{1,200}", item.value):
-            raise problem
-        names.append(str(item.value))
-    return names
 
 
 def _source(unnamed: Sequence[str], path: Path | None) -> str:
@@ -294,7 +295,7 @@ class KeyRing:
         """Return the caller of a turn in a session of ``owner``.
 
         What the current caller and the owner's key may both use exists for the turn. If the server
-        itself continues the turn, the caller has the name of the owner's key.
+        itself continues the turn, it counts as a turn of the owner's key.
         """
         caller = CALLER.get()
         inside = caller.inside(owner)
@@ -302,9 +303,12 @@ class KeyRing:
             return inside
         self._read_changes()
         owning = self._owning(owner.partition("/")[0])
+        counted = caller if caller.key else owning
         return replace(
             inside,
-            key=caller.key or owning.key,
+            key=counted.key,
+            turns_at_a_time=counted.turns_at_a_time,
+            turns_per_minute=counted.turns_per_minute,
             permissions=caller.permissions.restricted(owning.permissions),
         )
 

@@ -30,6 +30,7 @@ from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summary_model import SummaryModelSelector
 from mochi_server.services.usage import TurnLimiter
+from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
@@ -192,6 +193,7 @@ class SummarizationService:
         if model is not None:
             await self.gateway.find_model(model)
             session = await self.store.patch(session_id, {"summary_model": model})
+            audit("Session settings changed", session_id=session_id, fields="summary_model")
         count_start()
         self._postpone_for(session_id)
         chosen = model or self.selector.choose(session.metadata) or session.model

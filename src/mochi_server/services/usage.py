@@ -4,13 +4,13 @@ import asyncio
 import logging
 import math
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 
 from mochi_server.errors import MochiError, RateLimited
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.caller import CALLER, Caller
+from mochi_server.sessions.turn_counts import CountedTurn, TurnCounter
 from mochi_server.sessions.usage import (
     Usage,
     UsageCounter,
@@ -20,6 +20,7 @@ from mochi_server.sessions.usage import (
     seconds_until_tomorrow,
     today,
 )
+from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait, run_shielded, start_in
 
 _PAUSE_SECONDS = 1.0
@@ -96,17 +97,11 @@ class UsageService:
 
 
 class TurnLimiter:
-    """Limits of the turns of each key.
+    """Limits of the turns of each key, at all servers that share the sessions."""
 
-    Tokens are those of all servers. Turns are those of this process.
-    """
-
-    def __init__(self, usage: UsageService) -> None:
+    def __init__(self, usage: UsageService, turns: TurnCounter) -> None:
         self._usage = usage
-        self._running = Counter[str]()  # by the name of the key
-        self._starting = Counter[str]()
-        # Times at which the turns of the last minute have started, oldest first.
-        self._started: dict[str, deque[float]] = defaultdict(deque)
+        self._turns = turns
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Callable[[], None]]:
@@ -117,48 +112,37 @@ class TurnLimiter:
         """
         caller = CALLER.get()
         await self._check_tokens(caller)
-        self._check_turns(caller)
-        is_started = False
-        self._starting[caller.key] += 1
+        has_started = False
 
         def start() -> None:
-            nonlocal is_started
-            is_started = True
-            self._starting[caller.key] -= 1
-            if caller.turns_per_minute is not None:
-                self._started[caller.key].append(time.monotonic())
+            nonlocal has_started
+            has_started = True
 
+        if not caller.limits_turns:
+            yield start
+            return
+        turn = CountedTurn(new_id(), caller.key)
         try:
-            with self.running(caller):
-                yield start
+            turn = await run_shielded(self._turns.begin(turn.turn_id, caller))
+            yield start
         finally:
-            if not is_started:
-                self._starting[caller.key] -= 1
+            await run_shielded(self._turns.end(turn, has_started=has_started))
 
-    @contextmanager
-    def running(self, caller: Caller) -> Iterator[None]:
-        """Count a running turn, without a limit."""
-        self._running[caller.key] += 1
+    @asynccontextmanager
+    async def running(self, caller: Caller) -> AsyncIterator[None]:
+        """Count a turn that continues as running, without a limit."""
+        if not caller.limits_turns:
+            yield
+            return
+        turn = CountedTurn(new_id(), caller.key)
         try:
+            turn = await run_shielded(self._turns.begin_again(turn.turn_id, caller.key))
             yield
         finally:
-            self._running[caller.key] -= 1
+            await run_shielded(self._turns.end(turn, has_started=True))
 
     async def _check_tokens(self, caller: Caller) -> None:
         limit = caller.tokens_per_day
         if limit is not None and await self._usage.tokens_today(caller.key) >= limit:
             seconds = math.ceil(seconds_until_tomorrow(time.time()))
             raise RateLimited(f"{limit} tokens per day (UTC)", seconds)
-
-    def _check_turns(self, caller: Caller) -> None:
-        now = time.monotonic()
-        started = self._started[caller.key]
-        while started and started[0] <= now - 60:
-            started.popleft()
-        if self._running[caller.key] >= (caller.turns_at_a_time or math.inf):
-            raise RateLimited(f"{caller.turns_at_a_time} turns at a time", 1)
-        turns = len(started) + self._starting[caller.key]
-        if turns >= (caller.turns_per_minute or math.inf):
-            oldest = started[0] if started else now - 59
-            seconds = math.ceil(oldest + 60 - now)
-            raise RateLimited(f"{caller.turns_per_minute} turns per minute", seconds)

@@ -28,12 +28,23 @@ class Caller:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Caller":
-        """Return the caller in the result of ``dataclasses.asdict``, sent as JSON."""
+        """Return the caller in the result of ``dataclasses.asdict``, sent as JSON.
+
+        Missing fields have their defaults. Raises ValueError, TypeError or LookupError for
+        unknown fields and values.
+        """
+        if "permissions" not in fields:
+            return cls(**fields)
         return cls(**{**fields, "permissions": Permissions.from_json(fields["permissions"])})
 
     @property
     def has_expired(self) -> bool:
         return self.expires_at is not None and time.time() >= self.expires_at
+
+    @property
+    def limits_turns(self) -> bool:
+        """Whether the turns of the key are counted."""
+        return self.turns_at_a_time is not None or self.turns_per_minute is not None
 
     def sees(self, owner: str | None) -> bool:
         """Return whether the caller may see what belongs to ``owner``."""

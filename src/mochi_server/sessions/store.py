@@ -16,6 +16,7 @@ from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
+from mochi_server.sessions.turn_counts import TurnCounter
 from mochi_server.sessions.types import APPROVED, Blob, Message, SessionQuery, ToolSettings
 from mochi_server.sessions.usage import UsageStore
 from mochi_server.sessions.versions import Versions
@@ -402,6 +403,7 @@ class Stores(Protocol):
     webhooks: WebhookOutbox
     secrets: SecretStore
     usage: UsageStore
+    turn_counts: TurnCounter
     is_shared: bool = False  # whether other servers may use the same sessions
 
     @property

@@ -84,7 +84,16 @@ def describe(error: BaseException, line: int | None) -> str:
         description += f": {text}"
     if line:
         description += f" (line {line})"
-    return description
+    return description + _advice(error, text or "")
+
+
+def _advice(error: BaseException, text: str) -> str:
+    """Return how to correct a failed import, or ""."""
+    if isinstance(error, ModuleNotFoundError):
+        return ". Install its package for the Python of the server, or correct the import"
+    if isinstance(error, ImportError) and text.startswith("cannot import name"):
+        return ". Define this name there, or correct the import"
+    return ""
 
 
 def location(function: object) -> str:

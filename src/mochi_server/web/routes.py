@@ -267,4 +267,6 @@ def _json_problem(text: str, position: int, problem: Mapping[str, Any]) -> str:
     message = f"The body is not valid JSON: {reason} at line {line}, column {column}."
     if text[position : position + 1] == "'":
         message += " Use double quotes (\") instead of single quotes (')."
+    elif text[:position].rstrip().endswith(",") and text[position : position + 1] in ("}", "]"):
+        message += " Remove the comma before it."
     return message

@@ -14,6 +14,7 @@ from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, St
 from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.store import SessionPage, SessionStore, Stores
+from mochi_server.sessions.turn_counts import LocalTurnCounter
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import storage_errors
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
@@ -201,6 +202,7 @@ class FileStores(Stores):
         self.secrets: FileSecretStore = FileSecretStore(secrets_dir)
         usage_dir = usage_dir or Path(agent_chats_dir).parent / "usage"
         self.usage: FileUsageStore = FileUsageStore(Path(usage_dir))
+        self.turn_counts: LocalTurnCounter = LocalTurnCounter()
 
     @property
     def webhooks(self) -> FileWebhookOutbox:  # type: ignore[override]  # a protocol attribute

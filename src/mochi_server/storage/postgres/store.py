@@ -53,6 +53,7 @@ from mochi_server.storage.postgres.processes import (
 )
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
 from mochi_server.storage.postgres.secrets import PostgresSecretStore
+from mochi_server.storage.postgres.turn_counts import PostgresTurnCounter
 from mochi_server.storage.postgres.usage import PostgresUsageStore
 from mochi_server.storage.postgres.versions import change_versions, insert_versions, load_versions
 from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox, insert_notices
@@ -650,6 +651,7 @@ class PostgresStores(rules.Stores):
         self.chats: PostgresSessionStore = PostgresSessionStore(*shared, "chats")
         self.agents: PostgresSessionStore = PostgresSessionStore(*shared, "agents")
         self.peers = PeerDirectory(self._database, self._process, self.chats.locked_sessions)
+        self.turn_counts: PostgresTurnCounter = PostgresTurnCounter(self._database, self.peers)
         self._tasks: list[asyncio.Future[None]] = []
 
     @property
@@ -682,6 +684,7 @@ class PostgresStores(rules.Stores):
 
     async def aclose(self) -> None:
         await cancel_and_wait(self._tasks)
+        await self.turn_counts.aclose()
         await self._process.aclose()
         await self._database.aclose()
 
