@@ -42,9 +42,7 @@ def in_an_hour() -> str:
 
 @pytest.mark.two_servers
 @cases("change", [{"pinned": True}, {"tags": ["work"]}, {"archived": True}])
-def test_sorting_a_session_leaves_it_where_it_was(
-    private_api: Api, change: dict[str, Any]
-) -> None:
+def test_sorting_a_session_leaves_it_where_it_was(private_api: Api, change: dict[str, Any]) -> None:
     api = private_api
     older = api.create_session("mochi", title="A")
     newer = api.create_session("mochi", title="B")

@@ -21,6 +21,7 @@ from mochi_server.sessions import (
 from mochi_server.sessions import versions as limits
 from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.session import edited, user_message
+from mochi_server.sessions.types import attachments_of
 from mochi_server.sessions.versions import Versions, count_versions, within
 from tests.sessions.samples import (
     appended,
@@ -210,7 +211,7 @@ async def test_file_of_a_version_stays_until_the_version_is_deleted(store: Sessi
     await appended(store, session_id, [asked, assistant("1")], images=DOCUMENT.blobs)
     await store.write(session_id, Change([user("no file")], start=0, versions=VersionChange()))
     await select(store, session_id, "read")
-    assert (await store.load(session_id)).messages[0]["attachments"] == [DOCUMENT.reference]
+    assert attachments_of((await store.load(session_id)).messages[0]) == [DOCUMENT.reference]
     await select(store, session_id, "no file")
     for blob in DOCUMENT.blobs:
         assert await store.load_image(blob.sha256) == blob.data
