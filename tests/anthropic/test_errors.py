@@ -44,7 +44,11 @@ def with_system(content: Any) -> dict[str, Any]:
             user([{"type": "text", "text": "Hi."}, image("eA==")]),
             "messages.0.content.1.source: not an image",
         ),
-        (user([image("*")]), "messages.0.content.0.source: not an image: invalid base64"),
+        (
+            user([image("*")]),
+            "messages.0.content.0.source: not an image: invalid base64. Send the content of the file "
+            "as base64",
+        ),
         (
             user(
                 [{"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}]

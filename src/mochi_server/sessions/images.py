@@ -40,12 +40,10 @@ def _decode(location: Location, text: str) -> Image:
     try:
         data = b64decode(encoded, validate=True)
     except ValueError as error:
-        problem = "not an image: invalid base64"
+        kind = "not an image: invalid base64"
         if _PATH.match(text):
-            problem = (
-                f"not an image, but a path or an address: {text[:_MAX_SHOWN]!r}. Send the content "
-                "of the file as base64"
-            )
+            kind = f"not an image, but a path or an address: {text[:_MAX_SHOWN]!r}"
+        problem = f"{kind}. Send the content of the file as base64"
         raise ValidationFailed.at(location, problem) from error
     try:
         return Image.of(data)
