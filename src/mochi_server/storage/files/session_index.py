@@ -2,8 +2,8 @@
 ``.index.sqlite``.
 
 The session files are authoritative. Every list compares the signatures (inode, mtime, size) of all
-session files with the index, and reads the files again that have changed or have a turn log. A page is kept
-in memory until a signature changes.
+session files with the index, and reads the files again that have changed or have a turn log. The
+latest page is kept in memory until a signature changes.
 
 The index file can be deleted at any time. If it is locked or not writable, or if this process has
 not locked the directory, a database in memory is used. If it is damaged, it is created again.
