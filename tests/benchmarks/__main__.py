@@ -22,6 +22,7 @@ from tests.benchmarks.measures import (
     prompts,
     protocols,
     sessions,
+    short_turns,
     start,
     streaming,
 )
@@ -33,6 +34,7 @@ MEASURES: dict[str, Measure] = {
     "streaming": streaming,
     "protocols": protocols,
     "first-token": first_token,
+    "short-turns": short_turns,
     "crowd": crowd,
     "health": health,
     "sessions": sessions,

@@ -121,7 +121,7 @@ def _child(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output if output == subprocess.DEVNULL else None,
-        env={**_environment(), **(environment or {})},
+        env={**inherited(), **(environment or {})},
         preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has one thread
     ) as process:
         try:
@@ -130,7 +130,7 @@ def _child(
             _end(process)
 
 
-def _environment() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """Return this process's environment, with caching of bytecode enabled."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 

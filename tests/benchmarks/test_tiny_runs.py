@@ -30,6 +30,7 @@ _TINY = {
         "--seconds=0.2",
         "--alone=2",
     ],
+    "short-turns": ["--delay=10", "--alone=2", "--streams=4", "--seconds=0.2", "--turns=2"],
     "crowd": ["--streams=4", "--spread=0.1", "--seconds=0.3"],
     "health": ["--streams=4", "--burst=500"],
     "sessions": ["--long=10", "--very-long=20", "--turns=2"],
@@ -49,7 +50,8 @@ _TINY = {
 _DIFFERENCES = (
     "CPU per stream without its events",
     "KiB per open stream",
-    "one at a time, p",
+    "one at a time, ",
+    "begun within two seconds, ",
     "4 ",
 )
 """Prefixes of the names of figures that can be negative in so short a run."""

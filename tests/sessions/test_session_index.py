@@ -1,6 +1,7 @@
 """Index of the session list: correct even if it is outdated, damaged or deleted."""
 
 import asyncio
+import math
 import shutil
 import sqlite3
 from contextlib import closing
@@ -39,6 +40,32 @@ def test_unchanged_file_is_not_read_again(
     file_of(sessions_dir, ids[0]).touch()
     assert listed(manager) == ids
     assert reads() == 1
+
+
+def test_start_builds_the_index_of_the_first_list(
+    ids: list[str], sessions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(sessions_dir, tmp_path / "copy", ignore=shutil.ignore_patterns(".*"))
+    directory = SessionDirectory(tmp_path / "copy")
+    directory.open()
+    reads = read_count(monkeypatch)
+    assert not directory.due_turns(math.inf)  # as a server at its start
+    page = directory.list(SessionQuery())
+    directory.close()
+    assert [entry["session_id"] for entry in page.entries] == ids
+    assert reads() == 3
+
+
+def test_repeated_list_shows_changes_by_hand(
+    manager: SessionManager, ids: list[str], sessions_dir: Path
+) -> None:
+    assert listed(manager) == listed(manager) == ids
+    path = file_of(sessions_dir, ids[2])
+    path.write_text(path.read_text().replace('"model": "m"', '"model": "n"'))
+    for _ in range(3):
+        assert [entry["model"] for entry in manager.list_sessions()] == ["m", "m", "n"]
+    path.unlink()
+    assert listed(manager) == listed(manager) == ids[:2]
 
 
 def test_file_changed_by_hand_is_listed_anew(

@@ -1,6 +1,7 @@
 """Slow imports in threads."""
 
 import asyncio
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -36,3 +37,12 @@ async def test_modules_that_import_each_other_are_imported_in_turn(
     await asyncio.to_thread(meeting.first_began.wait)
     second = await import_in_thread("second_module")
     assert (await first).VALUE == second.VALUE
+
+
+def test_app_is_imported_without_modules_of_the_first_request() -> None:
+    late = ("aiohttp", "docstring_parser", "httpx", "ollama", "standardwebhooks")
+    program = f"import sys, mochi_server.app; print([m for m in {late} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

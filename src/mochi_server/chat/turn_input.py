@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -139,7 +140,9 @@ class TurnInput:
         return replace(self, images=images, attachments=attachments, result_images=result_images)
 
 
-_ADAPTER = TypeAdapter(TurnInput)
+@cache
+def _adapter() -> TypeAdapter[TurnInput]:
+    return TypeAdapter(TurnInput)  # built at its first use, because building it is slow
 
 
 def stored_input(turn_input: TurnInput, *, replaces: bool) -> dict[str, Any]:
@@ -157,14 +160,14 @@ def stored_input(turn_input: TurnInput, *, replaces: bool) -> dict[str, Any]:
         on_disconnect=turn_input.on_disconnect,
         interactive=turn_input.interactive,
     )
-    values: dict[str, Any] = _ADAPTER.dump_python(continued, mode="json", exclude_defaults=True)
+    values: dict[str, Any] = _adapter().dump_python(continued, mode="json", exclude_defaults=True)
     return values
 
 
 def restored_input(stored: Mapping[str, Any]) -> TurnInput:
     """Return the input of a stored turn. Raises ``ValueError`` with the field if it is invalid."""
     try:
-        return _ADAPTER.validate_python(dict(stored))
+        return _adapter().validate_python(dict(stored))
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"input.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -411,12 +411,8 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
 
 def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
     import gc
-    from importlib import import_module
-    from threading import Thread
 
     gc.disable()  # saves a tenth of the startup time
-    # The import of aiohttp reads the system's certificates. Other imports need not wait for it.
-    Thread(target=import_module, args=("aiohttp",), daemon=True).start()
     from mochi_server.cli.server import serve
 
     try:

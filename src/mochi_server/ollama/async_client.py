@@ -107,11 +107,13 @@ class AsyncOllamaClient:
         self, seconds: float = SHORT_CALL_SECONDS
     ) -> AsyncGenerator["AsyncPlainClient", None]:
         """Yield the client of the plain routes for at most ``seconds``. Translate its errors."""
-        with errors.translating_errors(self.endpoint), anyio.fail_after(seconds):
-            if self._plain is None:
-                library = await import_in_thread("mochi_server.ollama.library")
-                self._plain = library.AsyncPlainClient(self._transport)
-            yield self._plain
+        if self._plain is None:
+            library = await import_in_thread("mochi_server.ollama.library")
+            self._plain = library.AsyncPlainClient(self._transport)
+        with errors.translating_errors(self.endpoint):
+            await self._transport.open()
+            with anyio.fail_after(seconds):
+                yield self._plain
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""

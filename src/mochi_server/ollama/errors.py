@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-import aiohttp
 import orjson
 from pydantic import ValidationError
 
@@ -25,12 +24,6 @@ from mochi_server.errors import (
 )
 from mochi_server.ollama.payloads import Endpoint
 
-_CONNECT_ERRORS = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ConnectionTimeoutError,
-    ConnectionRefusedError,
-)
-_NO_ANSWER = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 _INVALID_JSON = (json.JSONDecodeError, UnicodeDecodeError)
 _INVALID_FIELDS = (ValidationError, TypeError, RecursionError)  # of the library `ollama`
 _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
@@ -86,13 +79,20 @@ def translate(error: Exception, endpoint: Endpoint, timeout_advice: str = "") ->
 
     The message contains the URL of ``endpoint``. That of a timeout ends with ``timeout_advice``.
     """
+    import aiohttp  # noqa: PLC0415 - only errors need it
     import httpx  # noqa: PLC0415 - only errors need it
 
     host = endpoint.url
+    connect_errors = (
+        aiohttp.ClientConnectorError,
+        aiohttp.ConnectionTimeoutError,
+        ConnectionRefusedError,
+    )
+    no_answer = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
     # The library `ollama` raises a plain ConnectionError if an attempt to connect fails.
     is_refused = type(error) is ConnectionError or isinstance(error, httpx.ConnectTimeout)
-    if is_refused or isinstance(error, _CONNECT_ERRORS):
+    if is_refused or isinstance(error, connect_errors):
         reason = _system_reason(error) or "the connection failed or timed out"
         return OllamaUnreachable(host, reason, endpoint.setting)
     if isinstance(error, (*_TIMEOUTS, httpx.TimeoutException)):
@@ -112,7 +112,7 @@ def translate(error: Exception, endpoint: Endpoint, timeout_advice: str = "") ->
         "The connection to Ollama "
         f"broke{f': {reason}' if reason else ' before the answer was complete'}."
     )
-    if isinstance(error, _NO_ANSWER) and host.startswith("http://"):
+    if isinstance(error, no_answer) and host.startswith("http://"):
         text = f"{text} {_USE_HTTPS}"
     return OllamaError(f"{text} Send the request again. If it fails again, see the log of Ollama.")
 

@@ -121,15 +121,18 @@ class AsyncPlainClient(ollama.AsyncClient):
         self._transport = transport
 
     async def list(self) -> ModelList:
-        return await self._request(ModelList, "GET", "/api/tags")
+        return ModelList(**await self._get("/api/tags"))
 
     async def show(self, model: str) -> ModelDetails:
         return await self._request(ModelDetails, "POST", "/api/show", json={"model": model})
 
     async def ps(self) -> ProcessResponse:
-        # Sent for each turn. The library and httpx would double its CPU time.
-        url = self._transport.endpoint.url + "/api/ps"
-        return ProcessResponse.model_validate_json(await self._transport.call("GET", url, b""))
+        return ProcessResponse(**await self._get("/api/ps"))
+
+    async def _get(self, path: str) -> Any:
+        # Turns wait for these requests. The library and httpx would double their CPU time.
+        url = self._transport.endpoint.url + path
+        return orjson.loads(await self._transport.call("GET", url, b""))
 
     async def version(self) -> str:
         """Return the version of Ollama, or "" if it does not report it."""

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from http import HTTPStatus
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import anyio
 import orjson
 from pydantic import BaseModel
@@ -20,6 +19,10 @@ from pydantic import BaseModel
 from mochi_server.errors import MochiError, OllamaError
 from mochi_server.ollama import errors
 from mochi_server.ollama.payloads import Endpoint
+from mochi_server.util.imports import import_in_thread
+
+if TYPE_CHECKING:
+    import aiohttp
 
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
@@ -147,15 +150,23 @@ class Transport:
         if self._session is not None:
             await self._session.close()
 
+    async def open(self) -> None:
+        """Open the connection pool of the running event loop, unless it is open.
+
+        The first call imports the HTTP client in a thread. The import takes a fifth of a second,
+        because it reads the certificates of the system.
+        """
+        if self._loop is not asyncio.get_running_loop():
+            await import_in_thread("aiohttp")
+            self._open_pool()
+
     async def call(self, method: str, url: str, body: bytes) -> bytes:
         """Send a request and return the body of its response.
 
         Raises ``ModelNotFound`` or ``OllamaError`` for its status, and errors of aiohttp.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
-        request = self._pool().request(
-            method, url, data=body or None, timeout=timeout, allow_redirects=False
-        )
+        session = await self._pool()
+        request = session.request(method, url, data=body or None, allow_redirects=False)
         async with request as response:
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                 await _raise_for_status(response, orjson.loads(body) if body else {})
@@ -165,7 +176,8 @@ class Transport:
         """Post ``payload`` and pass batches of response lines to ``on_lines``, as
         ``AsyncOllamaClient.post_chat``.
         """
-        request = self._request(path, payload)
+        session = await self._pool()
+        request = self._request(session, path, payload)
         reader = LineReader()
         progress = 0.0
 
@@ -202,7 +214,7 @@ class Transport:
 
     async def _read(
         self,
-        response: aiohttp.ClientResponse,
+        response: "aiohttp.ClientResponse",
         payload: Mapping[str, Any],
         reader: LineReader,
         feed: _Feed,
@@ -224,26 +236,33 @@ class Transport:
             await response.content.read()
 
     def _request(
-        self, path: str, payload: Mapping[str, Any]
+        self, session: "aiohttp.ClientSession", path: str, payload: Mapping[str, Any]
     ) -> "aiohttp.client._RequestContextManager":
         # Copied to save memory, because the buffer of orjson is larger than its content.
         body = bytes(memoryview(orjson.dumps(payload, default=_to_dict)))
         # A large body is sent in chunks, so that it does not block the event loop.
         data = BytesIO(body) if len(body) > _MAX_UNSTREAMED_BYTES else body
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
-        url = self.endpoint.url + path
-        return self._pool().post(url, data=data, timeout=timeout, allow_redirects=False)
+        return session.post(self.endpoint.url + path, data=data, allow_redirects=False)
 
-    def _pool(self) -> aiohttp.ClientSession:
-        if self._session is None or self._loop is not asyncio.get_running_loop():
-            self._loop = asyncio.get_running_loop()
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                headers={"Content-Type": "application/json", **self.endpoint.headers},
-                trust_env=self.endpoint.use_proxy,
-                auto_decompress=True,
-            )
+    async def _pool(self) -> "aiohttp.ClientSession":
+        await self.open()
+        assert self._session is not None  # noqa: S101 - set by open
         return self._session
+
+    def _open_pool(self) -> None:
+        import aiohttp  # noqa: PLC0415 - a slow import
+
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:  # another request has opened it during the import
+            return
+        self._loop = loop
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            headers={"Content-Type": "application/json", **self.endpoint.headers},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
+            trust_env=self.endpoint.use_proxy,
+            auto_decompress=True,
+        )
 
 
 def _to_dict(value: object) -> dict[str, Any]:
@@ -268,7 +287,7 @@ def _has_content(line: Line) -> bool:
     return line.get("done") is True
 
 
-async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any]) -> None:
+async def _raise_for_status(response: "aiohttp.ClientResponse", payload: Mapping[str, Any]) -> None:
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
         return
     is_redirect = response.status < HTTPStatus.BAD_REQUEST

@@ -3,14 +3,14 @@
 from typing import Annotated
 
 from fastapi import Header
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from mochi_server.chat.turn_input import GenerationOptions, ToolSelection, TurnInput
-from mochi_server.schemas.common import IdempotencyKey
+from mochi_server.schemas.common import IdempotencyKey, Schema
 from mochi_server.sessions.types import ToolExecutionPolicy
 
 
-class MochiHeaders(BaseModel):
+class MochiHeaders(Schema):
     """Request headers that the APIs of other providers do not have."""
 
     session: str | None = Field(

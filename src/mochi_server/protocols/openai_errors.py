@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import BaseModel
-
 from mochi_server.errors import (
     AgentNotFound,
     ContextOverflow,
@@ -15,6 +13,7 @@ from mochi_server.errors import (
     Unauthorized,
     ValidationFailed,
 )
+from mochi_server.schemas.common import Schema
 from mochi_server.web.requests import ErrorFormat
 
 _CODES = {
@@ -29,7 +28,7 @@ OPENAI_DONE = b"data: [DONE]\n\n"
 """Server-sent event that ends a stream."""
 
 
-class OpenAIError(BaseModel):
+class OpenAIError(Schema):
     """An error. ``code`` is meant for programs. ``param`` is the invalid field."""
 
     message: str
@@ -38,7 +37,7 @@ class OpenAIError(BaseModel):
     code: str
 
 
-class OpenAIErrorEnvelope(BaseModel):
+class OpenAIErrorEnvelope(Schema):
     """Response body of every error of the routes under `/v1`."""
 
     error: OpenAIError

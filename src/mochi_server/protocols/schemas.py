@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
-from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from mochi_server.schemas.chat import ContextWindow, ToolCallExecuted
-from mochi_server.schemas.common import Body, Text
+from mochi_server.schemas.common import Body, Schema, Text
 from mochi_server.sessions.types import FiniteObject
 
 _Item = TypeVar("_Item")
@@ -119,7 +119,7 @@ class SchemaText(Body):
         return self.json_schema or "json"
 
 
-class MochiExtension(BaseModel):
+class MochiExtension(Schema):
     """Results that other providers do not have.
 
     ``notices`` are ``warning`` and ``context_compacted`` events.

@@ -3,16 +3,16 @@
 from typing import Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel
 
 from mochi_server import __version__
 from mochi_server.constants import API_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import NotReady, ShuttingDown
+from mochi_server.schemas.common import Schema
 from mochi_server.web.routes import Responses, responses
 
 
-class Health(BaseModel):
+class Health(Schema):
     """State of the server.
 
     ``status`` is always ``ok``. ``ollama_connected`` is true if Ollama responds.
@@ -24,13 +24,13 @@ class Health(BaseModel):
     version: str
 
 
-class Alive(BaseModel):
+class Alive(Schema):
     """The process responds."""
 
     status: Literal["alive"] = "alive"
 
 
-class Ready(BaseModel):
+class Ready(Schema):
     """The server accepts new turns and can store them."""
 
     status: Literal["ready"] = "ready"

@@ -3,13 +3,14 @@
 from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import AliasPath, BaseModel, Field
+from pydantic import AliasPath, Field
 
 from mochi_server.dependencies import ServicesDep
+from mochi_server.schemas.common import Schema
 from mochi_server.web.routes import StrictRoute
 
 
-class OllamaHost(BaseModel):
+class OllamaHost(Schema):
     """An Ollama host.
 
     Its URL has no credentials. A `draining` host was removed from the list: it gets no new turns.
@@ -25,7 +26,7 @@ class OllamaHost(BaseModel):
     queued: int = Field(validation_alias=AliasPath("queue", "waiting"))
 
 
-class HostList(BaseModel):
+class HostList(Schema):
     """All Ollama hosts, with the numbers of this server's requests that run on them or wait for
     them.
     """

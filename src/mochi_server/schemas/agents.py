@@ -2,13 +2,14 @@
 
 from typing import Annotated
 
-from pydantic import AliasPath, BaseModel, BeforeValidator, Field
+from pydantic import AliasPath, BeforeValidator, Field
 
+from mochi_server.schemas.common import Schema
 from mochi_server.schemas.sessions import Session, SessionDetail
 from mochi_server.schemas.tools import ToolProblem, ToolSummary
 
 
-class AgentSummary(BaseModel, from_attributes=True):
+class AgentSummary(Schema, from_attributes=True):
     """An agent. If it is invalid, ``error_message`` names the file and the problem."""
 
     name: str
@@ -28,7 +29,7 @@ class AgentDetails(AgentSummary):
     problems: list[ToolProblem] = Field(validation_alias=AliasPath("catalogue", "problems"))
 
 
-class AgentList(BaseModel):
+class AgentList(Schema):
     """All agents, including invalid ones. ``agents`` maps each name to an agent."""
 
     agents: dict[str, AgentSummary]
@@ -46,7 +47,7 @@ class AgentChatDetail(SessionDetail):
     agent_name: str | None = None
 
 
-class AgentChatList(BaseModel):
+class AgentChatList(Schema):
     """Sessions of agents, the most recently changed first."""
 
     sessions: list[AgentChat]

@@ -4,7 +4,7 @@ import re
 from typing import Annotated, Any, Literal, get_args
 
 from fastapi import Header, Query
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
@@ -20,6 +20,7 @@ from mochi_server.schemas.common import (
     NonBlank,
     OnDisconnect,
     Options,
+    Schema,
     StrictBody,
     WarningOut,
 )
@@ -173,7 +174,7 @@ class ChatRequest(
         )
 
 
-class ToolCallExecuted(BaseModel):
+class ToolCallExecuted(Schema):
     """A tool call of the turn and its result. ``execution_time`` is in seconds."""
 
     call_index: int
@@ -186,7 +187,7 @@ class ToolCallExecuted(BaseModel):
     execution_time: float
 
 
-class ContextWindow(BaseModel):
+class ContextWindow(Schema):
     """Context window of the answer, in tokens."""
 
     current_window: int | None
@@ -194,7 +195,7 @@ class ContextWindow(BaseModel):
     reason: str | None
 
 
-class ChatResponse(BaseModel):
+class ChatResponse(Schema):
     """The stored answer. ``message`` is null if the turn was stopped before the first token."""
 
     session_id: str
@@ -218,7 +219,7 @@ class ChatResponse(BaseModel):
         return cls.model_validate({"session_id": run.session_id, "state": run.state, **fields})
 
 
-class RunStatus(BaseModel):
+class RunStatus(Schema):
     """The running or most recent turn of a session.
 
     ``idle`` means that there was no recent turn.

@@ -4,6 +4,7 @@ envelope.
 
 import json
 import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -108,7 +109,20 @@ def _readable_parameters(schema: dict[str, Any], info: ValidationInfo) -> dict[s
             raise ValueError(f"{tool}`properties` must be an object")
 
 
-class Body(BaseModel, strict=True):
+# FastAPI ignores this warning about its own fields, but only while it creates a route.
+warnings.filterwarnings("ignore", "The 'alias' attribute", UserWarning)
+
+
+class Schema(BaseModel, defer_build=True):
+    """Base of schemas.
+
+    Pydantic builds the validator of a schema at its first use, which halves the time of the import.
+    Use schemas in the thread of the event loop only: older versions of pydantic cannot build one in
+    two threads at once.
+    """
+
+
+class Body(Schema, strict=True):
     """Base of request bodies with strict types.
 
     It rejects values that cannot be stored or sent to Ollama.
@@ -205,14 +219,14 @@ Ollama rejects the whole request if it cannot read the schema.
 """
 
 
-class WarningOut(BaseModel, from_attributes=True):
+class WarningOut(Schema, from_attributes=True):
     """A problem that did not make the request fail. ``message`` is text for users."""
 
     code: str = Field(examples=["TOOL_NOT_FOUND"])
     message: str
 
 
-class ErrorBody(BaseModel):
+class ErrorBody(Schema):
     """An error. ``code`` is stable and meant for programs. ``message`` is text for users."""
 
     code: str = Field(examples=["SESSION_NOT_FOUND"])
@@ -220,7 +234,7 @@ class ErrorBody(BaseModel):
     details: dict[str, Any]
 
 
-class ErrorEnvelope(BaseModel):
+class ErrorEnvelope(Schema):
     """Response body of every error."""
 
     error: ErrorBody

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from mochi_server.config import is_http_url
 from mochi_server.mcp.authorizations import McpState
-from mochi_server.schemas.common import StrictBody
+from mochi_server.schemas.common import Schema, StrictBody
 
 
 def _checked_url(value: str) -> str:
@@ -15,7 +15,7 @@ def _checked_url(value: str) -> str:
     return value
 
 
-class McpServerInfo(BaseModel, from_attributes=True):
+class McpServerInfo(Schema, from_attributes=True):
     """An MCP server of `mcp.json`.
 
     One that `needs_authorization` has refused a request without a valid token.
@@ -30,7 +30,7 @@ class McpServerInfo(BaseModel, from_attributes=True):
     problems: list[str]
 
 
-class McpServerList(BaseModel):
+class McpServerList(Schema):
     """All MCP servers, in the order of `mcp.json`."""
 
     servers: list[McpServerInfo]
@@ -50,7 +50,7 @@ class McpAuthorizationRequest(
     )
 
 
-class McpAuthorization(BaseModel):
+class McpAuthorization(Schema):
     """An authorization that waits for a user."""
 
     authorization_url: str = Field(description="URL that the user opens in a browser.")

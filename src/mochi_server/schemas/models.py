@@ -2,18 +2,18 @@
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 from mochi_server.errors import InvalidComparison, ValidationFailed
 from mochi_server.ollama.types import ChatMessage
-from mochi_server.schemas.common import NOT_BLANK, EventUnion, Options, StrictBody, Text
+from mochi_server.schemas.common import NOT_BLANK, EventUnion, Options, Schema, StrictBody, Text
 from mochi_server.services.compare import MAX_MODELS, CompareEvent, CompareService, Comparison
 from mochi_server.sessions.types import Think
 from mochi_server.util.validation import Items
 
 
-class Model(BaseModel):
+class Model(Schema):
     """A chat model.
 
     ``size_mb`` is in units of 1024 * 1024 bytes. ``context_length`` is in tokens.
@@ -33,7 +33,7 @@ class Model(BaseModel):
     )
 
 
-class ModelList(BaseModel):
+class ModelList(Schema):
     """All chat models, in Ollama's order."""
 
     models: list[Model]

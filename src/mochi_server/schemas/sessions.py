@@ -29,6 +29,7 @@ from mochi_server.schemas.common import (
     REFERENCE,
     MessageOut,
     NonBlank,
+    Schema,
     StrictBody,
     Text,
     WarningOut,
@@ -316,7 +317,7 @@ WindowConfig = Annotated[
 ]
 
 
-class SessionWithoutOwner(BaseModel):
+class SessionWithoutOwner(Schema):
     """A session without its messages. ``preview`` is the beginning of the first user message."""
 
     session_id: str
@@ -359,7 +360,7 @@ class SessionChanged(SessionWithoutOwner):
         return cls.model_validate(session.summary_object() | {"warnings": warnings})
 
 
-class VersionCount(BaseModel):
+class VersionCount(Schema):
     """Number of versions at a message, including the shown one.
 
     ``shown`` is the number of the shown one. The oldest version has the number 1.
@@ -400,20 +401,20 @@ class Session(SessionWithoutOwner):
     owner: str | None = None
 
 
-class SessionList(BaseModel):
+class SessionList(Schema):
     """Sessions, the most recently changed first."""
 
     sessions: list[Session]
 
 
-class TagCount(BaseModel):
+class TagCount(Schema):
     """A tag, and the number of sessions that have it."""
 
     tag: str
     count: int
 
 
-class TagList(BaseModel):
+class TagList(Schema):
     """Tags, the most frequent first."""
 
     tags: list[TagCount]
@@ -424,7 +425,7 @@ class TagList(BaseModel):
         return cls(tags=[TagCount(tag=tag, count=count) for tag, count in ordered])
 
 
-class MessageList(BaseModel):
+class MessageList(Schema):
     """Messages of a session.
 
     The position in the list is the index of the message, starting at 0.
@@ -442,7 +443,7 @@ class SummarizeRequest(StrictBody, json_schema_extra={"examples": [{"model": "qw
     )
 
 
-class SummaryOut(BaseModel):
+class SummaryOut(Schema):
     """A summary and its model. All fields are null if there is no summary."""
 
     summary: str | None
@@ -462,7 +463,7 @@ class SummaryOut(BaseModel):
         )
 
 
-class WindowStatus(BaseModel):
+class WindowStatus(Schema):
     """Context window of a session.
 
     Windows and usage are in tokens. ``usage_ratio`` is usage divided by window.
@@ -513,7 +514,7 @@ def _cached_share(history: Sequence[Message]) -> float | None:
     return round(min(cached / prompt, 1), 4) if prompt else None
 
 
-class PromptEvaluation(BaseModel):
+class PromptEvaluation(Schema):
     """Evaluation of the prompt of the last answer. ``prompt_eval_duration`` is in nanoseconds."""
 
     prompt_eval_count: int = Field(description="Number of tokens of the prompt.")
@@ -552,7 +553,7 @@ class PromptEvaluation(BaseModel):
         )
 
 
-class SessionStatus(BaseModel):
+class SessionStatus(Schema):
     """State of a session: its context window, tools, agents and summary."""
 
     session_id: str
@@ -648,13 +649,13 @@ class SessionFork(StrictBody):
 _ImportItem = SessionFile | OpenWebUIChat | ChatGPTChat | ClaudeChat | LibreChatChat
 
 
-class SessionImport(
-    RootModel[_ImportItem | Annotated[list[_ImportItem], Field(min_length=1)]], defer_build=True
-):
+class SessionImport(RootModel[Any], defer_build=True):
     """One or more sessions of this server, or conversations of another program.
 
     The other programs are ChatGPT, Claude, LibreChat and Open WebUI.
     """
+
+    root: _ImportItem | Annotated[list[_ImportItem], Field(min_length=1)]
 
     @classmethod
     def schemas(cls) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Schemas of system prompt files."""
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from mochi_server.constants import MAX_PROMPT_CHARS
-from mochi_server.schemas.common import NOT_BLANK, StrictBody
+from mochi_server.schemas.common import NOT_BLANK, Schema, StrictBody
 from mochi_server.services.system_prompts import PromptEntry
 
 
@@ -29,7 +29,7 @@ class PromptFile(PromptContent):
     )
 
 
-class PromptList(BaseModel):
+class PromptList(Schema):
     """All prompt files, sorted by name."""
 
     prompts: list[PromptEntry]

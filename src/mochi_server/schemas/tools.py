@@ -2,21 +2,21 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasPath, BaseModel, BeforeValidator, Field
+from pydantic import AliasPath, BeforeValidator, Field
 
-from mochi_server.schemas.common import StrictBody
+from mochi_server.schemas.common import Schema, StrictBody
 from mochi_server.sessions.types import FiniteObject
 from mochi_server.tools.schema import ToolSchema
 
 
-class ToolParameter(BaseModel):
+class ToolParameter(Schema):
     """A parameter of a tool. ``type`` is a Python type."""
 
     type: str
     description: str
 
 
-class ToolSummary(BaseModel, from_attributes=True):
+class ToolSummary(Schema, from_attributes=True):
     """A tool.
 
     Under the policy ``confirm_destructive``, calls of ``destructive`` tools need approval.
@@ -36,14 +36,14 @@ class ToolDetails(ToolSummary):
     )
 
 
-class ToolProblem(BaseModel, from_attributes=True):
+class ToolProblem(Schema, from_attributes=True):
     """A problem with a tool, a tool group, a file or an MCP server. ``name`` is its name."""
 
     name: str
     message: str
 
 
-class ToolList(BaseModel):
+class ToolList(Schema):
     """All tools, tool groups and problems.
 
     The tools of each MCP server form a group with its name or ``mcp:NAME``.
@@ -54,7 +54,7 @@ class ToolList(BaseModel):
     problems: list[ToolProblem]
 
 
-class ToolExecution(BaseModel):
+class ToolExecution(Schema):
     """A finished tool call. ``execution_time`` is in seconds."""
 
     tool_name: str
@@ -65,7 +65,7 @@ class ToolExecution(BaseModel):
     timestamp: str
 
 
-class ExecutionStatistics(BaseModel):
+class ExecutionStatistics(Schema):
     """Number of tool calls and their mean execution time."""
 
     total: int
@@ -80,7 +80,7 @@ class AllExecutionStatistics(ExecutionStatistics):
     by_tool: dict[str, ExecutionStatistics]
 
 
-class ExecutionList(BaseModel):
+class ExecutionList(Schema):
     """The last 100 tool calls, oldest first."""
 
     executions: list[ToolExecution]
@@ -108,7 +108,7 @@ class ToolDecision(
     )
 
 
-class ToolDecided(BaseModel):
+class ToolDecided(Schema):
     """The decision on a tool call."""
 
     confirmation_id: str
@@ -117,7 +117,7 @@ class ToolDecided(BaseModel):
     arguments: dict[str, Any]
 
 
-class PendingConfirmation(BaseModel):
+class PendingConfirmation(Schema):
     """A tool call that waits for approval."""
 
     confirmation_id: str
@@ -128,7 +128,7 @@ class PendingConfirmation(BaseModel):
     state: Literal["waiting"]
 
 
-class PendingConfirmations(BaseModel):
+class PendingConfirmations(Schema):
     """All tool calls of a session that need approval, oldest first."""
 
     confirmations: list[PendingConfirmation]

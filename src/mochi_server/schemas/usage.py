@@ -1,9 +1,11 @@
 """Schemas of the usage of API keys."""
 
-from pydantic import BaseModel, Field
+from pydantic import Field
+
+from mochi_server.schemas.common import Schema
 
 
-class UsageLimits(BaseModel, from_attributes=True):
+class UsageLimits(Schema, from_attributes=True):
     """Limits of an API key. Null is no limit."""
 
     turns_at_a_time: int | None
@@ -11,7 +13,7 @@ class UsageLimits(BaseModel, from_attributes=True):
     tokens_per_day: int | None
 
 
-class UsageEntry(BaseModel):
+class UsageEntry(Schema):
     """Usage of one API key and model on one day in UTC, as Ollama counts it."""
 
     day: str = Field(examples=["2027-01-31"])
@@ -22,7 +24,7 @@ class UsageEntry(BaseModel):
     answer_tokens: int
 
 
-class UsageReport(BaseModel):
+class UsageReport(Schema):
     """Usage of the API key of the request or, for the scope `all`, of all keys."""
 
     key: str | None = Field(description="Name of the API key of the request.")

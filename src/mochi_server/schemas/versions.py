@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from mochi_server.schemas.common import WarningOut
+from mochi_server.schemas.common import Schema, WarningOut
 from mochi_server.schemas.sessions import SessionDetail
 from mochi_server.services.history_changes import ChangedHistory
 from mochi_server.sessions.session import last_answer
@@ -13,7 +13,7 @@ from mochi_server.sessions.versions import Alternative
 _PREVIEW_CHARS = 200
 
 
-class Version(BaseModel):
+class Version(Schema):
     """One of the alternatives at a message."""
 
     version_id: str | None = Field(description="Null for the messages that are shown.")
@@ -37,7 +37,7 @@ class Version(BaseModel):
         )
 
 
-class VersionList(BaseModel):
+class VersionList(Schema):
     """Alternatives at a message, the oldest first. One of them is shown."""
 
     session_id: str

@@ -8,6 +8,7 @@ returns a new value.
 import math
 import time
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -142,7 +143,7 @@ class StoredTurn:
         Raises ``ValueError`` with the field if it is invalid.
         """
         try:
-            turn = _ADAPTER.validate_python(stored)
+            turn = _adapter().validate_python(stored)
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -152,7 +153,7 @@ class StoredTurn:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the turn. An index of PostgreSQL reads its first field."""
-        values: dict[str, Any] = _ADAPTER.dump_python(self, mode="json", exclude_defaults=True)
+        values: dict[str, Any] = _adapter().dump_python(self, mode="json", exclude_defaults=True)
         values["state"] = self.state
         due = self.due
         return values if due is None else {"due": None if due == math.inf else due, **values}
@@ -263,4 +264,6 @@ class StoredTurn:
         )
 
 
-_ADAPTER = TypeAdapter(StoredTurn)
+@cache
+def _adapter() -> TypeAdapter[StoredTurn]:
+    return TypeAdapter(StoredTurn)  # built at its first use, because building it is slow

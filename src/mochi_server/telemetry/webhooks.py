@@ -9,17 +9,19 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import anyio
-from standardwebhooks import Webhook
 
 from mochi_server.errors import MochiError
 from mochi_server.sessions.change import Notice
 from mochi_server.sessions.store import WebhookOutbox, is_webhook_id
 from mochi_server.util.clock import timestamp
+from mochi_server.util.imports import import_in_thread
 from mochi_server.util.tasks import cancel_and_wait, run_shielded, start_in
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _MAX_AGE_SECONDS = 4000
 _TIMEOUT_SECONDS = 20
@@ -80,6 +82,7 @@ class WebhookService:
 
     async def _send_all(self) -> None:
         attempts = set[asyncio.Future[Any]]()
+        aiohttp = await import_in_thread("aiohttp")
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
         async with aiohttp.ClientSession(
             timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
@@ -105,7 +108,7 @@ class WebhookService:
             logger.warning("webhooks are sent later: %s", error.message)
             return None
 
-    async def _send(self, http: aiohttp.ClientSession, notice: Notice) -> None:
+    async def _send(self, http: "aiohttp.ClientSession", notice: Notice) -> None:
         """Make one attempt to send a webhook, and then remove it or store its next time."""
         try:
             if not is_webhook_id(notice.webhook_id):
@@ -137,8 +140,11 @@ class WebhookService:
         else:
             await self._outbox.postpone(notice.webhook_id, max(self._times.first_pause, age))
 
-    async def _post(self, http: aiohttp.ClientSession, webhook_id: str, body: str) -> str | None:
+    async def _post(self, http: "aiohttp.ClientSession", webhook_id: str, body: str) -> str | None:
         """Return None if the receiver accepted the webhook, else the problem."""
+        import aiohttp  # noqa: PLC0415 - only the sender needs it
+        from standardwebhooks import Webhook  # noqa: PLC0415 - only the sender needs it
+
         sent = datetime.now(timezone.utc)
         headers = {
             "Content-Type": "application/json",

@@ -7,15 +7,17 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
-from docstring_parser import Docstring, parse
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
 from mochi_server.util.text import text_of_error
+
+if TYPE_CHECKING:
+    from docstring_parser import Docstring
 
 _KEYWORDS = ("type", "description", "enum", "required")
 """JSON schema keywords that Ollama supports, besides ``items``, ``properties`` and ``anyOf``."""
@@ -84,6 +86,8 @@ class ToolSchemaService:
 
 def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     """Return the schema of a function. Raises ``InvalidTool``."""
+    from docstring_parser import parse  # noqa: PLC0415 - only tools need it
+
     if inspect.isclass(function) or not callable(function):
         raise InvalidTool("it is not a function")
     if inspect.isasyncgenfunction(function):
@@ -121,7 +125,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     )
 
 
-def _description(docstring: Docstring) -> str:
+def _description(docstring: "Docstring") -> str:
     parts = (docstring.short_description or "", docstring.long_description or "")
     return "\n\n".join(part.strip() for part in parts).strip()
 

@@ -1,11 +1,14 @@
 """The session list and the search in a directory with many sessions.
 
-The first list reads every session file. Warm lists and searches use the index. Meanwhile, other
-clients request a session and the server's health.
+The first list waits until the server has read every session file. Warm lists and searches use the
+index. Meanwhile, other clients request a session and the server's health.
 
-- *First list*: the first request for the session list. There is no index yet, so the server reads
-  every file.
+- *First list*: the first request for the session list. There is no index at the start, so the server
+  reads every file in the background.
 - *Warm list*: a later request for the session list. The server uses the index.
+- *First list after a restart*: the first request to a server that starts with an index.
+- *Index file*: a request to a bare FastAPI app with the same middleware that reads the file of the
+  index and sends its bytes.
 - *First search*: the first search request. The server adds the text of every session to the index.
 - *Warm search*: a later search request. The server uses the texts in the index.
 
@@ -32,6 +35,7 @@ from tests.benchmarks.measures import Aim, Findings, Row, Setting
 from tests.benchmarks.probe import Answers, probing
 from tests.benchmarks.processes import Server, python, running
 from tests.benchmarks.relays import mochi
+from tests.benchmarks.relays.bare_app import FILE_PATH
 from tests.benchmarks.workload import adjustable
 
 TITLE = "The list of many sessions"
@@ -40,7 +44,14 @@ _WRITERS = 8
 _WARM_UP_SECONDS = 0.2
 _LIST, _HEALTH = f"{_API}/sessions", f"{_API}/health"
 _SEARCH = f"{_LIST}?q=number+0%3F"
-_ROWS = ("first list", "warm list", "first search", "warm search")
+_ROWS = (
+    "first list",
+    "warm list",
+    "index file",
+    "first list after a restart",
+    "first search",
+    "warm search",
+)
 
 
 @dataclass(frozen=True)
@@ -104,8 +115,17 @@ def _round(upstream: Server, data: Path, another: str, lists: int) -> list[_List
     with mochi.serving(upstream, data) as server:
         with probing(server, another, _HEALTH):  # so that only the list runs for the first time
             time.sleep(_WARM_UP_SECONDS)
-        asked = [(_LIST, 1), (_LIST, lists), (_SEARCH, 1), (_SEARCH, lists)]
-        return [_listed(server, path, another, count) for path, count in asked]
+        listed = [_listed(server, _LIST, another, count) for count in (1, lists)]
+    index = data / "chat_sessions" / ".index.sqlite"
+    with running(python("tests.benchmarks.relays.bare_app", upstream.url, str(index))) as bare:
+        _list(bare, FILE_PATH)
+        files = [_list(bare, FILE_PATH) for _ in range(lists)]
+    listed.append(_Listed([took for _, took in files], []))
+    with mochi.serving(upstream, data) as server:
+        with probing(server, another, _HEALTH):
+            time.sleep(_WARM_UP_SECONDS)
+        asked = [(_LIST, 1), (_SEARCH, 1), (_SEARCH, lists)]
+        return listed + [_listed(server, path, another, count) for path, count in asked]
 
 
 def _listed(server: Server, path: str, another: str, count: int) -> _Listed:
@@ -150,8 +170,15 @@ def _row(name: str, rounds: list[_Listed]) -> Row:
     }
 
 
-def _aims(first: Row, warm: Row, _: Row, search: Row) -> list[Aim]:
+def _aims(first: Row, warm: Row, file: Row, restarted: Row, _: Row, search: Row) -> list[Aim]:
     return [
+        Aim(
+            "warm list, relative to the index file",
+            float(warm[_TOOK]) / float(file[_TOOK]),
+            3,
+            "x",
+        ),
+        Aim("first list after a restart", float(restarted[_TOOK]), 300, "ms"),
         Aim("first list", float(first[_TOOK]), 600, "ms"),
         Aim("warm list", float(warm[_TOOK]), 30, "ms"),
         Aim("warm search", float(search[_TOOK]), 100, "ms"),

@@ -25,5 +25,6 @@ def _direct(_: Server, model: str, count: int) -> list[Request]:
 
 AIOHTTP = _relay("aiohttp relay", "aiohttp_relay")
 RAW = _relay("raw relay", "raw_relay")
+BARE_APP = _relay("bare FastAPI", "bare_app")
 DIRECT = Relay("direct", nullcontext, _direct)
 """Direct load on the upstream. The CPU time is that of the upstream's process."""

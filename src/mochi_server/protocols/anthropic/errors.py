@@ -3,10 +3,9 @@
 import json
 from typing import Literal
 
-from pydantic import BaseModel
-
 from mochi_server.errors import ContextOverflow, MochiError, ShuttingDown
 from mochi_server.protocols.openai_errors import http_status
+from mochi_server.schemas.common import Schema
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.web.requests import ErrorFormat
 
@@ -22,7 +21,7 @@ _TYPES_BY_STATUS = {
 }
 
 
-class AnthropicErrorEnvelope(BaseModel):
+class AnthropicErrorEnvelope(Schema):
     """Response body of every error under `/v1/messages`.
 
     `error` has a `type` for programs, and a `message`.

@@ -2,12 +2,13 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from mochi_server.protocols.schemas import MochiExtension
+from mochi_server.schemas.common import Schema
 
 
-class MessageResponse(BaseModel):
+class MessageResponse(Schema):
     """An answer. ``content`` has blocks of the types `thinking`, `text` and `tool_use`."""
 
     id: str

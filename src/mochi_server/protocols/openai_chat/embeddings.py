@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, Field, Tag
+from pydantic import BeforeValidator, Field, Tag
 
 from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
 from mochi_server.inference.gateway import ModelGateway
@@ -14,7 +14,7 @@ from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.schemas import TEXT_OR_LIST, RejectedOption
-from mochi_server.schemas.common import Text, UnstoredBody
+from mochi_server.schemas.common import Schema, Text, UnstoredBody
 from mochi_server.util.validation import Items
 
 _TOKENS = (
@@ -61,14 +61,14 @@ class EmbeddingRequest(
     )
 
 
-class EmbeddingUsage(BaseModel):
+class EmbeddingUsage(Schema):
     """Number of tokens in the texts, as counted by Ollama."""
 
     prompt_tokens: int
     total_tokens: int
 
 
-class Embedding(BaseModel):
+class Embedding(Schema):
     """Embedding of a text: numbers, or base64 of 32-bit floats in little-endian order."""
 
     object: Literal["embedding"]
@@ -76,7 +76,7 @@ class Embedding(BaseModel):
     embedding: list[float] | str
 
 
-class EmbeddingList(BaseModel):
+class EmbeddingList(Schema):
     """Embeddings in the order of the texts."""
 
     object: Literal["list"]

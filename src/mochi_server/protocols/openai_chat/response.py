@@ -2,14 +2,13 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
 from mochi_server.protocols.schemas import MochiExtension
+from mochi_server.schemas.common import Schema
 
 _FinishReason = Literal["stop", "length", "tool_calls"]
 
 
-class OpenAIModel(BaseModel):
+class OpenAIModel(Schema):
     """A possible value of ``model`` in a request.
 
     ``created`` is the time of its last change, in seconds since 1970.
@@ -21,21 +20,21 @@ class OpenAIModel(BaseModel):
     owned_by: str = "mochi-server"
 
 
-class OpenAIModelList(BaseModel):
+class OpenAIModelList(Schema):
     """All models: first the chat models of Ollama, then its other models, then the agents."""
 
     object: Literal["list"] = "list"
     data: list[OpenAIModel]
 
 
-class CalledFunction(BaseModel):
+class CalledFunction(Schema):
     """Function of a tool call. ``arguments`` is JSON text."""
 
     name: str
     arguments: str
 
 
-class CalledTool(BaseModel):
+class CalledTool(Schema):
     """A tool call for the client to run."""
 
     id: str
@@ -43,7 +42,7 @@ class CalledTool(BaseModel):
     function: CalledFunction
 
 
-class CompletionMessage(BaseModel):
+class CompletionMessage(Schema):
     """The answer.
 
     If the model reasoned, ``reasoning_content`` and ``reasoning`` both contain the same reasoning.
@@ -57,14 +56,14 @@ class CompletionMessage(BaseModel):
     tool_calls: list[CalledTool] | None = None
 
 
-class ChoiceLogprobs(BaseModel):
+class ChoiceLogprobs(Schema):
     """Log probabilities of the tokens of the answer, if the request sets ``logprobs``."""
 
     content: list[dict[str, Any]]
     refusal: None
 
 
-class Choice(BaseModel):
+class Choice(Schema):
     """The answer of a completion. A completion has exactly one choice."""
 
     index: int
@@ -73,7 +72,7 @@ class Choice(BaseModel):
     finish_reason: _FinishReason
 
 
-class PromptTokensDetails(BaseModel):
+class PromptTokensDetails(Schema):
     """Number of prompt tokens that were in Ollama's cache.
 
     It is null if Ollama does not report it.
@@ -82,7 +81,7 @@ class PromptTokensDetails(BaseModel):
     cached_tokens: int | None
 
 
-class Usage(BaseModel):
+class Usage(Schema):
     """Ollama's token counts, summed over all requests of the turn."""
 
     prompt_tokens: int
@@ -91,7 +90,7 @@ class Usage(BaseModel):
     prompt_tokens_details: PromptTokensDetails
 
 
-class _Answer(BaseModel):
+class _Answer(Schema):
     id: str
     created: int
     model: str
@@ -106,7 +105,7 @@ class Completion(_Answer):
     choices: list[Choice]
 
 
-class TextChoice(BaseModel):
+class TextChoice(Schema):
     """The answer of a text completion. A completion has exactly one choice."""
 
     index: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.parts import omitted_content
@@ -231,8 +231,9 @@ InputItem = Annotated[
         custom_error_message="An item must be an object with a type, such as `message`",
     ),
 ]
-ITEM: TypeAdapter[Any] = TypeAdapter(InputItem)
-ITEMS: TypeAdapter[list[Any]] = TypeAdapter(list[InputItem])
+_DEFERRED = ConfigDict(defer_build=True)  # most servers receive no such items
+ITEM: TypeAdapter[Any] = TypeAdapter(InputItem, config=_DEFERRED)
+ITEMS: TypeAdapter[list[Any]] = TypeAdapter(list[InputItem], config=_DEFERRED)
 
 ToolNames = Mapping[tuple[str | None, str], str]
 """Names of functions that the model sees, by namespace and name."""

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.schemas import MochiExtension
+from mochi_server.schemas.common import Schema
 
 
-class InputTokensDetails(BaseModel):
+class InputTokensDetails(Schema):
     """Cached tokens in the input.
 
     ``cached_tokens`` is 0 if Ollama reports none; ``cache_write_tokens`` is always 0.
@@ -19,7 +18,7 @@ class InputTokensDetails(BaseModel):
     cache_write_tokens: int
 
 
-class OutputTokensDetails(BaseModel):
+class OutputTokensDetails(Schema):
     """Number of reasoning tokens in the output.
 
     It is always 0, because Ollama does not count them separately.
@@ -28,7 +27,7 @@ class OutputTokensDetails(BaseModel):
     reasoning_tokens: int
 
 
-class ResponseUsage(BaseModel):
+class ResponseUsage(Schema):
     """Ollama's token counts, summed over all requests of the turn."""
 
     input_tokens: int
@@ -38,14 +37,14 @@ class ResponseUsage(BaseModel):
     total_tokens: int
 
 
-class InputTokens(BaseModel):
+class InputTokens(Schema):
     """Estimated number of tokens of a request."""
 
     object: Literal["response.input_tokens"] = "response.input_tokens"
     input_tokens: int
 
 
-class InputItemList(BaseModel):
+class InputItemList(Schema):
     """Items before the output of a response. `has_more` states whether other pages follow."""
 
     object: Literal["list"] = "list"
@@ -75,7 +74,7 @@ class InputItemList(BaseModel):
         )
 
 
-class ModelResponse(BaseModel):
+class ModelResponse(Schema):
     """A response.
 
     ``output`` has `reasoning`, `message` and `function_call`. Fields of the request are repeated.

@@ -2,7 +2,8 @@
 ``.index.sqlite``.
 
 The session files are authoritative. Every list compares the signatures (inode, mtime, size) of all
-session files with the index, and reads the files again that have changed or have a turn log.
+session files with the index, and reads the files again that have changed or have a turn log. The
+latest page is kept in memory until a signature changes.
 
 The index file can be deleted at any time. If it is locked or not writable, or if this process has
 not locked the directory, a database in memory is used. If it is damaged, it is created again.
@@ -15,8 +16,9 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -82,6 +84,23 @@ _Result = TypeVar("_Result")
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Files:
+    """Signatures of the session files of a directory, and the sessions that have a turn log."""
+
+    signatures: Mapping[str, tuple[int, int, int]]
+    logs: Set[str]
+
+
+@dataclass(frozen=True)
+class _LatestPage:
+    """Latest page, and the files from which it was made. The index was up to date."""
+
+    query: SessionQuery
+    files: _Files
+    page: SessionPage
+
+
 class SessionIndex:
     """Index of the sessions of a directory, for lists and full-text searches. Thread-safe."""
 
@@ -95,7 +114,8 @@ class SessionIndex:
         self._path = directory / ".index.sqlite"
         self._read = read
         self._memory: sqlite3.Connection | None = None
-        self._lock = threading.Lock()
+        self._latest: _LatestPage | None = None
+        self._lock = threading.RLock()
 
     def list(self, query: SessionQuery, *, use_file: bool) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first.
@@ -104,7 +124,14 @@ class SessionIndex:
 
         If ``use_file`` is false, use a database in memory.
         """
-        return self._run(lambda database: self._query(database, query), use_file=use_file)
+        with self._lock:
+            files = _scan(self._directory)
+            latest = self._latest
+            if latest is not None and latest.query == query and latest.files == files:
+                return latest.page
+            return self._run(
+                lambda database: self._query(database, query, files), use_file=use_file
+            )
 
     def count_tags(self, query: SessionQuery, *, use_file: bool) -> dict[str, int]:
         """Return how many of the sessions that match the filters of ``query`` have each tag.
@@ -113,7 +140,7 @@ class SessionIndex:
         """
 
         def count(database: sqlite3.Connection) -> dict[str, int]:
-            self._refresh(database)
+            self._refresh(database, _scan(self._directory))
             where, values = _filters(query, ids=None)
             return dict(database.execute(_COUNT_TAGS.format(where=where), values))
 
@@ -123,11 +150,11 @@ class SessionIndex:
         """Return the IDs of the sessions that have expired at ``moment``. Raises OSError."""
 
         def find(database: sqlite3.Connection) -> Sequence[str]:
-            self._refresh(database)
+            self._refresh(database, _scan(self._directory))
             rows = database.execute(_EXPIRED, (moment, moment - idle_seconds))
             return [session_id for (session_id,) in rows]
 
-        return self._run(find, use_file=use_file and self._has_file())
+        return self._run(find, use_file=use_file)
 
     def due_turns(self, until: float, *, use_file: bool) -> dict[str, float]:
         """Return the IDs of the sessions with a turn that is due until this time, and when.
@@ -136,28 +163,25 @@ class SessionIndex:
         """
 
         def find(database: sqlite3.Connection) -> dict[str, float]:
-            self._refresh(database)
+            self._refresh(database, _scan(self._directory))
             return dict(
                 database.execute("SELECT session_id, due FROM sessions WHERE due <= ?", (until,))
             )
 
-        return self._run(find, use_file=use_file and self._has_file())
+        return self._run(find, use_file=use_file)
 
     def undelivered(self, *, use_file: bool) -> Sequence[Notice]:
         """Return the notices in all session files, oldest session first. Raises OSError."""
 
         def find(database: sqlite3.Connection) -> Sequence[Notice]:
-            self._refresh(database)
+            self._refresh(database, _scan(self._directory))
             rows = database.execute(
                 "SELECT notices FROM sessions WHERE notices IS NOT NULL ORDER BY updated"
             ).fetchall()
             found = [Notice.from_dict(stored) for (notices,) in rows for stored in decode(notices)]
             return [notice for notice in found if notice is not None]
 
-        return self._run(find, use_file=use_file and self._has_file())
-
-    def _has_file(self) -> bool:
-        return self._path.is_file() and not self._path.is_symlink()  # only a list creates the file
+        return self._run(find, use_file=use_file)
 
     def _run(self, query: Callable[[sqlite3.Connection], _Result], *, use_file: bool) -> _Result:
         with self._lock:
@@ -188,21 +212,32 @@ class SessionIndex:
                 self._memory = _prepared(sqlite3.connect(":memory:", check_same_thread=False))
             return query(self._memory)
 
-    def _query(self, database: sqlite3.Connection, query: SessionQuery) -> SessionPage:
-        self._refresh(database)
+    def _query(
+        self, database: sqlite3.Connection, query: SessionQuery, files: "_Files"
+    ) -> SessionPage:
+        is_current = self._refresh(database, files)
         search_words = words(query.text)
-        if not search_words:
-            return _page(database, query, ids=None)
-        self._add_texts(database)
-        return _page(database, query, ids=_matching(database, search_words))
+        if search_words:
+            self._add_texts(database)
+            return _page(database, query, ids=_matching(database, search_words))
+        page = _page(database, query, ids=None)
+        if is_current:
+            self._latest = _LatestPage(query, files, page)
+        return page
 
-    def _refresh(self, database: sqlite3.Connection) -> None:
+    def _refresh(self, database: sqlite3.Connection, files: "_Files") -> bool:
+        """Read the files that differ from the index. Return whether there were none."""
         rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
-        known = {session_id: signature for session_id, *signature in rows}
-        changed, removed = _scan(self._directory, known)
+        known = {session_id: tuple(signature) for session_id, *signature in rows}
+        changed = files.logs & files.signatures.keys()
+        for session_id, signature in files.signatures.items():
+            if known.get(session_id) != signature and is_session_id(session_id):
+                changed.add(session_id)
+        removed = known.keys() - files.signatures.keys()
         self._update(database, changed, removed)
+        return not changed and not removed
 
-    def _update(self, database: sqlite3.Connection, changed: set[str], removed: set[str]) -> None:
+    def _update(self, database: sqlite3.Connection, changed: Set[str], removed: Set[str]) -> None:
         rows = []
         tags = []
         outdated = [*removed]
@@ -258,12 +293,9 @@ def _row(session_id: str, session: ChatSession, signature: Signature | None) -> 
     )
 
 
-def _scan(directory: Path, known: Mapping[str, Sequence[int | None]]) -> tuple[set[str], set[str]]:
-    """Return the ids of the sessions that differ from ``known`` or have a turn log, and of removed
-    sessions.
-    """
-    unchanged = set[str]()
-    changed = set[str]()
+def _scan(directory: Path) -> _Files:
+    """Return the session files and the turn logs in a directory."""
+    signatures: dict[str, tuple[int, int, int]] = {}
     logs = set[str]()
     with suppress(FileNotFoundError), scan_directory(directory) as entries:
         for entry in entries:
@@ -271,16 +303,14 @@ def _scan(directory: Path, known: Mapping[str, Sequence[int | None]]) -> tuple[s
             if name.endswith(".turn.jsonl"):
                 logs.add(name[1 : -len(".turn.jsonl")])
             elif name.endswith(".json"):
-                session_id = name[: -len(".json")]
-                with suppress(FileNotFoundError):
+                try:
                     status = entry.stat(follow_symlinks=False)
-                    signature = [status.st_ino, status.st_mtime_ns, status.st_size]
-                    if known.get(session_id) == signature:
-                        unchanged.add(session_id)
-                    elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
-                        changed.add(session_id)
-    existing = unchanged | changed
-    return changed | (logs & existing), known.keys() - existing
+                except FileNotFoundError:
+                    continue
+                if stat.S_ISREG(status.st_mode):
+                    signature = (status.st_ino, status.st_mtime_ns, status.st_size)
+                    signatures[name[: -len(".json")]] = signature
+    return _Files(signatures, logs)
 
 
 def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
