@@ -350,6 +350,17 @@ def test_first_window_of_v1_has_room_for_an_answer(ollama: FakeOllama, tmp_path:
     assert ollama.requests[0]["options"]["num_ctx"] == 16_384
 
 
+@pytest.mark.parametrize("words", [1000, 1400, 2800, 4000])
+def test_first_answer_of_v1_is_not_cut_before_4096_tokens(
+    ollama: FakeOllama, tmp_path: Path, words: int
+) -> None:
+    ollama.script(lines("Hello."))
+    message = {"role": "user", "content": "word " * words}
+    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+        post(running, completion(messages=[message]))
+    assert ollama.requests[0]["options"]["num_predict"] >= 4096
+
+
 def completion(**fields: Any) -> dict[str, Any]:
     return {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}], **fields}
 
