@@ -172,6 +172,12 @@ than there are cores.
 """
 
 NIGHTLY = [
+    Step(
+        "more coding agents",
+        f"(cd tests/coding_agents/nightly/js && {NPM_CI}) "
+        f"&& {PYTEST} -n 0 -m nightly tests/coding_agents/nightly",
+        NODE,
+    ),
     Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
     Step("hostile MCP servers", f"{PYTEST} -n 0 -m slow tests/mcp/test_fuzzed_servers.py"),
     Step(

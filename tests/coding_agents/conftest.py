@@ -28,8 +28,8 @@ class CodingStub(StubServer):
             models=[model], machine=Machine(parallel=1), resolve=self._next_reply, speed=0
         )
 
-    def _next_reply(self, _: Prompt) -> "str | ToolCall":
-        return self.replies.pop(0) if self.replies else "Done."
+    def _next_reply(self, prompt: Prompt) -> "str | ToolCall":
+        return self.replies.pop(0) if self.replies and prompt.tools else "Done."
 
     def prompt(self, number: int = -1) -> list[dict[str, Any]]:
         """Return the messages of a request to the model, by default of the latest."""
