@@ -77,6 +77,10 @@ ON_OLDEST = (
 )
 """Command prefix that runs a command of the project on the oldest Python."""
 NODE = ("node", "npm")
+AIDER = (
+    "uv venv --quiet --clear --python '>=3.10,<3.13' .venv-aider "
+    "&& uv pip install --quiet --python .venv-aider/bin/python aider-chat==0.86.2"
+)
 NPM_CI = "npm ci --no-audit --no-fund --silent"
 DEBIAN_PACKAGES = r"""
 missing=$(
@@ -174,7 +178,7 @@ than there are cores.
 NIGHTLY = [
     Step(
         "more coding agents",
-        f"(cd tests/coding_agents/nightly/js && {NPM_CI}) "
+        f"(cd tests/coding_agents/nightly/js && {NPM_CI}) && {AIDER} "
         f"&& {PYTEST} -n 0 -m nightly tests/coding_agents/nightly",
         NODE,
     ),

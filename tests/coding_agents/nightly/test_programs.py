@@ -91,19 +91,15 @@ ALL = [
 ]
 
 
-@pytest.fixture
-def computer(server: RunningServer, tmp_path: Path) -> Computer:
-    return Computer(tmp_path, server.url, PROGRAMS)
-
-
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
 def test_file_is_written_and_a_command_is_run(
-    computer: Computer, stub: CodingStub, program: Program
+    server: RunningServer, stub: CodingStub, tmp_path: Path, program: Program
 ) -> None:
     if not (PROGRAMS / program.name).exists():
         pytest.skip(f"`npm ci` has not been run in {PROGRAMS.parent.parent}")
+    computer = Computer(tmp_path, server.url, PROGRAMS)
     setup = settings(program, computer)
     file = computer.project / "notes.txt"
     writer, path, content = program.write
