@@ -18,7 +18,11 @@ from mcp.client.auth import (
     OAuthTokenError,
 )
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-from mcp.client.auth.utils import extract_field_from_www_auth
+from mcp.client.auth.utils import (
+    extract_field_from_www_auth,
+    extract_scope_from_www_auth,
+    union_scopes,
+)
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -69,6 +73,8 @@ class _Record(BaseModel):
     client: OAuthClientInformationFull | None = None
     metadata: OAuthMetadata | None = None
     resource: ProtectedResourceMetadata | None = None
+    scope: str | None = None
+    """Scopes of which the server has refused a request without them."""
 
 
 class Browser(Protocol):
@@ -132,6 +138,7 @@ class _StoredTokensProvider(OAuthClientProvider):
             client=self.context.client_info,
             metadata=self.context.oauth_metadata,
             resource=self.context.protected_resource_metadata,
+            scope=(await self._load()).scope,
         )
         await self._credentials.save(record.model_dump_json())
 
@@ -175,7 +182,7 @@ class _StoredTokensProvider(OAuthClientProvider):
             if not _is_refused(response):
                 return
             if response.status_code == httpx2.codes.FORBIDDEN and not self._can_authorize:
-                raise self._needs_authorization()
+                raise await self._needs_scope(response)
             self._refused_token = tokens.access_token if tokens else None
         if not self._can_authorize and not self.context.can_refresh_token():
             raise self._needs_authorization()
@@ -186,7 +193,7 @@ class _StoredTokensProvider(OAuthClientProvider):
                 response = yield _marked(outgoing, request)
                 is_refused = outgoing is request and _is_refused(response)
                 if is_refused and not self._can_authorize:
-                    raise self._needs_authorization()
+                    raise await self._needs_scope(response)
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
@@ -210,9 +217,25 @@ class _StoredTokensProvider(OAuthClientProvider):
         return await super()._handle_refresh_response(response)
 
     async def _perform_authorization(self) -> httpx2.Request:
+        metadata = self.context.client_metadata
         if self._server.oauth is not None and self._server.oauth.scope:
-            self.context.client_metadata.scope = self._server.oauth.scope
+            metadata.scope = self._server.oauth.scope
+        else:
+            metadata.scope = union_scopes(metadata.scope, (await self._load()).scope)
         return await super()._perform_authorization()
+
+    async def _needs_scope(self, response: httpx2.Response) -> NeedsAuthorization:
+        """Store the scope that a refused request needs, for the next authorization, and return the
+        error.
+        """
+        needed = extract_scope_from_www_auth(response)
+        if response.status_code == httpx2.codes.FORBIDDEN and needed:
+            record = await self._load()
+            granted = record.tokens.scope if record.tokens else None
+            scope = union_scopes(union_scopes(record.scope, granted), needed)
+            record = record.model_copy(update={"scope": scope})
+            await self._credentials.save(record.model_dump_json())
+        return self._needs_authorization()
 
     def _needs_authorization(self) -> NeedsAuthorization:
         self._mcp_session.needs_authorization = True
