@@ -183,6 +183,12 @@ NIGHTLY = [
         NODE,
     ),
     Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
+    Step(
+        "MCP conformance",
+        f"(cd tests/mcp/conformance/js && {NPM_CI}) "
+        f"&& {PYTEST} -n 2 -m nightly tests/mcp/conformance",
+        NODE,
+    ),
     Step("hostile MCP servers", f"{PYTEST} -n 0 -m slow tests/mcp/test_fuzzed_servers.py"),
     Step(
         "soak: a thousand streams", "uv run python -m tests.soak --seconds 30 --turn 10 --cache 8"

@@ -94,6 +94,10 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
         [lines("Hm.\n", "</think>\n", "\nHello.")],
         Seen("Hello.", "Hm.\n", ["ANSWER_REPAIRED"]),
     ),
+    "reasoning in longer tags is reasoning": (
+        [lines("<thinking>Hm.</thinking>\n", "Hello.")],
+        Seen("Hello.", "Hm.", ["ANSWER_REPAIRED"]),
+    ),
     "a stream that ends inside a tag shows the held text": (
         [lines("Hello ", "</thi")],
         Seen("Hello </thi"),
@@ -159,6 +163,14 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
     "an answer of a model that is only loaded is requested again": (
         [lines(reason="load"), lines("Hello.")],
         Seen("Hello."),
+    ),
+    "an answer of a model that is unloaded has a warning": (
+        [lines(reason="unload")],
+        Seen(warnings=["EMPTY_ANSWER"]),
+    ),
+    "a call inside reasoning has a warning": (
+        [lines(thinking=ADD_CALL)],
+        Seen(thinking=ADD_CALL, warnings=["EMPTY_ANSWER"]),
     ),
     "reasoning without an answer has a warning": (
         [lines(thinking="Hm.")],

@@ -40,6 +40,8 @@ from mochi_server.util.net import is_loopback
 
 _CLIENT_NAME = "mochi-server"
 _MARK = "mochi_server_oauth"
+_POST, _BASIC = "client_secret_post", "client_secret_basic"
+"""Ways to send the secret of a client: in the body, or with HTTP Basic authentication."""
 _LONG_AGO = 1.0  # a Unix time
 _EXPIRED = (400, 401)
 """HTTP statuses with which an authorization server refuses a refresh token."""
@@ -257,7 +259,7 @@ class BrowserProvider(_StoredTokensProvider):
             return OAuthClientInformationFull(
                 client_id=oauth.client_id,
                 client_secret=oauth.client_secret or None,
-                token_endpoint_auth_method="client_secret_post" if oauth.client_secret else "none",
+                token_endpoint_auth_method=_POST if oauth.client_secret else "none",
                 redirect_uris=redirect_uris,
                 issuer=oauth.issuer or None,
             )
@@ -266,6 +268,16 @@ class BrowserProvider(_StoredTokensProvider):
             return None
         expires = client.client_secret_expires_at
         return None if expires and expires < time.time() else client
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        client = self.context.client_info
+        if client is not None and client.token_endpoint_auth_method == _POST:
+            metadata = self.context.oauth_metadata
+            methods = metadata.token_endpoint_auth_methods_supported if metadata else None
+            if methods and _POST not in methods and _BASIC in methods:
+                update = {"token_endpoint_auth_method": _BASIC}
+                self.context.client_info = client.model_copy(update=update)
+        return await super()._perform_authorization()
 
     async def _initialize(self) -> None:
         await super()._initialize()
