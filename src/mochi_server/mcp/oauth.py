@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx2
@@ -223,7 +223,8 @@ class _StoredTokensProvider(OAuthClientProvider):
         if self._server.oauth is not None and self._server.oauth.scope:
             metadata.scope = self._server.oauth.scope
         else:
-            metadata.scope = union_scopes(metadata.scope, (await self._load()).scope)
+            record = await self._load()
+            metadata.scope = union_scopes(metadata.scope, record.scope)
         return await super()._perform_authorization()
 
     async def _needs_scope(self, response: httpx2.Response) -> NeedsAuthorization:
@@ -234,7 +235,8 @@ class _StoredTokensProvider(OAuthClientProvider):
         if response.status_code == httpx2.codes.FORBIDDEN and needed:
             record = await self._load()
             granted = record.tokens.scope if record.tokens else None
-            scope = union_scopes(union_scopes(record.scope, granted), needed)
+            known = union_scopes(record.scope, granted)
+            scope = union_scopes(known, needed)
             record = record.model_copy(update={"scope": scope})
             await self._credentials.save(record.model_dump_json())
         return self._needs_authorization()
@@ -271,12 +273,11 @@ class BrowserProvider(_StoredTokensProvider):
 
     async def _perform_authorization(self) -> httpx2.Request:
         client = self.context.client_info
-        if client is not None and client.token_endpoint_auth_method == _POST:
-            metadata = self.context.oauth_metadata
-            methods = metadata.token_endpoint_auth_methods_supported if metadata else None
-            if methods and _POST not in methods and _BASIC in methods:
-                update = {"token_endpoint_auth_method": _BASIC}
-                self.context.client_info = client.model_copy(update=update)
+        if client is None or client.token_endpoint_auth_method != _POST:
+            return await super()._perform_authorization()
+        if _needs_basic(self.context.oauth_metadata):
+            update = {"token_endpoint_auth_method": _BASIC}
+            self.context.client_info = client.model_copy(update=update)
         return await super()._perform_authorization()
 
     async def _initialize(self) -> None:
@@ -319,6 +320,16 @@ def _is_refused(response: httpx2.Response) -> bool:
     return bool(response.status_code == httpx2.codes.UNAUTHORIZED)
 
 
+def _needs_basic(metadata: OAuthMetadata | None) -> bool:
+    """Return whether an authorization server accepts secrets only with HTTP Basic
+    authentication.
+    """
+    if metadata is None:
+        return False
+    methods = metadata.token_endpoint_auth_methods_supported or []
+    return _BASIC in methods and _POST not in methods
+
+
 def _secrets_of(tokens: OAuthToken | None) -> list[str]:
     if tokens is None:
         return []
@@ -342,5 +353,8 @@ def _failure(error: OAuthFlowError) -> OAuthFailed:
 
 def _status_in(error: Exception) -> str:
     """Return the HTTP status that the text of an error of the SDK contains, as text."""
-    found: Any = re.search(r"\b[1-5]\d\d\b", str(error).partition("{")[0])
-    return f" (HTTP {found[0]})" if found else ""
+    text, _, _ = str(error).partition("{")
+    found = re.search(r"\b[1-5]\d\d\b", text)
+    if found is None:
+        return ""
+    return f" (HTTP {found[0]})"
