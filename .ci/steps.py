@@ -77,6 +77,10 @@ ON_OLDEST = (
 )
 """Command prefix that runs a command of the project on the oldest Python."""
 NODE = ("node", "npm")
+AIDER = (
+    "uv venv --quiet --clear --python '>=3.10,<3.13' .venv-aider "
+    "&& uv pip install --quiet --python .venv-aider/bin/python aider-chat==0.86.2"
+)
 NPM_CI = "npm ci --no-audit --no-fund --silent"
 DEBIAN_PACKAGES = r"""
 missing=$(
@@ -171,7 +175,19 @@ or a server that starts, so that it has two workers for each core.
 """
 
 NIGHTLY = [
+    Step(
+        "more coding agents",
+        f"(cd tests/coding_agents/nightly/js && {NPM_CI}) && {AIDER} "
+        f"&& {PYTEST} -n 0 -m nightly tests/coding_agents/nightly",
+        NODE,
+    ),
     Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
+    Step(
+        "MCP conformance",
+        f"(cd tests/mcp/conformance/js && {NPM_CI}) "
+        f"&& {PYTEST} -n 2 -m nightly tests/mcp/conformance",
+        NODE,
+    ),
     Step("hostile MCP servers", f"{PYTEST} -n 0 -m slow tests/mcp/test_fuzzed_servers.py"),
     Step(
         "soak: a thousand streams", "uv run python -m tests.soak --seconds 30 --turn 10 --cache 8"

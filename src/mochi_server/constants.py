@@ -27,9 +27,9 @@ PREVIEW_CHARS = 250  # maximum length of a preview in lists, without the "..." t
 DEFAULT_WINDOW = 8192
 # Largest share of a model's maximum context window that is selected automatically.
 SAFE_WINDOW_RATIO = 0.9
-# Number of tokens that a prompt must leave free in the context window for the answer.
 # Room for an answer in the first context window of a model, for clients that set no window.
 ANSWER_TOKENS = 4096
+# Number of tokens that a prompt must leave free in the context window for the answer.
 MIN_ANSWER_TOKENS = 64
 
 RELOADING_OPTIONS = frozenset(

@@ -45,7 +45,10 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """A tool call that needs no approval starts."""
+    """A tool call that needs no approval starts.
+
+    A call that waited for approval has ``tool_call_confirmation_required`` instead.
+    """
 
     tool_name: str
     arguments: dict[str, Any]
@@ -125,6 +128,8 @@ class AgentExecution(AgentPlanning):
 @dataclass(frozen=True, slots=True)
 class AgentToolCalled:
     """The agent starts a tool call.
+
+    A call that waited for approval starts after its approval, so a denied call has no such event.
 
     ``call_index`` numbers the calls of one agent run, starting at 0.
     """

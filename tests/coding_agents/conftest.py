@@ -19,17 +19,23 @@ Replies: TypeAlias = "list[str | ToolCall]"
 class CodingStub(StubServer):
     """Stub with one model without `vision`, which sends the next of `replies` and reuses cached
     prompts.
+
+    Requests without tools, for example for a title, do not receive `replies`, unless
+    `replies_need_tools` is false.
     """
 
     def __init__(self) -> None:
         self.replies: Replies = []
+        self.replies_need_tools = True
         model = Model(MODEL, ("completion", "tools", "thinking"), context_length=262_144)
         super().__init__(
             models=[model], machine=Machine(parallel=1), resolve=self._next_reply, speed=0
         )
 
-    def _next_reply(self, _: Prompt) -> "str | ToolCall":
-        return self.replies.pop(0) if self.replies else "Done."
+    def _next_reply(self, prompt: Prompt) -> "str | ToolCall":
+        if self.replies and (prompt.tools or not self.replies_need_tools):
+            return self.replies.pop(0)
+        return "Done."
 
     def prompt(self, number: int = -1) -> list[dict[str, Any]]:
         """Return the messages of a request to the model, by default of the latest."""
@@ -46,6 +52,7 @@ def shared_stub() -> Iterator[CodingStub]:
 @pytest.fixture
 def stub(shared_stub: CodingStub) -> CodingStub:
     shared_stub.replies.clear()
+    shared_stub.replies_need_tools = True
     return shared_stub
 
 

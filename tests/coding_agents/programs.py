@@ -50,6 +50,7 @@ class Computer:
     folder: Path
     url: str
     """Address of the server, which replaces the documented one."""
+    programs: Path = PROGRAMS
     home: Path = field(init=False)
     project: Path = field(init=False)
 
@@ -60,7 +61,7 @@ class Computer:
 
     def claude(self, *arguments: str, stdin: str | None = None) -> str:
         """Run Claude Code with arguments in place of its documented command. Return its output."""
-        setup, command = self._setting("anthropic-clients.md", "bash", "ANTHROPIC_MODEL").rsplit(
+        setup, command = self.setting("anthropic-clients.md", "bash", "ANTHROPIC_MODEL").rsplit(
             "\n", 1
         )
         assert command == "claude", command
@@ -70,14 +71,14 @@ class Computer:
         """Run Codex with arguments and its documented configuration. Return its output."""
         config = self.home / ".codex" / "config.toml"
         config.parent.mkdir(exist_ok=True)
-        config.write_text(self._setting("openai-clients.md", "toml", "model_provider"))
+        config.write_text(self.setting("openai-clients.md", "toml", "model_provider"))
         # The sandbox of Codex needs user namespaces, which a container may not have.
         options = ["exec", "--skip-git-repo-check", "--sandbox", "danger-full-access"]
         return self.run(shlex.join(["codex", *options, *arguments]))
 
     def run(self, script: str, stdin: str | None = None) -> str:
         """Run a script of bash in the project. Return its output."""
-        path = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
+        path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "-euc", script],
             check=False,
@@ -91,7 +92,8 @@ class Computer:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
 
-    def _setting(self, page: str, language: str, word: str) -> str:
+    def setting(self, page: str, language: str, word: str) -> str:
+        """Return a documented code block, with the address of the server."""
         text = documented(page, language, word).strip()
         assert "http://127.0.0.1:8000" in text, text
         assert MODEL in text, text

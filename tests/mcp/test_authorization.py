@@ -103,6 +103,21 @@ def test_user_authorizes_in_a_browser(
     assert stat.S_IMODE(files[0].parent.stat().st_mode) == 0o700
 
 
+def test_tool_that_needs_another_scope_works_after_the_next_authorization(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        authorize(api)
+        remote.scope = "admin"
+        assert "requires authorization" in called(api, "shout", text="a")["error_message"]
+        authorize(api)
+        assert called(api, "shout", text="loud")["result"] == "LOUD"
+    scopes = [token.scopes for token in remote.access.values()]
+    assert scopes == [["user"], ["user", "admin"]]
+
+
 def test_tokens_never_reach_tools_exports_and_errors(
     stub: StubServer, tmp_path: Path, remote: OAuthMcp, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -23,12 +23,14 @@ CLIENT_ID, CLIENT_SECRET = "machine", "a secret: of a machine"
 class OAuthMcp:
     """MCP server on a real socket that requires OAuth. It authorizes each user at once.
 
-    `expires_in` is the lifetime of new tokens in seconds. `refuses` lets the user refuse.
+    `expires_in` is the lifetime of new tokens in seconds. `refuses` lets the user refuse. Requests
+    whose token lacks `scope` are 403.
     """
 
     def __init__(self, *, over_sse: bool = False, expires_in: int = 3600) -> None:
         self.expires_in = expires_in
         self.refuses = False
+        self.scope = "user"
         self.registered: dict[str, Any] = {}  # clients by ID
         self.codes: dict[str, Any] = {}
         self.access: dict[str, Any] = {}  # valid access tokens
@@ -108,6 +110,14 @@ class OAuthMcp:
         return self.issued[-1]
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        sent = dict(scope.get("headers", ())).get(b"authorization", b"").decode()
+        token = self.access.get(sent.removeprefix("Bearer "))
+        if token is not None and self.scope not in token.scopes:
+            challenge = f'Bearer error="insufficient_scope", scope="{self.scope}"'
+            headers = [(b"www-authenticate", challenge.encode())]
+            await send({"type": "http.response.start", "status": 403, "headers": headers})
+            await send({"type": "http.response.body"})
+            return
         if scope["type"] != "http" or scope["path"] != "/token":
             await self._app(scope, receive, send)
             return
@@ -154,6 +164,7 @@ class _Provider:
     async def register_client(self, client_info: Any) -> None:
         assert client_info.client_id
         self._state.issued.append(client_info.client_secret or "")
+        client_info.scope = "user admin"
         self._state.registered[client_info.client_id] = client_info
 
     async def authorize(self, client: Any, params: Any) -> str:

@@ -94,6 +94,10 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
         [lines("Hm.\n", "</think>\n", "\nHello.")],
         Seen("Hello.", "Hm.\n", ["ANSWER_REPAIRED"]),
     ),
+    "reasoning in longer tags is reasoning": (
+        [lines("<thinking>Hm.</thinking>\n", "Hello.")],
+        Seen("Hello.", "Hm.", ["ANSWER_REPAIRED"]),
+    ),
     "a stream that ends inside a tag shows the held text": (
         [lines("Hello ", "</thi")],
         Seen("Hello </thi"),
@@ -159,6 +163,14 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
     "an answer of a model that is only loaded is requested again": (
         [lines(reason="load"), lines("Hello.")],
         Seen("Hello."),
+    ),
+    "an answer of a model that is unloaded has a warning": (
+        [lines(reason="unload")],
+        Seen(warnings=["EMPTY_ANSWER"]),
+    ),
+    "a call inside reasoning has a warning": (
+        [lines(thinking=ADD_CALL)],
+        Seen(thinking=ADD_CALL, warnings=["EMPTY_ANSWER"]),
     ),
     "reasoning without an answer has a warning": (
         [lines(thinking="Hm.")],
@@ -348,6 +360,17 @@ def test_first_window_of_v1_has_room_for_an_answer(ollama: FakeOllama, tmp_path:
     with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
         post(running, completion(messages=[{"role": "user", "content": text}]))
     assert ollama.requests[0]["options"]["num_ctx"] == 16_384
+
+
+@pytest.mark.parametrize("words", [1000, 1400, 2800, 4000])
+def test_first_answer_of_v1_is_not_cut_before_4096_tokens(
+    ollama: FakeOllama, tmp_path: Path, words: int
+) -> None:
+    ollama.script(lines("Hello."))
+    message = {"role": "user", "content": "word " * words}
+    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+        post(running, completion(messages=[message]))
+    assert ollama.requests[0]["options"]["num_predict"] >= 4096
 
 
 def completion(**fields: Any) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import pytest
 from mochi_server import create_app
 from mochi_server.ollama import ChatResponse, ModelInfo, ReceivedMessage
 from mochi_stub import StubServer
-from tests.support.agents import write_agent
+from tests.support.agents import delegate, nested, write_agent
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.lazy import LazyModule
 from tests.support.server import RunningServer
@@ -71,6 +72,43 @@ def test_invalid_agent_keeps_its_description(stub: StubServer, tmp_path: Path) -
     with RunningServer(tmp_path, stub.url) as server:
         agent = server.client.ok(server.client.http.get("/agents"))["agents"]["helper"]
     assert (agent["valid"], agent["description"]) == (False, "Helps.")
+
+
+@cases(
+    "caller, approved, expected",
+    [
+        ("user", True, ["tool_call_confirmation_required", "tool_result"]),
+        ("user", False, ["tool_call_confirmation_required", "tool_result"]),
+        (
+            "agent",
+            True,
+            ["tool_call_confirmation_required", "agent_tool_call", "agent_tool_result"],
+        ),
+        ("agent", False, ["tool_call_confirmation_required", "agent_tool_result"]),
+    ],
+)
+def test_decided_call_has_the_events_of_its_kind(
+    server: RunningServer, caller: str, approved: bool, expected: list[str]
+) -> None:
+    session = server.client.create_session(
+        "mochi",
+        tool_settings={"tools": ["note"], "execution_policy": "always_confirm"},
+        agent_settings={"enabled_agents": ["helper"]},
+    )
+    session_id, noting = session["session_id"], (calls("note", text="hi"), words(1))
+    message = instruct(*noting) if caller == "user" else nested(delegate(*noting), words(1))
+    deciding, kinds = server.api(), []
+    with server.client.open_stream(session_id, message) as events:
+        for event in events:
+            if "tool_" in event.type and event.type != "tool_continuation_start":
+                kinds.append(event.type)
+            if event.type == "tool_call_confirmation_required":
+                decision = {
+                    "confirmation_id": event.data["confirmation_id"],
+                    "approved": approved,
+                }
+                deciding.ok(deciding.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+    assert kinds == expected
 
 
 def test_debug_log_has_the_steps_of_a_turn_and_its_requests_without_text(

@@ -51,6 +51,11 @@ class PromptSize:
         return cls(characters, images)
 
 
+def with_margin(tokens: int) -> int:
+    """Return the largest number of tokens of a prompt whose estimate is ``tokens``."""
+    return int(tokens * (1 + _MAX_ESTIMATE_ERROR)) + _TEMPLATE_TOKENS
+
+
 @dataclass(eq=False, slots=True)
 class TokenEstimate:
     """Estimate for the prompts of one model, calibrated with Ollama's token counts."""
@@ -61,15 +66,22 @@ class TokenEstimate:
         text = int(size.characters * (self.tokens_per_char or _TOKENS_PER_CHAR))
         return text + IMAGE_TOKENS * size.images + 1
 
-    def room(self, size: PromptSize, window: int, *, counted: int = 0) -> int:
-        """Return a cautious estimate of the tokens that a prompt leaves free; ``counted`` is
-        Ollama's latest count.
+    def room(
+        self, size: PromptSize, window: int, *, counted: int = 0, answer_tokens: int = 0
+    ) -> int:
+        """Return a cautious estimate of the tokens that a prompt leaves free.
+
+        Until the model's ratio is known, a prompt may have a token for each character. It is then
+        assumed to leave a quarter of the window free, and ``answer_tokens`` where its estimate
+        does. ``counted`` is Ollama's latest count.
         """
         tokens = self.tokens(size)
         if self.tokens_per_char is None:
             most = size.characters + IMAGE_TOKENS * size.images
-            tokens = max(tokens, counted, min(most, window * 3 // 4))
-        return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
+            beside_answer = window - _TEMPLATE_TOKENS - answer_tokens
+            limit = min(window * 3 // 4, int(beside_answer / (1 + _MAX_ESTIMATE_ERROR)))
+            tokens = max(tokens, counted, min(most, limit))
+        return window - with_margin(tokens)
 
     def observe(self, size: PromptSize, tokens: int) -> None:
         """Calibrate with Ollama's token count.

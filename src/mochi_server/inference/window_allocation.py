@@ -125,7 +125,9 @@ class Allocation:
         """Return how many answer tokens fit into a window after the prompt, or None if
         ``num_predict`` is not more.
         """
-        free = self.estimate.room(prompt, window, counted=self.counted)
+        free = self.estimate.room(
+            prompt, window, counted=self.counted, answer_tokens=self.answer_tokens
+        )
         room = max(free, MIN_ANSWER_TOKENS)
         is_enough = isinstance(num_predict, int) and 0 <= num_predict <= room
         return None if is_enough else room

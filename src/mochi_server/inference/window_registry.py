@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
-from mochi_server.inference.token_estimate import TokenEstimate
+from mochi_server.inference.token_estimate import TokenEstimate, with_margin
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.types import default_window_config
@@ -326,7 +326,7 @@ def _cloud_window(
 def _needed(required_tokens: int, answer_tokens: int, *, is_loaded: bool) -> float:
     """Return the smallest window for a prompt. Only a model that is not loaded gets more room."""
     needed = BUFFER * required_tokens
-    return needed if is_loaded else max(needed, required_tokens + answer_tokens)
+    return needed if is_loaded else max(needed, with_margin(required_tokens) + answer_tokens)
 
 
 def max_window(model: ModelInfo) -> int:

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx2
@@ -18,7 +18,11 @@ from mcp.client.auth import (
     OAuthTokenError,
 )
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-from mcp.client.auth.utils import extract_field_from_www_auth
+from mcp.client.auth.utils import (
+    extract_field_from_www_auth,
+    extract_scope_from_www_auth,
+    union_scopes,
+)
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -36,6 +40,8 @@ from mochi_server.util.net import is_loopback
 
 _CLIENT_NAME = "mochi-server"
 _MARK = "mochi_server_oauth"
+_POST, _BASIC = "client_secret_post", "client_secret_basic"
+"""Ways to send the secret of a client: in the body, or with HTTP Basic authentication."""
 _LONG_AGO = 1.0  # a Unix time
 _EXPIRED = (400, 401)
 """HTTP statuses with which an authorization server refuses a refresh token."""
@@ -69,6 +75,8 @@ class _Record(BaseModel):
     client: OAuthClientInformationFull | None = None
     metadata: OAuthMetadata | None = None
     resource: ProtectedResourceMetadata | None = None
+    scope: str | None = None
+    """Scopes of which the server has refused a request without them."""
 
 
 class Browser(Protocol):
@@ -132,6 +140,7 @@ class _StoredTokensProvider(OAuthClientProvider):
             client=self.context.client_info,
             metadata=self.context.oauth_metadata,
             resource=self.context.protected_resource_metadata,
+            scope=(await self._load()).scope,
         )
         await self._credentials.save(record.model_dump_json())
 
@@ -175,7 +184,7 @@ class _StoredTokensProvider(OAuthClientProvider):
             if not _is_refused(response):
                 return
             if response.status_code == httpx2.codes.FORBIDDEN and not self._can_authorize:
-                raise self._needs_authorization()
+                raise await self._needs_scope(response)
             self._refused_token = tokens.access_token if tokens else None
         if not self._can_authorize and not self.context.can_refresh_token():
             raise self._needs_authorization()
@@ -186,7 +195,7 @@ class _StoredTokensProvider(OAuthClientProvider):
                 response = yield _marked(outgoing, request)
                 is_refused = outgoing is request and _is_refused(response)
                 if is_refused and not self._can_authorize:
-                    raise self._needs_authorization()
+                    raise await self._needs_scope(response)
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
@@ -210,9 +219,27 @@ class _StoredTokensProvider(OAuthClientProvider):
         return await super()._handle_refresh_response(response)
 
     async def _perform_authorization(self) -> httpx2.Request:
+        metadata = self.context.client_metadata
         if self._server.oauth is not None and self._server.oauth.scope:
-            self.context.client_metadata.scope = self._server.oauth.scope
+            metadata.scope = self._server.oauth.scope
+        else:
+            record = await self._load()
+            metadata.scope = union_scopes(metadata.scope, record.scope)
         return await super()._perform_authorization()
+
+    async def _needs_scope(self, response: httpx2.Response) -> NeedsAuthorization:
+        """Store the scope that a refused request needs, for the next authorization, and return the
+        error.
+        """
+        needed = extract_scope_from_www_auth(response)
+        if response.status_code == httpx2.codes.FORBIDDEN and needed:
+            record = await self._load()
+            granted = record.tokens.scope if record.tokens else None
+            known = union_scopes(record.scope, granted)
+            scope = union_scopes(known, needed)
+            record = record.model_copy(update={"scope": scope})
+            await self._credentials.save(record.model_dump_json())
+        return self._needs_authorization()
 
     def _needs_authorization(self) -> NeedsAuthorization:
         self._mcp_session.needs_authorization = True
@@ -234,7 +261,7 @@ class BrowserProvider(_StoredTokensProvider):
             return OAuthClientInformationFull(
                 client_id=oauth.client_id,
                 client_secret=oauth.client_secret or None,
-                token_endpoint_auth_method="client_secret_post" if oauth.client_secret else "none",
+                token_endpoint_auth_method=_POST if oauth.client_secret else "none",
                 redirect_uris=redirect_uris,
                 issuer=oauth.issuer or None,
             )
@@ -243,6 +270,15 @@ class BrowserProvider(_StoredTokensProvider):
             return None
         expires = client.client_secret_expires_at
         return None if expires and expires < time.time() else client
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        client = self.context.client_info
+        if client is None or client.token_endpoint_auth_method != _POST:
+            return await super()._perform_authorization()
+        if _needs_basic(self.context.oauth_metadata):
+            update = {"token_endpoint_auth_method": _BASIC}
+            self.context.client_info = client.model_copy(update=update)
+        return await super()._perform_authorization()
 
     async def _initialize(self) -> None:
         await super()._initialize()
@@ -284,6 +320,16 @@ def _is_refused(response: httpx2.Response) -> bool:
     return bool(response.status_code == httpx2.codes.UNAUTHORIZED)
 
 
+def _needs_basic(metadata: OAuthMetadata | None) -> bool:
+    """Return whether an authorization server accepts secrets only with HTTP Basic
+    authentication.
+    """
+    if metadata is None:
+        return False
+    methods = metadata.token_endpoint_auth_methods_supported or []
+    return _BASIC in methods and _POST not in methods
+
+
 def _secrets_of(tokens: OAuthToken | None) -> list[str]:
     if tokens is None:
         return []
@@ -307,5 +353,8 @@ def _failure(error: OAuthFlowError) -> OAuthFailed:
 
 def _status_in(error: Exception) -> str:
     """Return the HTTP status that the text of an error of the SDK contains, as text."""
-    found: Any = re.search(r"\b[1-5]\d\d\b", str(error).partition("{")[0])
-    return f" (HTTP {found[0]})" if found else ""
+    text, _, _ = str(error).partition("{")
+    found = re.search(r"\b[1-5]\d\d\b", text)
+    if found is None:
+        return ""
+    return f" (HTTP {found[0]})"
