@@ -4,12 +4,12 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -60,7 +60,6 @@ MAX_STARTS = 3
 """Maximum number of starts of a turn whose server dies again and again."""
 _LOST_EVENTS = 1 << 30
 """Number of the snapshot of a run whose events are lost; later than that of any event."""
-_PAUSE_SECONDS = 30.0
 _RETRY_SECONDS, _RETRIES = 0.1, 50
 
 MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
@@ -68,6 +67,8 @@ MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
 
 It may not if a server that shuts down has forwarded it.
 """
+
+_Result = TypeVar("_Result")
 
 logger = logging.getLogger(__name__)
 
@@ -148,35 +149,30 @@ class TurnService:
 
         Return the run of its turn and the decided call.
 
-        A turn that is not live continues. If this server is shutting down, the decision is stored
-        for the next one.
+        A turn that is not live continues. If this server is shutting down, or Ollama does not
+        respond, the decision is stored, and the turn continues later.
 
         Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``. Raises
-        ``SessionBusy`` if something else holds the session for long, and ``OllamaUnreachable`` or
-        ``OllamaError`` if a turn cannot continue; then the call still waits.
+        ``SessionBusy`` if something else holds the session for long.
         """
-        run, call = await self._decide(session_id, confirmation_id, decision)
+        await self.conversations.stored(session_id).load()  # the caller may not see the session
+        # It is busy while its turn is suspended, or another request decides.
+        run, call = await _when_free(partial(self._decide, session_id, confirmation_id, decision))
         _audit_decision(session_id, confirmation_id, call.name, decision)
         return run, call
 
     async def _decide(
         self, session_id: str, confirmation_id: str, decision: Decision
     ) -> tuple[Run, ToolInvocation]:
-        await self.conversations.stored(session_id).load()  # the caller may not see the session
-        for _ in range(_RETRIES):
-            run = self.table.find(session_id)
-            if run is not None:
-                with suppress(errors.ConfirmationNotFound):  # the turn may be suspended
-                    call = await self._approvals.deliver_decision(
-                        session_id, run.control, confirmation_id, decision
-                    )
-                    return run, call
-            await self._load_waiting(session_id, confirmation_id)
-            try:
-                return await self._decide_stored(session_id, confirmation_id, decision)
-            except errors.SessionBusy:  # the turn is being suspended, or another request decides
-                await asyncio.sleep(_RETRY_SECONDS)
-        raise errors.SessionBusy(session_id, None)
+        run = self.table.find(session_id)
+        if run is not None:
+            with suppress(errors.ConfirmationNotFound):  # the turn may be suspended
+                call = await self._approvals.deliver_decision(
+                    session_id, run.control, confirmation_id, decision
+                )
+                return run, call
+        await self._load_waiting(session_id, confirmation_id)
+        return await self._decide_stored(session_id, confirmation_id, decision)
 
     async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
         """Return the tool calls of a session that wait for approval as JSON objects.
@@ -216,22 +212,20 @@ class TurnService:
 
         Return its latest run, if any. Raise ``SessionNotFound``.
         """
-        for _ in range(_RETRIES):
-            run = await self.find(session_id)
-            if run is None or run.has_ended:
+        return await _when_free(partial(self._stop, session_id))
+
+    async def _stop(self, session_id: str) -> Run | None:
+        run = await self.find(session_id)
+        if run is None or run.has_ended:
+            return run
+        if run.task is not None:
+            await run.stop()
+            if run.state != "waiting_for_approval":  # it was suspended at this moment
                 return run
-            if run.task is not None:
-                await run.stop()
-                if run.state != "waiting_for_approval":  # it was suspended at this moment
-                    return run
-            try:
-                denied_run = await self._deny_stored(session_id)
-            except errors.SessionBusy:  # a decision continues the turn, here or at another server
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            if denied_run is not None:
-                return denied_run
-        raise errors.SessionBusy(session_id, None if run is None else run.run_id)
+        denied_run = await self._deny_stored(session_id)
+        if denied_run is None:  # a decision continues the turn, here or at another server
+            raise errors.SessionBusy(session_id, run.run_id)
+        return denied_run
 
     async def abandon(self, session_id: str) -> None:
         """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
@@ -334,7 +328,7 @@ class TurnService:
             conversation,
             turn_input.without_data(),
             run_ids,
-            model=turn_input.model or session.metadata.model,
+            model=turn_input.model or session.model,
             position=position,
             holds_text=isinstance(answer_format, dict),
             caller=self._keys.caller_inside(session.metadata.owner),
@@ -430,28 +424,55 @@ class TurnService:
     async def _decide_stored(
         self, session_id: str, confirmation_id: str, decision: Decision
     ) -> tuple[Run, ToolInvocation]:
-        run_id = new_id()
+        run_id, run = new_id(), None
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
             session, turn, approval = await self._load_waiting(session_id, confirmation_id)
             call = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments)
-            with acting_as(self._keys.caller_inside(session.metadata.owner)):
-                tool = await self._turns.find_tool(session, turn, approval)
-            if decision.approved and tool is not None:
-                if fingerprint(tool) != approval.fingerprint:
-                    await self._announce_again(session, turn, approval, tool)
-                    raise errors.ConfirmationStale(confirmation_id)
-                if decision.arguments is not None:
-                    await bind_edited(replace(call, arguments=decision.arguments), tool)
             decided = turn.decided(decision)
-            run: Run | None = None
-            if not self.shutdown.is_set():
-                run = await self._revive(session, decided, run_id, locks)
-            if run is None:  # the next server continues the turn
-                run = await self._unfinished_run(session, turn)
-                await self.conversations.stored(session_id).write(Change(turn=decided))
+            try:
+                if decision.approved:
+                    await self._check_decision(session, turn, approval, call, decision)
+                with suppress(errors.OllamaUnreachable, errors.OllamaError):
+                    run = await self._revive(session, decided, run_id, locks)
+            except ValueError as error:
+                await self._end_unreadable(session, turn, error)
+                raise self._approvals.error_of(session_id, confirmation_id) from error
+            if run is None:
+                run = await self._store_decision(session, turn, decided)
         self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
         return run, call
+
+    async def _check_decision(
+        self,
+        session: ChatSession,
+        turn: StoredTurn,
+        approval: Approval,
+        call: ToolInvocation,
+        decision: Decision,
+    ) -> None:
+        """Raise ``ConfirmationStale`` if the tool of a call has changed, and ``ValidationFailed``
+        for invalid arguments.
+        """
+        with acting_as(self._keys.caller_inside(session.metadata.owner)):
+            tool = await self._turns.find_tool(session, turn, approval)
+        if tool is None:
+            return
+        if fingerprint(tool) != approval.fingerprint:
+            await self._announce_again(session, turn, approval, tool)
+            raise errors.ConfirmationStale(approval.confirmation_id)
+        if decision.arguments is not None:
+            await bind_edited(replace(call, arguments=decision.arguments), tool)
+
+    async def _store_decision(
+        self, session: ChatSession, turn: StoredTurn, decided: StoredTurn
+    ) -> Run:
+        """Store a decision on a turn that continues later, and return the run of the turn."""
+        run = await self._unfinished_run(session, turn)
+        await run.conversation.write(Change(turn=decided))
+        run.rest(decided.state, run.result)
+        self._due[run.session_id] = time.time() + self._limits.retry_seconds
+        return run
 
     async def _load_waiting(
         self, session_id: str, confirmation_id: str
@@ -553,6 +574,8 @@ class TurnService:
 
         If the server has begun to stop meanwhile, start no run and return None.
         """
+        if self.shutdown.is_set():
+            return None
         conversation = self.conversations.stored(session.session_id)
         turn = turn.continued(run_id, is_new_start=is_new_start)
         calls = await self._call_events(session, turn, is_announced=True)
@@ -713,7 +736,7 @@ class TurnService:
             return
         except errors.MochiError as error:
             logger.warning("turn continues later session_id=%s: %s", session_id, error.message)
-            self._due[session_id] = time.time() + _PAUSE_SECONDS
+            self._due[session_id] = time.time() + self._limits.retry_seconds
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn
@@ -727,21 +750,22 @@ class TurnService:
                 return
             if turn.waiting is not None:
                 self._due[session_id] = turn.due
-            elif run_id is None or not turn.survives:
+            elif run_id is None or self._is_lost(turn):
                 await self._end_interrupted(session, turn)
             elif not self.shutdown.is_set():
                 await self._continue_interrupted(session, turn, run_id, locks)
+
+    def _is_lost(self, turn: StoredTurn) -> bool:
+        """Return whether a turn whose server died does not continue."""
+        if turn.state == "waiting_for_approval":
+            return False
+        continues = turn.approval is not None or self._turns.continues_background_turns
+        return not turn.survives or not continues or turn.starts >= MAX_STARTS
 
     async def _continue_interrupted(
         self, session: ChatSession, turn: StoredTurn, run_id: str, locks: AsyncExitStack
     ) -> None:
         is_expired = turn.state == "waiting_for_approval"
-        is_lost = turn.starts >= MAX_STARTS or (
-            turn.approval is None and not self._turns.continues_background_turns
-        )
-        if is_lost and not is_expired:
-            await self._end_interrupted(session, turn)
-            return
         if is_expired and turn.approval is not None:
             self._approvals.end(
                 session.session_id, turn.approval.confirmation_id, errors.ConfirmationTimeout
@@ -750,10 +774,14 @@ class TurnService:
         try:
             await self._revive(session, continuing, run_id, locks, is_new_start=not is_expired)
         except ValueError as error:
-            logger.warning(
-                "stored turn cannot be read session_id=%s: %s", session.session_id, error
-            )
-            await self._end_interrupted(session, turn)
+            await self._end_unreadable(session, turn, error)
+
+    async def _end_unreadable(
+        self, session: ChatSession, turn: StoredTurn, error: ValueError
+    ) -> None:
+        """End a turn whose stored value is invalid."""
+        logger.warning("stored turn cannot be read session_id=%s: %s", session.session_id, error)
+        await self._end_interrupted(session, turn)
 
     async def _end_interrupted(self, session: ChatSession, turn: StoredTurn) -> None:
         """End a turn whose server died and that does not continue.
@@ -847,6 +875,15 @@ class TurnService:
                 self._starting.discard(scope)
         if scope.cancelled_caught:
             raise errors.ShuttingDown
+
+
+async def _when_free(attempt: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Return the result of ``attempt``, which is repeated while it raises ``SessionBusy``."""
+    for _ in range(_RETRIES):
+        with suppress(errors.SessionBusy):
+            return await attempt()
+        await asyncio.sleep(_RETRY_SECONDS)
+    return await attempt()
 
 
 def _state_after(run: Run, result: TurnResult) -> TurnState:
