@@ -63,7 +63,7 @@ class AgentDiscoveryService:
 
         Until the import ends, ``discover`` returns the old agents.
         """
-        self._agents = {name: self.find(name) for name in self.names()}
+        self._agents = {name: self.import_agent(name) for name in self.names()}
         return self._agents
 
     def get(self, name: str) -> AgentDefinition:
@@ -87,7 +87,7 @@ class AgentDiscoveryService:
         ]
         return sorted(name for name in others if not name.startswith(("_", ".")))
 
-    def find(self, name: str) -> AgentDefinition:
+    def import_agent(self, name: str) -> AgentDefinition:
         """Import the agent in the folder ``name``.
 
         If the import fails, return an invalid agent. Never raises.
@@ -102,7 +102,7 @@ class AgentDiscoveryService:
         skill_faults = _missing(directory, SKILL_FILE)
         if not skill_faults:
             try:
-                agent = self.refresh(agent)
+                agent = self.with_current_skill(agent)
             except AgentInvalid as error:
                 skill_faults = [error.details["reason"]]
         catalogue, tool_faults = _tools(directory, is_optional=bool(agent.mcp_tools))
@@ -112,7 +112,7 @@ class AgentDiscoveryService:
             logger.warning("Agent problem name=%s file=%s: %s", name, problem.name, problem.message)
         return replace(agent, catalogue=catalogue)
 
-    def refresh(self, agent: AgentDefinition) -> AgentDefinition:
+    def with_current_skill(self, agent: AgentDefinition) -> AgentDefinition:
         """Read the ``SKILL.md`` of ``agent`` again and return the updated agent.
 
         Raises ``AgentInvalid``.
@@ -218,7 +218,7 @@ class AgentRegistry:
         Raises ``AgentInvalid``.
         """
         updated = await anyio.to_thread.run_sync(
-            self.discovery.refresh, self._with_imported_tools(agent)
+            self.discovery.with_current_skill, self._with_imported_tools(agent)
         )
         return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
 
@@ -241,7 +241,7 @@ class AgentRegistry:
     async def _discover(self) -> dict[str, AgentDefinition]:
         names = await anyio.to_thread.run_sync(self.discovery.names)
         slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
-        agents = await asyncio.gather(*(self._find(name, slots) for name in names))
+        agents = await asyncio.gather(*(self._import(name, slots) for name in names))
         self._agents = {agent.name: agent for agent in agents}
         return self._agents
 
@@ -253,10 +253,10 @@ class AgentRegistry:
         catalogue = await self.tools.catalogue()
         return {name: _with_named_tools(agent, catalogue) for name, agent in agents.items()}
 
-    async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
+    async def _import(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:
             return await import_in_thread(
-                partial(self.discovery.find, name), slots, self.import_seconds
+                partial(self.discovery.import_agent, name), slots, self.import_seconds
             )
         except ToolRaised as error:
             return AgentDefinition(name, valid=False, error_message=f"__init__.py: {error}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mochi_server.chat.answer import AnswerBuilder
-from mochi_server.chat.answer_request import AnswerRequest
+from mochi_server.chat.answer_attempts import AnswerAttempts
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.steps import AskModel, Finish, PlannedCall, RunCalls
 from mochi_server.chat.turn import PreparedTurn
@@ -49,17 +49,8 @@ class TurnLoop:
         """Do steps until the turn is complete. Raises ``MochiError``."""
         if isinstance(self.turn.next_step(), Finish):  # the server stopped after the answer
             return
-        phases, messages = self.turn.phases, self.turn.writer.added
-        await phases.begin(self.publish)
-        try:
-            await self._run()
-        except MochiError as error:
-            phases.complete(self.publish, messages, error)
-            raise
-        phases.complete(self.publish, messages, None)
-
-    async def _run(self) -> None:
         turn, writer = self.turn, self.turn.writer
+        await turn.phases.begin(self.publish)
         if isinstance(turn.model, MochiError):
             await self._refuse_calls(turn.model)
             raise turn.model
@@ -135,7 +126,7 @@ class TurnLoop:
             publish([ContentDelta("")])
         schemas = turn.toolbox.schemas() if step.offers_tools else []
         reminders = await turn.phases.reminders(step.phase)
-        request = AnswerRequest(
+        request = AnswerAttempts(
             turn, model_call, publish, reminders, schemas, plans=step.phase == "planning"
         )
         answer = await self._answer(request, step)
@@ -156,7 +147,7 @@ class TurnLoop:
         if is_last and writer.removed_versions:
             publish([versions_removed(writer.removed_versions)])
 
-    async def _answer(self, request: AnswerRequest, step: AskModel) -> AnswerBuilder:
+    async def _answer(self, request: AnswerAttempts, step: AskModel) -> AnswerBuilder:
         """Return the answer to a request. Raises ``ImageNotReadable`` and other ``MochiError``."""
         try:
             return await (request.forced() if step.must_call else request.send())

@@ -24,7 +24,7 @@ from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.idempotency import find_repetition
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
-from mochi_server.chat.player import as_mochi_error, play_turn, repeat_answer
+from mochi_server.chat.player import as_mochi_error, play_run, repeat_answer
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
@@ -47,8 +47,13 @@ from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED, acting_as
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import first_answer_index, last_user_index
-from mochi_server.sessions.session import ChatSession, goes_on, last_answer, refuse_if_turn_goes_on
-from mochi_server.sessions.turn import Approval, Decision, StoredTurn, TurnState
+from mochi_server.sessions.session import (
+    ChatSession,
+    goes_on,
+    refuse_if_turn_goes_on,
+    waiting_calls,
+)
+from mochi_server.sessions.turn import Approval, Decision, StoredTurn
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.stored_calls import open_calls, tool_message
@@ -179,10 +184,8 @@ class TurnService:
 
         Raises ``SessionNotFound``.
         """
-        turn = (await self.store.load(session_id)).metadata.turn
-        if turn is None or turn.waiting is None:
-            return []
-        return [turn.waiting.entry()]
+        session = await self.store.load(session_id)
+        return waiting_calls(session)
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id``, or a later run of its turn, else the session's latest
@@ -244,7 +247,8 @@ class TurnService:
         # in the background, so that the turn need not wait for it
         self._turns.gateway.fleet.prefetch_loaded()
         self.refuse_at_shutdown()
-        if (repeated := await self._find_repeated(conversation, turn_input)) is not None:
+        repeated = await self._find_repeated(conversation, turn_input)
+        if repeated is not None:
             return repeated
         if turn_input.if_waiting == "deny" and conversation.kind == "session":
             return await self._start_after_denial(conversation, turn_input)
@@ -258,7 +262,7 @@ class TurnService:
         session_id = conversation.session_id
         for _ in range(_RETRIES):
             try:
-                await self.deny(session_id)
+                await self._deny(session_id)
                 return await self._start_locked(conversation, turn_input)
             except errors.SessionBusy:
                 run = self.table.find(session_id)
@@ -268,7 +272,8 @@ class TurnService:
         return await self._start_locked(conversation, turn_input)
 
     async def _start_locked(self, conversation: Conversation, turn_input: TurnInput) -> Run:
-        run_id, session_id = new_id(), conversation.session_id
+        run_id = new_id()
+        session_id = conversation.session_id
         async with AsyncExitStack() as locks:
             count_start = await locks.enter_async_context(self._limiter.turn())
             await self._lock(conversation, turn_input, run_id, locks)
@@ -291,7 +296,7 @@ class TurnService:
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_blobs)
             count_start()
-            return self._launch(run, play_turn(turn, run), locks.pop_all(), first_write)
+            return self._launch(run, play_run(turn, run), locks.pop_all(), first_write)
 
     async def _lock(
         self,
@@ -301,7 +306,8 @@ class TurnService:
         locks: AsyncExitStack,
     ) -> None:
         """Lock the session of a new turn. Raises ``SessionBusy`` and ``ShuttingDown``."""
-        session_id, waits = conversation.session_id, turn_input.if_busy == "wait"
+        session_id = conversation.session_id
+        waits = turn_input.if_busy == "wait"
         hold = conversation.store.hold(session_id, run_id=run_id, wait=waits)
         try:
             with self._cancelled_at_shutdown():
@@ -400,8 +406,8 @@ class TurnService:
             run.leave()
 
     def _end(self, run: Run, result: TurnResult) -> None:
-        state = _state_after(run, result)
-        failure = result.failure or (run.abort_error if result.cancelled else None)
+        state = run.control.state_after(result.failure, cancelled=result.cancelled)
+        failure = result.failure or (run.control.abort_error if result.cancelled else None)
         if failure is not None:
             # They refer to all data.
             failure.__traceback__ = failure.__cause__ = failure.__context__ = None
@@ -424,7 +430,8 @@ class TurnService:
     async def _decide_stored(
         self, session_id: str, confirmation_id: str, decision: Decision
     ) -> tuple[Run, ToolInvocation]:
-        run_id, run = new_id(), None
+        run_id = new_id()
+        run: Run | None = None
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
             session, turn, approval = await self._load_waiting(session_id, confirmation_id)
@@ -493,19 +500,19 @@ class TurnService:
             raise errors.ConfirmationTimeout(confirmation_id)
         return session, turn, approval
 
-    async def deny(self, session_id: str) -> Run | None:
-        """Deny the calls of a turn that waits for approval and end the turn.
-
-        Return its run, or None if none waits.
-        """
+    async def _deny(self, session_id: str) -> None:
+        """Deny the calls of a turn that waits for approval, if any, and end the turn."""
         live = self.table.find(session_id)
         if live is not None and live.task is not None:
-            live.control.suspend()
-            if live.control.is_suspending:
+            is_suspending = live.control.suspend()
+            if is_suspending:
                 await asyncio.wait([live.task])
-        return await self._deny_stored(session_id)
+        await self._deny_stored(session_id)
 
     async def _deny_stored(self, session_id: str) -> Run | None:
+        """End a stored turn that goes on, with denied calls. Return its run, or None if none
+        does.
+        """
         if not goes_on(await self.store.load(session_id)):
             return None
         async with self.store.hold(session_id):
@@ -513,33 +520,30 @@ class TurnService:
             turn = session.metadata.turn
             if turn is None or not goes_on(session):
                 return None
-            run, approval = await self._unfinished_run(session, turn), turn.approval
+            run = await self._unfinished_run(session, turn)
             messages = turn_messages(session, turn)
-            answer = last_answer(messages)
-            answer_id = None if answer is None else answer["message_id"]
-            results = [tool_message(call, denied(call)) for call in open_calls(messages)]
-            if turn.replacement is not None:
-                results = []
-            change = Change(results, turn=turn.ended("stopped", answer_id))
-            await self.conversations.stored(session_id).write(change)
-        if approval is not None:
+            results: list[Message] = []
+            if turn.replacement is None:
+                results = [tool_message(call, denied(call)) for call in open_calls(messages)]
+            ended = turn.ended("stopped", TurnResult(messages).answer_id)
+            await run.conversation.write(Change(results, turn=ended))
+        shown: list[ChatEvent] = []
+        if turn.state == "waiting_for_approval" and turn.approval is not None:
+            approval = turn.approval
             confirmation_id = approval.confirmation_id
             self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
-            _audit_decision(
-                session_id, confirmation_id, approval.tool_name, Decision(approved=False)
-            )
+            decision = Decision(approved=False)
+            _audit_decision(session_id, confirmation_id, approval.tool_name, decision)
+            shown = [_denied_event(approval)]
         self._due.pop(session_id, None)
         self.table.take_suspended(session_id)
-        shown: list[ChatEvent] = []
-        if turn.state == "waiting_for_approval" and approval is not None:
-            shown = [_denied_event(approval)]
         self._end_suspended(run, shown)
         self.table.add(run)
         self.table.retain(run)
         return run
 
     def _end_suspended(self, run: Run, results: Sequence[ChatEvent] = ()) -> None:
-        run.stopped = True
+        run.control.is_stopped = True
         run.end("stopped", replace(run.result, cancelled=True))
         self._on_ended(run)
         run.publish([*results, Stopped(None), Done(run.session_id)])
@@ -550,15 +554,15 @@ class TurnService:
     ) -> None:
         self._approvals.end(session.session_id, approval.confirmation_id, errors.ConfirmationStale)
         run = await self._unfinished_run(session, turn)
+        # The clients have received the first announcement, and receive the warning.
         again = replace(
             approval,
             confirmation_id=new_confirmation_id(turn.run_id),
             fingerprint=fingerprint(tool),
             source=tool.source,
         )
-        events = turn.events + 2  # the first announcement and the warning
-        again_turn = replace(turn, approval=again, events=events)
-        await self.conversations.stored(session.session_id).write(Change(turn=again_turn))
+        again_turn = replace(turn, approval=again, events=turn.events + 2)
+        await run.conversation.write(Change(turn=again_turn))
         run.publish([changed_warning(approval.tool_name), _announcement(again)])
 
     async def _revive(
@@ -590,7 +594,7 @@ class TurnService:
         locks.enter_context(self._limiter.running(run.caller))
         continued = Status("continued", 0, continues=turn.run_ids[-2])
         run.continue_after(earlier, continued)
-        self._launch(run, play_turn(prepared, run), locks.pop_all())
+        self._launch(run, play_run(prepared, run), locks.pop_all())
         self._due.pop(run.session_id, None)
         suspended = self.table.take_suspended(run.session_id)
         if suspended is not None:
@@ -643,16 +647,7 @@ class TurnService:
         is_waiting = turn.state == "waiting_for_approval"
         last = max(turn.events, len(calls) + bool(calls)) if is_waiting else _LOST_EVENTS
         log = EventLog.restored(snapshot(turn_messages(session, turn)), last, calls)
-        run = Run(
-            self.conversations.stored(session.session_id),
-            _input_of(turn),
-            turn.run_ids,
-            model=session.model,
-            position=turn.first,
-            caller=UNRESTRICTED.inside(session.metadata.owner),
-            log=log,
-            state=turn.state,
-        )
+        run = self._stored_run(session, turn, log, input=_input_of(turn), state=turn.state)
         if turn.waiting is not None:  # else the turn is about to continue
             run.publish([_announcement(turn.waiting)])
         self.table.suspend(run)
@@ -679,17 +674,24 @@ class TurnService:
             state, result = "failed", replace(result, failure=lost)
             ending = [TurnError.of(lost)]
         calls = call_events(result.stored, None)
-        run = Run(
-            self.conversations.stored(session.session_id),
-            TurnInput(),
-            turn.run_ids,
-            log=EventLog.restored(snapshot(result.stored), _LOST_EVENTS, calls),
-            state=state,
-            result=result,
-            is_stored=True,
-        )
+        log = EventLog.restored(snapshot(result.stored), _LOST_EVENTS, calls)
+        run = self._stored_run(session, turn, log, state=state, result=result, is_stored=True)
         run.publish([*ending, Done(session.session_id)])
         return run
+
+    def _stored_run(
+        self, session: ChatSession, turn: StoredTurn, log: EventLog, **fields: Any
+    ) -> Run:
+        """Return a run without a task, with these other fields of ``Run``."""
+        return Run(
+            self.conversations.stored(session.session_id),
+            run_ids=turn.run_ids,
+            model=session.model,
+            position=turn.first,
+            caller=UNRESTRICTED.inside(session.metadata.owner),
+            log=log,
+            **fields,
+        )
 
     # Turns that continue without a client
 
@@ -884,13 +886,6 @@ async def _when_free(attempt: Callable[[], Awaitable[_Result]]) -> _Result:
             return await attempt()
         await asyncio.sleep(_RETRY_SECONDS)
     return await attempt()
-
-
-def _state_after(run: Run, result: TurnResult) -> TurnState:
-    """Return the final state of a run whose turn ends with ``result``."""
-    if result.cancelled:
-        return "stopped" if run.stopped else "cancelled"
-    return "failed" if result.failure else "completed"
 
 
 def _position(session: ChatSession, turn_input: TurnInput) -> int:

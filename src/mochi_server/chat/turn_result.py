@@ -46,6 +46,14 @@ class TurnResult:
         return last_answer(self.stored) or last_answer(self.repeated)
 
     @property
+    def answer_id(self) -> str | None:
+        return None if self.answer is None else self.answer["message_id"]
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.suspended and not self.cancelled and self.failure is None
+
+    @property
     def partial_id(self) -> str | None:
         """ID of the partial answer of an interrupted turn, or None if the turn has none."""
         answer = last_answer(self.stored)
@@ -80,9 +88,11 @@ class TurnResult:
 
 
 def snapshot(messages: Sequence[Message]) -> Snapshot:
-    answers = [message for message in messages if message["role"] == "assistant"]
-    content = "".join(answer["content"] for answer in answers)
-    thinking = "".join(answer.get("thinking") or "" for answer in answers)
+    content = thinking = ""
+    for message in messages:
+        if message["role"] == "assistant":
+            content += message["content"]
+            thinking += message.get("thinking") or ""
     return Snapshot(content, thinking)
 
 

@@ -6,16 +6,18 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt import with_instructions
 from mochi_server.chat.turn_input import TurnInput, stored_input
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError
 from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.history import INTERRUPTED, last_user_index
-from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message
+from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
 from mochi_server.sessions.types import Blob, Image, Message, ToolCall, with_unreadable_images
 from mochi_server.tools.stored_calls import interrupted_outcome, stored_outcomes, tool_message
@@ -53,10 +55,6 @@ class TurnWriter:
         self.conversation = conversation
         self._input = turn_input.without_data()
         self._opening = opening or Change()
-        self._store = conversation.store
-        self._session_id = session.session_id
-        self._client_tools = turn_input.tools.offered_client_tools
-        self._takes_text = turn_input.tools.takes_text
         self.answer: AnswerBuilder | None = None  # answer that the model writes now, or None
         # Calls without a stored result.
         self._open_calls: list[tuple[ToolInvocation, ToolOutcome | None]] = []
@@ -72,7 +70,7 @@ class TurnWriter:
         self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
         # Context window of the turn, or None if no model was called.
         self.window: WindowDecision | None = None
-        self._new_messages = [] if continued else _new_messages(turn_input, self._session_id)
+        self._new_messages = [] if continued else _new_messages(turn_input, session.session_id)
         self.history = session.history.extended(self._new_messages)
         """Messages of the session, and the new messages."""
         self.added: list[Message] = []  # messages that the turn has added, oldest first
@@ -80,8 +78,9 @@ class TurnWriter:
         if continued is None:
             first = turn_input.answer_index(self.history)
             self.is_regeneration = first < len(self.history)
-            stored = stored_input(turn_input, replaces=self.is_regeneration) if survives else None
-            self.turn = StoredTurn([run_id], first=first, input=stored, parent=parent)
+            self.turn = StoredTurn([run_id], first=first, parent=parent)
+            if survives:
+                self.turn = replace(self.turn, input=self._stored_input())
         else:
             self.is_regeneration = turn_input.change == "regenerate"
             self.turn = continued
@@ -102,15 +101,8 @@ class TurnWriter:
 
     def begin(self, blobs: Sequence[Blob] = ()) -> "asyncio.Future[None]":
         """Begin to store the turn, the new messages and their blobs. Return the write."""
-        opening = self._opening
-        change = Change(
-            [*opening.messages, *self._new_messages],
-            start=opening.start,
-            images=blobs,
-            turn=self.turn,
-            versions=opening.versions,
-            revision=opening.revision,
-        )
+        messages = [*self._opening.messages, *self._new_messages]
+        change = replace(self._opening, messages=messages, images=blobs, turn=self.turn)
         self._initial_write = asyncio.ensure_future(self._write(change))
         return self._initial_write
 
@@ -133,7 +125,7 @@ class TurnWriter:
         image = self.unstored_images.get(name)
         if image is not None:
             return image.data
-        return await self._store.load_image(name)
+        return await self.conversation.store.load_image(name)
 
     def schedule_flush(self) -> None:
         """Schedule a write of the partial answer, so that a crash loses only the last seconds of
@@ -148,10 +140,11 @@ class TurnWriter:
 
     def mark_client_calls(self, message: Message, calls: Sequence[ToolInvocation]) -> None:
         """Note in an answer which of its calls the client must run."""
+        tools = self._input.tools
         self.client_tool_calls = [
             call
             for call in calls
-            if call.name in self._client_tools and (self._takes_text or call.defect is None)
+            if call.name in tools.offered_client_tools and (tools.takes_text or call.defect is None)
         ]
         if self.client_tool_calls:
             message["client_tool_calls"] = [call.id for call in self.client_tool_calls]
@@ -184,8 +177,7 @@ class TurnWriter:
 
     async def request(self, approval: Approval, events: int) -> None:
         """Store that the turn waits for the approval of a call, after so many published events."""
-        stored = stored_input(self._input, replaces=self.is_regeneration)
-        turn = self.turn.requested(approval, stored, events)
+        turn = self.turn.requested(approval, self._stored_input(), events)
         if self.is_regeneration:
             turn = replace(turn, replacement=_without_images(self.added))
         await self._write(Change(turn=turn))
@@ -193,8 +185,7 @@ class TurnWriter:
     async def keep(self) -> None:
         """Store what the turn needs to continue after a crash."""
         if not self.turn.survives:
-            stored = stored_input(self._input, replaces=self.is_regeneration)
-            await self._write(Change(turn=replace(self.turn, input=stored)))
+            await self._write(Change(turn=replace(self.turn, input=self._stored_input())))
 
     async def mark_images_unreadable(self) -> bool:
         """Mark the images of the turn, because the model cannot decode one of them.
@@ -222,25 +213,37 @@ class TurnWriter:
         """Store that a call is about to run, so that it never runs twice."""
         await self._write(Change(turn=self.turn.started(call.id, call.index)))
 
-    async def end(
-        self, state: TurnState, error: MochiError | None = None, *, keeps_text: bool = True
-    ) -> MochiError | None:
+    def result(self, **ending: Any) -> TurnResult:
+        """Return the result of the turn until now. Its parts grow while the turn is running."""
+        return TurnResult(
+            self.added,
+            first_chunks=self.first_chunks,
+            outcomes=self.outcomes,
+            client_tool_calls=self.client_tool_calls,
+            window=self.window,
+            turn=self.turn,
+            **ending,
+        )
+
+    async def end(self, state: TurnState, error: MochiError | None = None) -> MochiError | None:
         """Store the end of an interrupted turn, with its partial answer and the results of its open
         calls.
 
-        Without ``keeps_text``, the old answer of a regeneration stays. Return the error of a failed
-        write, or None.
+        If the turn has failed or was cancelled, the old answer of a regeneration stays. Return the
+        error of a failed write, or None.
         """
         try:
-            await run_shielded(self._end(state, error, keeps_text=keeps_text))
+            await run_shielded(self._end(state, error))
         except MochiError as failure:
             logger.error(
-                "End of a turn not stored session_id=%s: %s", self._session_id, failure.message
+                "End of a turn not stored session_id=%s: %s",
+                self.conversation.session_id,
+                failure.message,
             )
             return failure
         return None
 
-    async def _end(self, state: TurnState, error: MochiError | None, *, keeps_text: bool) -> None:
+    async def _end(self, state: TurnState, error: MochiError | None) -> None:
         await self._finish_writes()
         answer, self.answer = self.answer, None
         if answer is not None:  # the answer with these calls is not stored, so they need no results
@@ -248,21 +251,17 @@ class TurnWriter:
         messages = self._results_of_open_calls()
         if answer is not None and answer.has_text and (answer.content or state != "failed"):
             messages.append(answer.message(interrupted=True))
-        stays = self.is_regeneration and not keeps_text
+        stays = self.is_regeneration and state in ("failed", "cancelled")
         if stays:
             messages = []
         else:
             self.added.extend(messages)
         reason = None if error is None else {"code": error.code, "message": error.message}
-        turn = self.turn.ended(state, self._answer_id(), reason)
+        turn = self.turn.ended(state, self.result().answer_id, reason)
         if self.is_regeneration and not stays and self.added:
             await self._replace(self.added, turn)
         else:
             await self._write(Change(messages, images=self._images(), turn=turn))
-
-    def _answer_id(self) -> str | None:
-        answer = last_answer(self.added)
-        return None if answer is None else answer["message_id"]
 
     def _results_of_open_calls(self) -> list[Message]:
         """Return result messages for the open tool calls.
@@ -320,24 +319,28 @@ class TurnWriter:
         self.removed_versions += await self.conversation.write(change)
         self.turn = change.turn or self.turn
 
+    def _stored_input(self) -> dict[str, Any]:
+        """Return the request from which the turn continues after its messages were stored."""
+        return stored_input(self._input, replaces=self.is_regeneration)
+
     def _images(self) -> list[Image]:
         return list(self.unstored_images.values())
 
     def _start_flush(self) -> None:
-        self._flush = asyncio.ensure_future(self._store_partial(self._flush))
+        self._flush = asyncio.ensure_future(self._store_partial())
 
-    async def _store_partial(self, earlier: "asyncio.Future[None] | None") -> None:
-        if earlier is not None:
-            await asyncio.wait([earlier])
-        self._flush_timer = None  # the next text schedules the next write
+    async def _store_partial(self) -> None:
+        conversation = self.conversation
         try:
             await self.wait_until_stored()
             if self.answer is not None:
-                await self._store.write(
-                    self._session_id, Change(partial=self.answer.message(interrupted=True))
-                )
+                change = Change(partial=self.answer.message(interrupted=True))
+                await conversation.store.write(conversation.session_id, change)
         except Exception as error:  # the turn itself does not depend on this write
-            logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error)
+            logger.warning(
+                "Partial answer not stored session_id=%s: %s", conversation.session_id, error
+            )
+        self._flush_timer = None  # the next text schedules the next write
 
     async def _finish_writes(self) -> None:
         if self._flush_timer is not None:
