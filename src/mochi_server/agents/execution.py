@@ -359,15 +359,15 @@ class AgentExecutionService:
         toolbox = FunctionToolbox(
             agent.catalogue.tools, self.tools, approver, current_tools, publishes_approved=True
         )
+        generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
         return PreparedTurn(
-            turn_input,
+            replace(turn_input, generation=generation),
             session,
             writer,
             toolbox,
             model,
             self.gateway,
             replace(self.rules, plans=True),
-            GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive),
             phases=phases(self.prompts, reported, conversation, changed_model),
             warnings=[*_warnings(agent, name)],
             approver=approver if isinstance(approver, SessionApprover) else None,

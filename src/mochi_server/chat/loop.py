@@ -64,7 +64,7 @@ class TurnLoop:
             turn.phases.publisher("planning", self.publish),
             turn.model,
             session,
-            turn.generation,
+            turn.input.generation,
             turn.ticket,
         )
         warnings = [*turn.warnings, *model_call.warnings(turn.toolbox.schemas())]
@@ -108,9 +108,7 @@ class TurnLoop:
     async def _refuse_calls(self, reason: MochiError) -> None:
         """Store why the open calls of a turn that continues cannot run."""
         writer = self.turn.writer
-        calls = open_calls(writer.added)
-        writer.expect_results(calls)
-        for call in calls:
+        for call in open_calls(writer.added):
             text = f"This call was not run: {reason.message}"
             outcome = failed(call, text, decided_by=self.turn.decided_by(call))
             await writer.add_result(call, outcome)
@@ -141,9 +139,16 @@ class TurnLoop:
         self._defects.clear()
         self._defects.update({call.id: call.defect for call in calls if call.defect is not None})
         message = answer.message()
-        writer.mark_client_calls(message, calls)
+        tools = turn.input.tools
+        client_calls = [
+            call.id
+            for call in calls
+            if call.name in tools.offered_client_tools and (tools.takes_text or call.defect is None)
+        ]
+        if client_calls:
+            message["client_tool_calls"] = client_calls
         is_last = isinstance(turn.next_step(message), Finish)
-        await writer.add_answer(message, calls, is_last=is_last)
+        await writer.add_answer(message, is_last=is_last)
         if is_last and writer.removed_versions:
             publish([versions_removed(writer.removed_versions)])
 
@@ -168,9 +173,9 @@ class TurnLoop:
         """Run tool calls in order, publish their results and store them."""
         writer = self.turn.writer
         publish = self.turn.phases.publisher("execution", self.publish)
-        writer.expect_results([planned.call for planned in step.calls])
         for planned in step.calls:
             call = replace(planned.call, defect=self._defects.get(planned.call.id))
+            writer.begin_call(call)
             try:
                 outcome = await self._run_call(planned, call, publish)
             except asyncio.CancelledError:
@@ -182,7 +187,7 @@ class TurnLoop:
             finally:  # even if the turn is cancelled meanwhile
                 if not outcome.has_own_events:
                     publish([outcome.event()])
-        if not writer.client_tool_calls:
+        if not writer.result().client_tool_calls:
             publish([ToolContinuationStart()])
 
     async def _run_call(

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from mochi_server import errors
 from mochi_server.chat.approvals import TurnControl, TurnSuspended
-from mochi_server.chat.idempotency import StoredAnswer
 from mochi_server.chat.loop import TurnLoop
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import PreparedTurn
@@ -15,6 +14,7 @@ from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
 from mochi_server.sessions.change import Change
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.turn import StoredTurn
 
 logger = logging.getLogger(__name__)
@@ -58,12 +58,15 @@ async def play_turn(turn: PreparedTurn, publish: Publish, control: TurnControl) 
     return writer.result(failure=failure, cancelled=cancelled)
 
 
-async def repeat_answer(answer: StoredAnswer, run: Run) -> TurnResult:
+async def repeat_answer(session: ChatSession, first: int, run: Run) -> TurnResult:
     """Publish the stored answer to a request with the same idempotency key, and return its
     result.
+
+    ``first`` is the index of its first message.
     """
+    messages = session.history[first:]
     events: list[ChatEvent] = []
-    for message in answer.messages:
+    for message in messages:
         if message["role"] != "assistant":
             continue
         thinking = message.get("thinking")
@@ -71,8 +74,8 @@ async def repeat_answer(answer: StoredAnswer, run: Run) -> TurnResult:
             events.append(ThinkingDelta(thinking))
         if message["content"]:
             events.append(ContentDelta(message["content"]))
-    result = TurnResult(repeated=answer.messages, client_tool_calls=answer.client_tool_calls)
-    turn = StoredTurn(list(run.run_ids), "completed", answer.first, result.answer_id)
+    result = TurnResult(repeated=messages)
+    turn = StoredTurn(list(run.run_ids), "completed", first, result.answer_id)
     await run.conversation.write(Change(turn=turn))
     run.publish([*events, result.completed()])
     return result

@@ -200,7 +200,6 @@ class ModelTurns(TurnPreparation):
             model,
             gateway,
             replace(self.rules, must_call=turn_input.tools.must_call),
-            turn_input.generation,
             warnings=warnings,
             approver=approver,
             sessions=self.sessions if writer.conversation.kind == "session" else None,

@@ -287,9 +287,10 @@ class TurnService:
                 raise errors.EmptyHistory(session_id)
             position = _position(session, new_input)
             run = self._new_run(conversation, session, turn_input, [run_id], position)
-            if repetition is not None and repetition.answer is not None:
+            if repetition is not None and repetition.answer_start is not None:
                 self.refuse_at_shutdown()
-                return self._launch(run, repeat_answer(repetition.answer, run), locks.pop_all())
+                repeating = repeat_answer(session, repetition.answer_start, run)
+                return self._launch(run, repeating, locks.pop_all())
             turns = self._turns if new_input.agent is None else self._agent_turns
             with acting_as(run.caller):
                 turn = await turns.prepare(run, session, new_input)

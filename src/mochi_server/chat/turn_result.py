@@ -19,7 +19,7 @@ from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.session import last_answer, usage_tokens
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
-from mochi_server.tools.stored_calls import open_calls, stored_outcomes
+from mochi_server.tools.stored_calls import open_calls, returned_calls, stored_outcomes
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
 
@@ -32,8 +32,6 @@ class TurnResult:
     """Messages of an earlier turn that this turn sends to the client again."""
     first_chunks: Mapping[str, float | None] = field(default_factory=dict)  # seconds, by message ID
     outcomes: Sequence[ToolOutcome] = ()
-    client_tool_calls: Sequence[ToolInvocation] = ()
-    """Calls that the client must run after the turn."""
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False
@@ -48,6 +46,11 @@ class TurnResult:
     @property
     def answer_id(self) -> str | None:
         return None if self.answer is None else self.answer["message_id"]
+
+    @property
+    def client_tool_calls(self) -> list[ToolInvocation]:
+        """Calls that the client must run after the turn."""
+        return [] if self.answer is None else returned_calls(self.answer)
 
     @property
     def is_complete(self) -> bool:

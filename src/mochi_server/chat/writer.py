@@ -16,12 +16,24 @@ from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError
 from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.change import Change, VersionChange
-from mochi_server.sessions.history import INTERRUPTED, last_user_index
+from mochi_server.sessions.history import last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
-from mochi_server.sessions.types import Blob, Image, Message, ToolCall, with_unreadable_images
-from mochi_server.tools.stored_calls import interrupted_outcome, stored_outcomes, tool_message
-from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
+from mochi_server.sessions.types import (
+    Blob,
+    Image,
+    Message,
+    ToolCall,
+    ToolCallFunction,
+    with_unreadable_images,
+)
+from mochi_server.tools.stored_calls import (
+    interrupted_outcome,
+    open_calls,
+    stored_outcomes,
+    tool_message,
+)
+from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 from mochi_server.util.tasks import run_shielded
 
 FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
@@ -56,8 +68,8 @@ class TurnWriter:
         self._input = turn_input.without_data()
         self._opening = opening or Change()
         self.answer: AnswerBuilder | None = None  # answer that the model writes now, or None
-        # Calls without a stored result.
-        self._open_calls: list[tuple[ToolInvocation, ToolOutcome | None]] = []
+        # Latest call that has begun to run, with its outcome, if any.
+        self._latest_call: tuple[ToolInvocation, ToolOutcome | None] | None = None
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
@@ -67,7 +79,6 @@ class TurnWriter:
         self.unstored_images: dict[str, Image] = {}
         # Number of the oldest versions that the turn has removed because of a limit.
         self.removed_versions = 0
-        self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
         # Context window of the turn, or None if no model was called.
         self.window: WindowDecision | None = None
         self._new_messages = [] if continued else _new_messages(turn_input, session.session_id)
@@ -138,42 +149,22 @@ class TurnWriter:
                 FLUSH_SECONDS, self._start_flush
             )
 
-    def mark_client_calls(self, message: Message, calls: Sequence[ToolInvocation]) -> None:
-        """Note in an answer which of its calls the client must run."""
-        tools = self._input.tools
-        self.client_tool_calls = [
-            call
-            for call in calls
-            if call.name in tools.offered_client_tools and (tools.takes_text or call.defect is None)
-        ]
-        if self.client_tool_calls:
-            message["client_tool_calls"] = [call.id for call in self.client_tool_calls]
-
-    async def add_answer(
-        self, message: Message, calls: Sequence[ToolInvocation], *, is_last: bool
-    ) -> None:
-        """Store a complete answer and register the ``calls`` to run.
-
-        ``is_last`` states whether it ends the turn.
-        """
+    async def add_answer(self, message: Message, *, is_last: bool) -> None:
+        """Store a complete answer. ``is_last`` states whether it ends the turn."""
         await self._finish_writes()
-        self.expect_results([call for call in calls if call not in self.client_tool_calls])
         await run_shielded(self._add(message, is_last=is_last))
 
-    def expect_results(self, calls: Sequence[ToolInvocation]) -> None:
-        """Register the calls to run.
-
-        Each of them gets a result, even if the turn is interrupted.
-        """
-        self._open_calls = [(call, None) for call in calls]
+    def begin_call(self, call: ToolInvocation) -> None:
+        """Note the call that runs, whose progress determines its result if the turn ends now."""
+        self._latest_call = (call, None)
 
     async def add_result(self, call: ToolInvocation, outcome: ToolOutcome) -> None:
         """Store the result of a call."""
         self.outcomes.append(replace(outcome, images=()))
         self.unstored_images.update({image.sha256: image for image in outcome.images})
-        self._open_calls[0] = (call, outcome)  # `end` stores it if the turn is cancelled first
+        self._latest_call = (call, outcome)  # `end` stores it if the turn is cancelled first
         await self._finish_writes()
-        await run_shielded(self._add(tool_message(call, outcome), result_of=call))
+        await run_shielded(self._add(tool_message(call, outcome)))
 
     async def request(self, approval: Approval, events: int) -> None:
         """Store that the turn waits for the approval of a call, after so many published events."""
@@ -219,7 +210,6 @@ class TurnWriter:
             self.added,
             first_chunks=self.first_chunks,
             outcomes=self.outcomes,
-            client_tool_calls=self.client_tool_calls,
             window=self.window,
             turn=self.turn,
             **ending,
@@ -246,8 +236,6 @@ class TurnWriter:
     async def _end(self, state: TurnState, error: MochiError | None) -> None:
         await self._finish_writes()
         answer, self.answer = self.answer, None
-        if answer is not None:  # the answer with these calls is not stored, so they need no results
-            self._open_calls = []
         messages = self._results_of_open_calls()
         if answer is not None and answer.has_text and (answer.content or state != "failed"):
             messages.append(answer.message(interrupted=True))
@@ -268,24 +256,23 @@ class TurnWriter:
 
         Calls without an outcome are marked as interrupted.
         """
-        open_calls, self._open_calls = self._open_calls, []
         messages: list[Message] = []
-        for call, outcome in open_calls:
-            if outcome is not None:
-                messages.append(tool_message(call, outcome))
-                continue
-            self.outcomes.append(interrupted_outcome(call))
-            messages.append({**tool_message(call, self.outcomes[-1]), "interrupted": True})
+        for open_call in open_calls(self.added):
+            call, outcome = open_call, None
+            if self._latest_call is not None and self._latest_call[0].index == call.index:
+                call, outcome = self._latest_call
+            if outcome is None:
+                outcome = interrupted_outcome(call)
+                self.outcomes.append(outcome)
+            messages.append(tool_message(call, outcome))
         return messages
 
-    async def _add(
-        self, message: Message, *, is_last: bool = False, result_of: ToolInvocation | None = None
-    ) -> None:
+    async def _add(self, message: Message, *, is_last: bool = False) -> None:
         turn = self.turn.ended("completed", message["message_id"]) if is_last else None
         if not self.is_regeneration:
             # Placeholder results are stored with the calls, so that after a crash each call has a
             # result.
-            partial = None if self.turn.survives else self._unfinished_calls(result_of)
+            partial = None if self.turn.survives else _placeholder([*self.added, message])
             change = Change(
                 [message], images=self._images(), partial=partial, ends_turn=is_last, turn=turn
             )
@@ -299,8 +286,6 @@ class TurnWriter:
         self.answer = None
         self.messages = self.messages.extended([message])
         self.added.append(message)
-        if result_of is not None:
-            del self._open_calls[0]
 
     async def _replace(self, messages: Sequence[Message], turn: StoredTurn | None) -> None:
         change = Change(
@@ -350,23 +335,21 @@ class TurnWriter:
             await asyncio.wait([self._flush])
         await self.wait_until_stored()
 
-    def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
-        """Return a placeholder from which crash recovery makes the results of the open calls, or
-        None.
-        """
-        open_calls = [call for call, _ in self._open_calls if call is not ended]
-        if not open_calls:
-            return None
-        first, *others = open_calls
-        calls: list[ToolCall] = [
-            {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}}
-            for call in others
-        ]
-        return {
-            **tool_message(first, failed(first, INTERRUPTED)),
-            "interrupted": True,
-            "tool_calls": calls,
-        }
+
+def _placeholder(messages: Sequence[Message]) -> Message | None:
+    """Return the placeholder from which crash recovery makes the results of the open calls in the
+    messages of a turn, or None if all have results.
+    """
+    calls = open_calls(messages)
+    if not calls:
+        return None
+    first, *others = calls
+    remaining: list[ToolCall] = []
+    for call in others:
+        function: ToolCallFunction = {"index": call.index, "name": call.name, "arguments": {}}
+        remaining.append({"id": call.id, "function": function})
+    result = tool_message(first, interrupted_outcome(first))
+    return {**result, "tool_calls": remaining}
 
 
 def _new_messages(turn_input: TurnInput, session_id: str) -> list[Message]:

@@ -18,7 +18,6 @@ from mochi_server.services.recent_responses import BackgroundResponse, RecentRes
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
-from mochi_server.tools.stored_calls import returned_calls
 from mochi_server.util.clock import timestamp
 
 _ID = re.compile(r"resp_([0-9a-f]{10})_([0-9]{1,9})_([0-9a-f]{10})")
@@ -181,5 +180,4 @@ def _parts(answers: Sequence[Message]) -> list[Part]:
             if text:
                 parts.append(part_class(text, is_separate=part_class in seen))
                 seen.add(part_class)
-    calls = returned_calls(answers[-1]) if answers else ()
-    return [*parts, End(TurnResult(stored=answers, client_tool_calls=calls))]
+    return [*parts, End(TurnResult(stored=answers))]
