@@ -79,7 +79,11 @@ class Mask:
         Types stay, so that it remains valid for a schema.
         """
         if isinstance(value, dict):
-            return {self.name(name): self(item) for name, item in value.items()}
+            masked: Json = {}
+            for name, item in value.items():
+                key = self.name(name)
+                masked[key] = self(item)
+            return masked
         if isinstance(value, list):
             return [self(item) for item in value]
         if isinstance(value, str):
@@ -178,7 +182,11 @@ def _masked_schemas(schemas: Any, mask: Mask) -> Any:
     """Return schemas by name, with masked names."""
     if not isinstance(schemas, dict):
         return mask(schemas)
-    return {mask.name(name): _masked_schema(schema, mask) for name, schema in schemas.items()}
+    masked: Json = {}
+    for name, schema in schemas.items():
+        key = mask.name(name)
+        masked[key] = _masked_schema(schema, mask)
+    return masked
 
 
 def _masked_names(names: Any, mask: Mask) -> Any:
@@ -192,7 +200,11 @@ def _masked_dependencies(names: Any, mask: Mask) -> Any:
     """Return the names of properties that a property requires, by its name."""
     if not isinstance(names, dict):
         return mask(names)
-    return {mask.name(name): _masked_names(required, mask) for name, required in names.items()}
+    masked: Json = {}
+    for name, required in names.items():
+        key = mask.name(name)
+        masked[key] = _masked_names(required, mask)
+    return masked
 
 
 def _masked_regex(regex: Any, mask: Mask) -> str:
@@ -204,10 +216,11 @@ def _masked_patterns(schemas: Any, mask: Mask) -> Any:
     """Return schemas by the regular expression of a name, with masked expressions."""
     if not isinstance(schemas, dict):
         return mask(schemas)
-    return {
-        _masked_regex(regex, mask): _masked_schema(schema, mask)
-        for regex, schema in schemas.items()
-    }
+    masked: Json = {}
+    for regex, schema in schemas.items():
+        key = _masked_regex(regex, mask)
+        masked[key] = _masked_schema(schema, mask)
+    return masked
 
 
 def _masked_reference(reference: Any, mask: Mask) -> str:
