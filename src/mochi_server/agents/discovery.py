@@ -185,7 +185,7 @@ class AgentRegistry:
 
     async def agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, including invalid agents. The first call discovers them."""
-        return await self._with_mcp_tools(await self.directory_agents())
+        return await self._all_with_mcp_tools(await self.directory_agents())
 
     async def directory_agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, with their Python tools only. Do not wait for MCP servers."""
@@ -198,10 +198,11 @@ class AgentRegistry:
         async with self._importing:
             agents = await self._discover()
         audit("Agents reloaded")
-        return await self._with_mcp_tools(_permitted(agents))
+        return await self._all_with_mcp_tools(_permitted(agents))
 
     async def get(self, name: str) -> AgentDefinition:
-        return require_valid(await self.agents(), name)
+        agents = await self.directory_agents()
+        return await self._with_mcp_tools(require_valid(agents, name))
 
     async def enabled(self, names: list[str]) -> dict[str, AgentDefinition]:
         """Return the named agents that exist and are valid, without the tools of MCP servers."""
@@ -217,22 +218,21 @@ class AgentRegistry:
 
         Raises ``AgentInvalid``.
         """
-        updated = await anyio.to_thread.run_sync(
-            self.discovery.with_current_skill, self._with_imported_tools(agent)
-        )
-        return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
+        imported = self._with_imported_tools(agent)
+        updated = await anyio.to_thread.run_sync(self.discovery.with_current_skill, imported)
+        return await self._with_mcp_tools(updated)
 
     async def current_tools(self, agent: AgentDefinition) -> Mapping[str, Tool]:
         """Return the tools of ``agent`` by name, with the tools that its MCP servers offer now."""
-        agents = await self._with_mcp_tools({agent.name: self._with_imported_tools(agent)})
-        return agents[agent.name].catalogue.tools
+        current = await self._with_mcp_tools(self._with_imported_tools(agent))
+        return current.catalogue.tools
 
     async def tools_of(self, name: str) -> Mapping[str, Tool]:
         """Return the tools of the agent ``name`` by name, or none if there is no valid agent with
         this name.
         """
-        agent = (await self.directory_agents()).get(name)
-        return await self.current_tools(agent) if agent is not None and agent.valid else {}
+        agents = await self.enabled([name])
+        return await self.current_tools(agents[name]) if agents else {}
 
     def _with_imported_tools(self, agent: AgentDefinition) -> AgentDefinition:
         imported = (self._agents or {}).get(agent.name, agent)
@@ -245,13 +245,15 @@ class AgentRegistry:
         self._agents = {agent.name: agent for agent in agents}
         return self._agents
 
-    async def _with_mcp_tools(
+    async def _all_with_mcp_tools(
         self, agents: dict[str, AgentDefinition]
     ) -> dict[str, AgentDefinition]:
-        if not any(agent.mcp_tools for agent in agents.values()):
-            return agents  # without waiting for the MCP servers
-        catalogue = await self.tools.catalogue()
-        return {name: _with_named_tools(agent, catalogue) for name, agent in agents.items()}
+        return {name: await self._with_mcp_tools(agent) for name, agent in agents.items()}
+
+    async def _with_mcp_tools(self, agent: AgentDefinition) -> AgentDefinition:
+        if not agent.mcp_tools:
+            return agent  # without waiting for the MCP servers
+        return _with_named_tools(agent, await self.tools.catalogue())
 
     async def _import(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:

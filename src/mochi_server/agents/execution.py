@@ -25,6 +25,7 @@ from mochi_server.chat.turn import Phases, PreparedTurn
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_result import agent_event
 from mochi_server.chat.writer import TurnWriter
+from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import (
     MochiError,
     ModelNotFound,
@@ -74,25 +75,48 @@ class PolicyApprover(Approver):
 
 @dataclass(frozen=True)
 class AgentCaller:
-    """Tool call of a turn that runs an agent."""
+    """Tool call that runs an agent.
 
-    approver: SessionApprover
-    call: ToolInvocation
+    Without ``approver``, no turn makes the call, and no user can approve the calls of the agent.
+    """
+
+    approver: SessionApprover | None = None
+    call: ToolInvocation = field(default_factory=lambda: ToolInvocation(0, "", AGENT_TOOL, {}))
 
     @property
-    def parent(self) -> Parent:
+    def turn(self) -> StoredTurn | None:
+        """Turn that makes the call."""
+        return None if self.approver is None else self.approver.writer.turn
+
+    @property
+    def parent(self) -> Parent | None:
+        if self.approver is None:
+            return None
         writer = self.approver.writer
         return Parent(writer.conversation.session_id, writer.turn.turn_id, self.call.id)
 
-    def child_session(self) -> str | None:
-        """Return the session of the agent that this call has started before a wait, or None if the
-        turn names none.
+    @property
+    def child_id(self) -> str | None:
+        """ID of the session of the agent, which a turn that continues finds by its call.
+
+        It is None if no turn makes the call.
         """
-        approval = self.approver.writer.turn.approval
-        agent = None if approval is None else approval.agent
-        if agent is None or agent.call_id != self.call.id:
+        parent = self.parent
+        if parent is None or self.turn is None:
             return None
-        return agent.session_id
+        agent = None if self.turn.approval is None else self.turn.approval.agent
+        if agent is not None and agent.call_id == self.call.id:
+            return agent.session_id
+        text = f"{parent.session_id} {parent.turn_id} {parent.call_id}"
+        return blake2b(text.encode(), digest_size=5).hexdigest()
+
+    def has_started(self, turn: StoredTurn | None, session_id: str) -> bool:
+        """Return whether this call has started the latest turn of an agent's session."""
+        if self.parent is None or turn is None or turn.parent is None:
+            return False
+        if not turn.parent.call_id:  # from a file before format 1.4
+            return session_id == self.child_id
+        return turn.parent == self.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,12 +291,12 @@ class AgentExecutionService:
         denied. If a turn continues after a wait or a crash, the agent of its ``caller`` continues,
         too. If a ``MochiError`` ends the agent, the result contains its code.
         """
-        call_id = "" if caller is None else caller.call.id
-        reported = AgentEvents(agent.name, turn_input.text or "", call_id)
+        caller = caller or AgentCaller()
+        reported = AgentEvents(agent.name, turn_input.text or "", caller.call.id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
-        if caller is not None:
-            caller.call.progress.agent_name = agent.name
+        progress = caller.call.progress
+        progress.agent_name = agent.name
         try:
             name, model = await self.find_model(agent, turn_input.model or "")
             run_id = new_id()
@@ -297,11 +321,9 @@ class AgentExecutionService:
                     current_tools=current_tools,
                 )
                 messages = turn.writer.added
-                if caller is not None:
-                    progress = caller.call.progress
-                    progress.agent_session_id = session.session_id
-                    progress.partial_output = f"Session ID: {session.session_id}"
-                    progress.agent_result = turn.writer.result()
+                progress.agent_session_id = session.session_id
+                progress.partial_output = f"Session ID: {session.session_id}"
+                progress.agent_result = turn.writer.result()
                 if continued is not None and continued.has_ended:
                     failure = _stored_failure(continued)
                 else:
@@ -328,13 +350,13 @@ class AgentExecutionService:
         model: ModelInfo | MochiError,
         reported: AgentEvents,
         phases: type[AgentPhases] = AgentPhases,
-        caller: AgentCaller | None = None,
+        caller: AgentCaller,
         continued: StoredTurn | None = None,
         current_tools: CurrentTools | None = None,
     ) -> PreparedTurn:
         """Return the turn of an agent, which the model ``name`` answers.
 
-        Without a ``caller``, calls that need approval are denied.
+        Calls that need approval are denied if no user can approve them.
         """
         changed_model = None if name == session.model else name
         metadata = replace(session.metadata, model=name)
@@ -348,16 +370,19 @@ class AgentExecutionService:
             turn_input,
             run_id,
             opening=opening,
-            survives=caller is not None and caller.approver.writer.turn.survives,
-            parent=None if caller is None else caller.parent,
+            survives=caller.turn is not None and caller.turn.survives,
+            parent=caller.parent,
             continued=continued and continued.continued(run_id, is_new_start=False),
         )
-        approver: Approver = PolicyApprover(turn_input.policy or ToolExecutionPolicy.ALWAYS_CONFIRM)
-        if caller is not None:
-            agent_call = AgentCall(agent.name, session.session_id, caller.call.id)
-            approver = caller.approver.for_agent(agent_call, writer)
+        agent_call = AgentCall(agent.name, session.session_id, caller.call.id)
+        approver = caller.approver and caller.approver.for_agent(agent_call, writer)
+        policy = turn_input.policy or ToolExecutionPolicy.ALWAYS_CONFIRM
         toolbox = FunctionToolbox(
-            agent.catalogue.tools, self.tools, approver, current_tools, publishes_approved=True
+            agent.catalogue.tools,
+            self.tools,
+            approver or PolicyApprover(policy),
+            current_tools,
+            publishes_approved=True,
         )
         generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
         return PreparedTurn(
@@ -370,7 +395,7 @@ class AgentExecutionService:
             replace(self.rules, plans=True),
             phases=phases(self.prompts, reported, conversation, changed_model),
             warnings=[*_warnings(agent, name)],
-            approver=approver if isinstance(approver, SessionApprover) else None,
+            approver=approver,
         )
 
     @asynccontextmanager
@@ -381,53 +406,50 @@ class AgentExecutionService:
         model: str,
         info: ModelInfo,
         *,
-        caller: AgentCaller | None,
+        caller: AgentCaller,
         run_id: str,
     ) -> AsyncIterator[tuple[ChatSession, StoredTurn | None]]:
         """Lock the session of an agent.
 
         Provide the session, and the turn in it that the ``caller`` has started.
         """
-        child = await self._child_session(caller, session_id)
-        if child is None and session_id is None:
-            child = (
-                await self.store.create(self._new_session(agent, model, info, caller))
-            ).session_id
-        session_id = child or session_id or ""
+        if session_id is None:
+            session_id = await self._child_session(caller)
+        if session_id is None:
+            created = await self.store.create(self._new_session(agent, model, info, caller))
+            session_id = created.session_id
         async with self.store.hold(session_id, run_id=run_id):
             session = await self.store.load(session_id)
             check_owner(session, agent)
-            continued = session.metadata.turn if _is_child(session, caller) else None
+            continued = session.metadata.turn
+            if not caller.has_started(continued, session_id):
+                continued = None
+                session = await self.with_ended_turn(session)
             if continued is not None and not continued.first:  # from a file before format 1.4
                 continued = replace(continued, first=first_answer_index(session.history))
-            if continued is None:
-                session = await self.with_ended_turn(session)
             yield session, continued
 
     def _new_session(
-        self, agent: AgentDefinition, model: str, info: ModelInfo, caller: AgentCaller | None
+        self, agent: AgentDefinition, model: str, info: ModelInfo, caller: AgentCaller
     ) -> ChatSession:
         window, prompt = self.gateway.windows.initial_config(info), agent.system_prompt or None
         options = SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
         created = ChatSession.create(options)
         created.metadata.extra[OWNER] = agent.name
-        if caller is not None:
-            created.metadata.session_id = _child_id(caller.parent)
+        created.metadata.session_id = caller.child_id or created.session_id
         return created
 
-    async def _child_session(
-        self, caller: AgentCaller | None, session_id: str | None
-    ) -> str | None:
+    async def _child_session(self, caller: AgentCaller) -> str | None:
         """Return the session of the turn that the caller has started before a wait or a crash, or
         None.
         """
-        if caller is None or len(caller.approver.writer.turn.run_ids) == 1:
+        child_id = caller.child_id
+        if caller.turn is None or len(caller.turn.run_ids) == 1 or child_id is None:
             return None
-        for candidate in (caller.child_session(), session_id, _child_id(caller.parent)):
-            if candidate is not None:
-                with suppress(SessionNotFound):
-                    if _is_child(await self.store.load(candidate), caller):
-                        return candidate
+        with suppress(SessionNotFound):
+            session = await self.store.load(child_id)
+            if caller.has_started(session.metadata.turn, child_id):
+                return child_id
         return None
 
     async def with_ended_turn(self, session: ChatSession) -> ChatSession:
@@ -475,25 +497,6 @@ def _prompt_change(session: ChatSession, agent: AgentDefinition) -> Change | Non
     return with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
 
 
-def _child_id(parent: Parent) -> str:
-    """Return the ID of the session of an agent that a call starts.
-
-    A turn that continues finds it by its call.
-    """
-    text = f"{parent.session_id} {parent.turn_id} {parent.call_id}"
-    return blake2b(text.encode(), digest_size=5).hexdigest()
-
-
-def _is_child(session: ChatSession, caller: AgentCaller | None) -> bool:
-    """Return whether the call has started the latest turn of an agent's session."""
-    turn = session.metadata.turn
-    if caller is None or turn is None or turn.parent is None:
-        return False
-    if not turn.parent.call_id:  # from a file before format 1.4
-        return session.session_id == caller.child_session()
-    return turn.parent == caller.parent
-
-
 def _stored_failure(turn: StoredTurn) -> MochiError | None:
     """Return the error that ended the turn of an agent, or None if it is complete."""
     if turn.state == "completed":
@@ -508,7 +511,7 @@ async def _play(turn: PreparedTurn, publish: events.Publish) -> MochiError | Non
     """
     control = TurnControl() if turn.approver is None else turn.approver.control
     result = await play_turn(turn, publish, control)
-    if result.suspended:
+    if result.is_suspended:
         raise TurnSuspended
     if result.cancelled:
         raise asyncio.CancelledError
@@ -560,6 +563,7 @@ class AgentTurns(TurnPreparation):
             model=model,
             reported=AgentEvents(agent.name, turn_input.text or "", "", session.session_id),
             phases=AgentAnswerPhases,
+            caller=AgentCaller(),
             current_tools=partial(self.registry.current_tools, agent),
         )
         return replace(turn, ticket=ticket)

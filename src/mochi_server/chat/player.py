@@ -27,7 +27,7 @@ async def play_run(turn: PreparedTurn, run: Run) -> TurnResult:
     if gate.error is not None:
         failure = as_mochi_error(gate.error, run.session_id)
         return replace(result, failure=failure, cancelled=False)
-    if result.is_complete:
+    if result.failure is None and turn.writer.turn.state == "completed":
         gate.publish([result.completed()])
     return result
 
@@ -41,11 +41,11 @@ async def play_turn(turn: PreparedTurn, publish: Publish, control: TurnControl) 
         await TurnLoop(turn, publish).run()
         await writer.wait_until_stored()
     except TurnSuspended:
-        return writer.result(suspended=True)
+        return writer.result()
     except asyncio.CancelledError:
         cancelled = not writer.turn.has_ended
         if cancelled and control.leaves_to_next_server(writer.turn):
-            return writer.result(suspended=True)
+            return writer.result()
     except Exception as error:
         failure = as_mochi_error(error, writer.conversation.session_id)
     if not writer.turn.has_ended:

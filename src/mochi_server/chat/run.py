@@ -15,7 +15,7 @@ from mochi_server.chat.subscribers import Subscriber
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError, ShuttingDown
-from mochi_server.events import ChatEvent, Status
+from mochi_server.events import ChatEvent
 from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.sessions.turn import TurnState
 from mochi_server.util.clock import new_id
@@ -143,11 +143,6 @@ class Run:
         """Execute the turn of this run in a task."""
         self.first_write = first_write
         self.task = asyncio.get_running_loop().create_task(work)
-
-    def continue_after(self, earlier: Sequence[ChatEvent], continued: Status) -> None:
-        """Begin with the ``earlier`` events of the turn and its continuation."""
-        self.continued_after = len(earlier)
-        self.log.add([*earlier, continued])
 
     def rest(self, state: TurnState, result: TurnResult) -> None:
         """Note the end of the task of a turn that goes on. The clients of the run stay."""

@@ -329,6 +329,8 @@ class TurnService:
         turn_input: TurnInput,
         run_ids: list[str],
         position: int,
+        *,
+        continued_after: int = 0,
     ) -> Run:
         answer_format = turn_input.generation.answer_format(session.metadata.format)
         return Run(
@@ -341,6 +343,7 @@ class TurnService:
             caller=self._keys.caller_inside(session.metadata.owner),
             disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
             log=EventLog(self._limits.log_bytes),
+            continued_after=continued_after,
         )
 
     async def _find_repeated(self, conversation: Conversation, turn_input: TurnInput) -> Run | None:
@@ -384,12 +387,9 @@ class TurnService:
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
-            result = replace(
-                result or TurnResult(),
-                failure=as_mochi_error(error, run.session_id),
-                suspended=False,
-            )
-        if result.suspended and result.turn is not None:
+            failure = as_mochi_error(error, run.session_id)
+            result = replace(result or TurnResult(), failure=failure)
+        if result.is_suspended and result.turn is not None:
             self._suspend(run, result, result.turn)
         else:
             self._end(run, result)
@@ -586,15 +586,21 @@ class TurnService:
         calls = await self._call_events(session, turn, is_announced=True)
         earlier = [snapshot(turn_messages(session, turn)), *calls]
         turn_input = restored_input(turn.input or {})
-        run = self._new_run(conversation, session, turn_input, turn.run_ids, turn.first)
+        run = self._new_run(
+            conversation,
+            session,
+            turn_input,
+            turn.run_ids,
+            turn.first,
+            continued_after=len(earlier),
+        )
         with acting_as(run.caller):
             prepared = await self._turns.prepare_continued(run, session, turn)
         await prepared.writer.begin()
         if self.shutdown.is_set():
             return None
         locks.enter_context(self._limiter.running(run.caller))
-        continued = Status("continued", 0, continues=turn.run_ids[-2])
-        run.continue_after(earlier, continued)
+        run.log.add([*earlier, Status("continued", 0, continues=run.continues)])
         self._launch(run, play_run(prepared, run), locks.pop_all())
         self._due.pop(run.session_id, None)
         suspended = self.table.take_suspended(run.session_id)

@@ -36,7 +36,6 @@ class TurnResult:
     failure: MochiError | None = None
     cancelled: bool = False
     turn: StoredTurn | None = None  # the turn as it is stored, or None if nothing was stored
-    suspended: bool = False  # whether the turn goes on, although its task has ended
 
     @property
     def answer(self) -> Message | None:
@@ -53,8 +52,11 @@ class TurnResult:
         return [] if self.answer is None else returned_calls(self.answer)
 
     @property
-    def is_complete(self) -> bool:
-        return not self.suspended and not self.cancelled and self.failure is None
+    def is_suspended(self) -> bool:
+        """Whether the turn goes on, although its task has ended."""
+        if self.turn is None or self.cancelled or self.failure is not None:
+            return False
+        return not self.turn.has_ended
 
     @property
     def partial_id(self) -> str | None:
