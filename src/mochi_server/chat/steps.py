@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 from mochi_server.sessions.session import last_answer
 from mochi_server.sessions.turn import StoredTurn
@@ -164,11 +163,14 @@ def _planned(
 def _counted(messages: Sequence[Message]) -> list[tuple[ToolInvocation, int]]:
     """Return the calls of a turn, each with the number of equal calls in a row until then."""
     counted: list[tuple[ToolInvocation, int]] = []
-    for _, equal_calls in groupby(all_calls(messages), _name_and_arguments):
-        for number, call in enumerate(equal_calls, 1):
-            counted.append((call, number))
+    previous: ToolInvocation | None = None
+    count = 0
+    for call in all_calls(messages):
+        is_same = previous is not None and (previous.name, previous.arguments) == (
+            call.name,
+            call.arguments,
+        )
+        count = count + 1 if is_same else 1
+        previous = call
+        counted.append((call, count))
     return counted
-
-
-def _name_and_arguments(call: ToolInvocation) -> tuple[str, dict[str, Any]]:
-    return call.name, call.arguments
