@@ -513,7 +513,7 @@ async def _play(turn: PreparedTurn, publish: events.Publish) -> MochiError | Non
     result = await play_turn(turn, publish, control)
     if result.is_suspended:
         raise TurnSuspended
-    if result.cancelled:
+    if result.cancelled or control.is_cancelled:
         raise asyncio.CancelledError
     return result.failure
 

@@ -123,6 +123,8 @@ class TurnControl:
         """
         self.is_stopped = False
         """Whether a client stops the turn."""
+        self.is_cancelled = False
+        """Whether the task was cancelled, also if its turn had ended before."""
         self.abort_error: errors.MochiError | None = None
         """Error to report if the server cancels the turn, else None."""
         self.decided_at = -math.inf

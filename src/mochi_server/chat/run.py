@@ -183,6 +183,7 @@ class Run:
 
     def _cancel_task(self) -> None:
         if self.task is not None and not self.control.is_suspending:
+            self.control.is_cancelled = True
             self.task.cancel()
 
     def publish(self, events: list[ChatEvent]) -> None:
