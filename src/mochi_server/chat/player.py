@@ -48,6 +48,7 @@ async def play_turn(turn: PreparedTurn, publish: Publish, control: TurnControl) 
             return writer.result()
     except Exception as error:
         failure = as_mochi_error(error, writer.conversation.session_id)
+        failure.__traceback__ = None  # it refers to this frame
     if not writer.turn.has_ended:
         state = control.state_after(failure, cancelled=cancelled)
         reason = control.abort_error if cancelled else failure
