@@ -245,7 +245,7 @@ class TurnLoop:
         rules = self.turn.rules
         if step.limit == "rounds":
             reason = f"made {rules.rounds} rounds of tool calls"
-            setting = rules.rounds_setting
+            setting = "MOCHI_MAX_AGENT_ITERATIONS" if rules.plans else "MOCHI_MAX_TOOL_ITERATIONS"
         else:
             reason = f"made the same tool call {rules.identical_calls} times"
             setting = "MOCHI_MAX_IDENTICAL_TOOL_CALLS"
