@@ -119,8 +119,7 @@ export interface paths {
          * Confirm tool
          * @description Approve or deny a pending tool call.
          *
-         *     After a restart of the server, a decision continues the turn. If Ollama does not respond then,
-         *     the decision is refused and the call still waits: send the decision again.
+         *     After a restart of the server, a decision continues the turn.
          */
         post: operations["confirm_tool"];
         delete?: never;
@@ -8001,7 +8000,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolDecided"];
                 };
             };
-            /** @description The server is shutting down. The next server applies the decision. */
+            /** @description The decision is stored, and the turn continues when Ollama responds again, or at the next server if this one is shutting down. */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -8082,26 +8081,6 @@ export interface operations {
                      *         "code": "VALIDATION_ERROR",
                      *         "message": "<message>",
                      *         "details": {}
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
-            502: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "code": "OLLAMA_UNREACHABLE",
-                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
-                     *         "details": {
-                     *           "ollama_host": "<host>"
-                     *         }
                      *       }
                      *     }
                      */

@@ -201,11 +201,7 @@ class Services:
                 settings.resolved(settings.planning_prompt_path),
                 settings.resolved(settings.execution_prompt_path),
             ),
-            replace(
-                rules,
-                rounds=settings.max_agent_iterations,
-                rounds_setting="MOCHI_MAX_AGENT_ITERATIONS",
-            ),
+            replace(rules, rounds=settings.max_agent_iterations),
             on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
             callers=self.store,

@@ -507,21 +507,52 @@ def test_call_of_a_missing_model_says_so(private_stub: StubServer, tmp_path: Pat
     assert noted(tmp_path) == []
 
 
-def test_decision_is_not_used_while_ollama_is_unreachable(
+def test_decision_while_ollama_is_unreachable_counts_when_it_is_back(
     private_stub: StubServer, tmp_path: Path
 ) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:
+        stopped_id, to_stop = start(server.client, PLAN, WITH_TOOLS)
         session_id, asked = run_until_asked(server)
     private_stub.stop()
-    with RunningServer(tmp_path, private_stub.url) as server:
+    components = Components(runs=RunLimits(scan_seconds=0.05, retry_seconds=0.05))
+    with RunningServer(tmp_path, private_stub.url, components) as server:
         api = server.api()
-        assert error_of(decide(api, session_id, asked)) == (502, "OLLAMA_UNREACHABLE")
-        assert [entry["state"] for entry in confirmations(api, session_id)] == ["waiting"]
+        assert decide(api, session_id, asked).status_code == 202
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
+        assert confirmations(api, session_id) == []
+        assert state(api, session_id) == "running"
+        assert decide(api, stopped_id, to_stop).status_code == 202
+        assert api.ok(api.http.post(f"/chat/{stopped_id}/stop"))["state"] == "stopped"
         private_stub.start()
-        api.ok(decide(api, session_id, asked))
         assert finish(api, session_id)[-1].type == "done"
+        assert state(api, session_id) == "completed"
     assert noted(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("name", ["input", "first"])
+def test_decision_about_a_damaged_turn_ends_it(
+    private_stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    with changed_record(tmp_path, session_id) as record:
+        record[name] = {"model": 5} if name == "input" else 99
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        assert error_of(decide(api, session_id, asked)) == (404, "CONFIRMATION_NOT_FOUND")
+        assert state(api, session_id) == "failed"
+        assert [message["role"] for message in api.messages(session_id)] == [
+            "user",
+            "assistant",
+            "tool",
+        ]
+        api.send_message(session_id, "Go on")
+    reported = [line for line in caplog.messages if "stored turn cannot be read" in line]
+    assert len(reported) == 1
+    assert session_id in reported[0]
+    assert noted(tmp_path) == []
 
 
 class HeldChats(FileSessionStore):

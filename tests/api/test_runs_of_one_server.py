@@ -79,7 +79,7 @@ def stop_during_the_last_write(server: RunningServer, regenerates: bool) -> None
     ):
         assert store.is_storing.wait(60)
         stopping = pool.submit(other.http.post, f"/chat/{session_id}/stop")
-        until(lambda: runs.table.find(session_id).stopped)
+        until(lambda: runs.table.find(session_id).control.is_stopped)
         store.may_store.set()
         *_, complete, last = events
         assert stopping.result().json()["state"] == "completed"

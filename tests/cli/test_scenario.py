@@ -317,14 +317,34 @@ def test_mask_replaces_personal_data_in_the_settings(recorder: Recorder) -> None
                 "type": "array",
                 "items": {"anyOf": [{"const": 0}, {"pattern": r"^\*\*\*$"}]},
             },
-            "home": {"$ref": "#/$defs/***", "default": {"***": ["***"]}, "x-***": "***"},
+            "home": {"$ref": "#/$defs/***2", "default": {"***": ["***"]}, "x-***": "***"},
         },
         "required": ["***"],
         "dependentRequired": {"***": ["home"]},
         "patternProperties": {r"^\*\*\*": True},
-        "$defs": {"***": {"type": "string", "format": "email", "examples": ["***@***"]}},
+        "$defs": {"***2": {"type": "string", "format": "email", "examples": ["***@***"]}},
         "additionalProperties": False,
     }
+    assert check(scenario) == ""
+
+
+def test_masked_names_of_properties_stay_different(recorder: Recorder) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"ana": {"type": "string"}, "Lund": {"type": "integer"}},
+        "required": ["ana", "Lund"],
+        "dependentRequired": {"Lund": ["ana"]},
+    }
+    answer = {"ana": "yes", "Lund": 1}
+    session_id = recorder.record([("Hello!", [json.dumps(answer)])], format=schema)
+    scenario = recorder.export(session_id, "--mask", "(?i)ana|lund")
+    recorded = load_recording(scenario)
+    masked = recorded["session"]["format"]
+    assert masked["properties"] == {"***": {"type": "string"}, "***2": {"type": "integer"}}
+    assert masked["required"] == ["***", "***2"]
+    assert masked["dependentRequired"] == {"***2": ["***"]}
+    (reply,) = recorded["turns"][0]["replies"]
+    assert json.loads(reply["content"]) == {"***": "yes", "***2": 1}
     assert check(scenario) == ""
 
 

@@ -29,6 +29,8 @@ from tests.support.webhooks import Receiver
 
 DEADLINE_SECONDS = 120.0
 KINDS = ["text", "stream", "tools", "agent", "approval"]
+WORDS_A_SECOND = 50
+"""Speed of the stub's answers."""
 
 pytestmark = pytest.mark.slow
 
@@ -180,33 +182,35 @@ def test_killed_servers_lose_nothing_and_do_nothing_twice(
         assert len(lines) == len(set(lines)), "a call ran twice"
 
 
+@pytest.mark.parametrize("seconds", [0.5, pytest.param(20, marks=pytest.mark.nightly)])
 def test_background_turn_has_one_answer_whenever_its_server_is_killed(
-    stub: StubServer, tmp_path: Path
+    tmp_path: Path, seconds: float
 ) -> None:
-    """A turn of some seconds with two calls, killed at ten moments of its duration."""
-    write_tools(tmp_path, TOOLS)
-    settings: dict[str, Any] = {"summarization_enabled": False}
-    message = instruct(calls("note", text="a"), calls("note", text="b"), words(60))
-    first = Member(str(tmp_path), stub.url, **settings)
-    try:
+    """A turn of so many seconds with two calls, killed at ten moments of its duration."""
+    write_tools(tmp_path, TOOLS.replace("sleep(0.02)", f"sleep({seconds / 5})"))
+    notes = tmp_path / "tools" / "notes.txt"
+    settings = {"summarization_enabled": False}
+    with StubServer(speed=1) as stub, StubServer(speed=0) as fast_stub:
         for moment in range(10):
-            with Api(first.url) as api:
-                free = {"tools": ["note"], "execution_policy": "never_confirm"}
-                session_id = api.create_session("mochi", tool_settings=free)["session_id"]
-                sent = message.replace('"a"', f'"a{moment}"').replace('"b"', f'"b{moment}"')
-                api.ok(
-                    api.http.post(
-                        f"/chat/{session_id}", json={"message": sent, "background": True}
-                    ),
-                    202,
-                )
-            time.sleep(0.05 * moment)
-            first.kill()
-            first = Member(str(tmp_path), stub.url, **settings)
-            assert end_of(first.url, session_id)["state"] == "completed"
-            with Api(first.url) as api:
-                check(api, "tools", session_id, {"state": "completed"}, is_acknowledged=True)
-    finally:
-        first.kill()
-    lines = (tmp_path / "tools" / "notes.txt").read_text().split()
-    assert len(lines) == len(set(lines)), "a call ran twice"
+            server = Member(str(tmp_path), stub.url, **settings)
+            with Api(server.url) as api:
+                session_id = new_session(api, "tools", "")[0]
+                a, b = calls("note", text=f"a{moment}"), calls("note", text=f"b{moment}")
+                message = instruct(a, b, words(round(seconds * WORDS_A_SECOND * 3 / 5)))
+                body = {"message": message, "background": True}
+                api.ok(api.http.post(f"/chat/{session_id}", json=body), 202)
+            time.sleep(seconds * (moment + 0.5) / 10)
+            server.kill()
+            server = Member(str(tmp_path), fast_stub.url, **settings)
+            try:
+                run = end_of(server.url, session_id)
+                with Api(server.url) as api:
+                    check(api, "tools", session_id, run, is_acknowledged=True)
+                    messages = api.messages(session_id)
+            finally:
+                server.kill()
+            assert run.get("continues"), "the turn had ended before its server was killed"
+            results = [message for message in messages if message["role"] == "tool"]
+            lines = notes.read_text().split()
+            for result, text in zip(results, [f"a{moment}", f"b{moment}"], strict=True):
+                assert lines.count(text) == 1 or (result["interrupted"] and text not in lines)

@@ -123,7 +123,7 @@ def test_message_ends_a_turn_that_is_being_parked(parking: RunningServer, parked
     assert run is not None
     with ThreadPoolExecutor() as pool:
         answered = pool.submit(parked.ai_sdk, user("Never mind."))
-        until(lambda: run.stopped)
+        until(lambda: run.control.is_stopped)
         parking.call(parking.app.state.services.stores.chats.release)
         assert types(answered.result())[-1] == "finish"
     assert parked.roles() == ["user", "assistant", "tool", "user", "assistant"]

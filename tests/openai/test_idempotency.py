@@ -362,7 +362,7 @@ def test_repeated_results_do_not_require_another_tool_call() -> None:
     assert repetition is not None
     again = repetition.input
     assert (again.results, again.change, again.tools.must_call) == ((), "continue", False)
-    assert repetition.answer is None
+    assert repetition.answer_start is None
 
 
 def _call(call_id: str) -> StoredCall:

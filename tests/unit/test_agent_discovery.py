@@ -189,10 +189,10 @@ def test_skill_is_read_again_when_it_is_used(tmp_path: Path) -> None:
     agents = discovery(tmp_path)
     agent = agents.get("helper")
     (directory / "SKILL.md").write_text("---\ndescription: New.\n---\nYou are new.")
-    assert agents.refresh(agent).system_prompt == "You are new."
+    assert agents.with_current_skill(agent).system_prompt == "You are new."
     (directory / "SKILL.md").unlink()
     with pytest.raises(AgentInvalid, match=r"SKILL\.md: it cannot be read"):
-        agents.refresh(agent)
+        agents.with_current_skill(agent)
 
 
 def test_agent_with_mcp_tools_needs_no_python_files(tmp_path: Path) -> None:

@@ -207,6 +207,24 @@ def test_html_error_page_is_reported_by_its_status() -> None:
     assert refusal_error(500, b'{"error": "no"}').message == "Ollama failed (500): no"
 
 
+def not_found(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 6\r\n\r\n<html>")
+
+
+def moved(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 302 Found\r\nlocation: http://a.b/\r\ncontent-length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize("chat", [not_found, moved])
+async def test_error_about_an_address_names_the_setting_that_contains_it(
+    chat: Callable[[socket.socket], None],
+) -> None:
+    with RawOllama(chat) as ollama:
+        async with AsyncOllamaClient(ollama.url, setting="MOCHI_OLLAMA_HOSTS") as client:
+            with pytest.raises(OllamaError, match="MOCHI_OLLAMA_HOSTS"):
+                await client.post_chat({"model": "raw", "messages": []}, lambda _: None)
+
+
 def test_stopped_server_is_unreachable(kind: type[Sync | Async], private_stub: StubServer) -> None:
     url = private_stub.url
     private_stub.stop()

@@ -107,7 +107,7 @@ def test_text_is_stored_every_two_seconds() -> None:
 def test_complete_answer_is_not_stored_as_partial() -> None:
     async def scenario(turn: _Turn) -> None:
         turn.receive("Hello")
-        await turn.writer.add_answer(turn.answer.message(), [], is_last=True)
+        await turn.writer.add_answer(turn.answer.message(), is_last=True)
 
     assert _flushes(scenario) == []
 
@@ -117,7 +117,7 @@ def test_answer_is_added_after_a_running_flush() -> None:
         turn.store.seconds = 5
         turn.receive("Hello")
         await asyncio.sleep(3)
-        await turn.writer.add_answer(turn.answer.message(), [], is_last=True)
+        await turn.writer.add_answer(turn.answer.message(), is_last=True)
         assert turn.store.flushes == [(107, "Hello")]
 
     assert _flushes(scenario) == [(107, "Hello")]

@@ -63,7 +63,7 @@ class AgentDiscoveryService:
 
         Until the import ends, ``discover`` returns the old agents.
         """
-        self._agents = {name: self.find(name) for name in self.names()}
+        self._agents = {name: self.import_agent(name) for name in self.names()}
         return self._agents
 
     def get(self, name: str) -> AgentDefinition:
@@ -87,7 +87,7 @@ class AgentDiscoveryService:
         ]
         return sorted(name for name in others if not name.startswith(("_", ".")))
 
-    def find(self, name: str) -> AgentDefinition:
+    def import_agent(self, name: str) -> AgentDefinition:
         """Import the agent in the folder ``name``.
 
         If the import fails, return an invalid agent. Never raises.
@@ -102,7 +102,7 @@ class AgentDiscoveryService:
         skill_faults = _missing(directory, SKILL_FILE)
         if not skill_faults:
             try:
-                agent = self.refresh(agent)
+                agent = self.with_current_skill(agent)
             except AgentInvalid as error:
                 skill_faults = [error.details["reason"]]
         catalogue, tool_faults = _tools(directory, is_optional=bool(agent.mcp_tools))
@@ -112,7 +112,7 @@ class AgentDiscoveryService:
             logger.warning("Agent problem name=%s file=%s: %s", name, problem.name, problem.message)
         return replace(agent, catalogue=catalogue)
 
-    def refresh(self, agent: AgentDefinition) -> AgentDefinition:
+    def with_current_skill(self, agent: AgentDefinition) -> AgentDefinition:
         """Read the ``SKILL.md`` of ``agent`` again and return the updated agent.
 
         Raises ``AgentInvalid``.
@@ -185,7 +185,7 @@ class AgentRegistry:
 
     async def agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, including invalid agents. The first call discovers them."""
-        return await self._with_mcp_tools(await self.directory_agents())
+        return await self._all_with_mcp_tools(await self.directory_agents())
 
     async def directory_agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, with their Python tools only. Do not wait for MCP servers."""
@@ -198,10 +198,11 @@ class AgentRegistry:
         async with self._importing:
             agents = await self._discover()
         audit("Agents reloaded")
-        return await self._with_mcp_tools(_permitted(agents))
+        return await self._all_with_mcp_tools(_permitted(agents))
 
     async def get(self, name: str) -> AgentDefinition:
-        return require_valid(await self.agents(), name)
+        agents = await self.directory_agents()
+        return await self._with_mcp_tools(require_valid(agents, name))
 
     async def enabled(self, names: list[str]) -> dict[str, AgentDefinition]:
         """Return the named agents that exist and are valid, without the tools of MCP servers."""
@@ -217,22 +218,21 @@ class AgentRegistry:
 
         Raises ``AgentInvalid``.
         """
-        updated = await anyio.to_thread.run_sync(
-            self.discovery.refresh, self._with_imported_tools(agent)
-        )
-        return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
+        imported = self._with_imported_tools(agent)
+        updated = await anyio.to_thread.run_sync(self.discovery.with_current_skill, imported)
+        return await self._with_mcp_tools(updated)
 
     async def current_tools(self, agent: AgentDefinition) -> Mapping[str, Tool]:
         """Return the tools of ``agent`` by name, with the tools that its MCP servers offer now."""
-        agents = await self._with_mcp_tools({agent.name: self._with_imported_tools(agent)})
-        return agents[agent.name].catalogue.tools
+        current = await self._with_mcp_tools(self._with_imported_tools(agent))
+        return current.catalogue.tools
 
     async def tools_of(self, name: str) -> Mapping[str, Tool]:
         """Return the tools of the agent ``name`` by name, or none if there is no valid agent with
         this name.
         """
-        agent = (await self.directory_agents()).get(name)
-        return await self.current_tools(agent) if agent is not None and agent.valid else {}
+        agents = await self.enabled([name])
+        return await self.current_tools(agents[name]) if agents else {}
 
     def _with_imported_tools(self, agent: AgentDefinition) -> AgentDefinition:
         imported = (self._agents or {}).get(agent.name, agent)
@@ -241,22 +241,24 @@ class AgentRegistry:
     async def _discover(self) -> dict[str, AgentDefinition]:
         names = await anyio.to_thread.run_sync(self.discovery.names)
         slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
-        agents = await asyncio.gather(*(self._find(name, slots) for name in names))
+        agents = await asyncio.gather(*(self._import(name, slots) for name in names))
         self._agents = {agent.name: agent for agent in agents}
         return self._agents
 
-    async def _with_mcp_tools(
+    async def _all_with_mcp_tools(
         self, agents: dict[str, AgentDefinition]
     ) -> dict[str, AgentDefinition]:
-        if not any(agent.mcp_tools for agent in agents.values()):
-            return agents  # without waiting for the MCP servers
-        catalogue = await self.tools.catalogue()
-        return {name: _with_named_tools(agent, catalogue) for name, agent in agents.items()}
+        return {name: await self._with_mcp_tools(agent) for name, agent in agents.items()}
 
-    async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
+    async def _with_mcp_tools(self, agent: AgentDefinition) -> AgentDefinition:
+        if not agent.mcp_tools:
+            return agent  # without waiting for the MCP servers
+        return _with_named_tools(agent, await self.tools.catalogue())
+
+    async def _import(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:
             return await import_in_thread(
-                partial(self.discovery.find, name), slots, self.import_seconds
+                partial(self.discovery.import_agent, name), slots, self.import_seconds
             )
         except ToolRaised as error:
             return AgentDefinition(name, valid=False, error_message=f"__init__.py: {error}")

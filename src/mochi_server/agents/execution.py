@@ -1,5 +1,6 @@
 """Execution of agents: a planning phase without tools, then an execution phase with tools."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -14,16 +15,17 @@ from mochi_server import events
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.chat.approvals import SessionApprover, TurnSuspended
+from mochi_server.chat.approvals import SessionApprover, TurnControl, TurnSuspended
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.loop import TurnLoop
+from mochi_server.chat.player import play_turn
 from mochi_server.chat.preparation import TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.steps import Phase, TurnRules
 from mochi_server.chat.turn import Phases, PreparedTurn
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
-from mochi_server.chat.turn_result import TurnResult, agent_event
+from mochi_server.chat.turn_result import agent_event
 from mochi_server.chat.writer import TurnWriter
+from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import (
     MochiError,
     ModelNotFound,
@@ -35,11 +37,10 @@ from mochi_server.errors import (
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.change import Change
-from mochi_server.sessions.history import History, first_answer_index, with_missing_results
+from mochi_server.sessions.history import first_answer_index
 from mochi_server.sessions.session import (
     OWNER,
     ChatSession,
-    is_session_id,
     user_message,
     with_system_prompt,
     without_system_prompt,
@@ -57,6 +58,8 @@ from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.toolbox import Approver, FunctionToolbox, ToolInvocation, needs_approval
 from mochi_server.util.clock import new_id
+
+CurrentTools = Callable[[], Awaitable[Mapping[str, Tool]]]
 
 logger = logging.getLogger(__name__)
 
@@ -77,26 +80,48 @@ class PolicyApprover(Approver):
 
 @dataclass(frozen=True)
 class AgentCaller:
-    """Tool call of a turn that runs an agent."""
+    """Tool call that runs an agent.
 
-    approver: SessionApprover
-    call: ToolInvocation
-    current_tools: Callable[[], Awaitable[Mapping[str, Tool]]]
+    Without ``approver``, no turn makes the call, and no user can approve the calls of the agent.
+    """
+
+    approver: SessionApprover | None = None
+    call: ToolInvocation = field(default_factory=lambda: ToolInvocation(0, "", AGENT_TOOL, {}))
 
     @property
-    def parent(self) -> Parent:
+    def turn(self) -> StoredTurn | None:
+        """Turn that makes the call."""
+        return None if self.approver is None else self.approver.writer.turn
+
+    @property
+    def parent(self) -> Parent | None:
+        if self.approver is None:
+            return None
         writer = self.approver.writer
         return Parent(writer.conversation.session_id, writer.turn.turn_id, self.call.id)
 
-    def child_session(self) -> str | None:
-        """Return the session of the agent that this call has started before a wait, or None if the
-        turn names none.
+    @property
+    def child_id(self) -> str | None:
+        """ID of the session of the agent, which a turn that continues finds by its call.
+
+        It is None if no turn makes the call.
         """
-        approval = self.approver.writer.turn.approval
-        agent = None if approval is None else approval.agent
-        if agent is None or agent.call_id != self.call.id:
+        parent = self.parent
+        if parent is None or self.turn is None:
             return None
-        return agent.session_id
+        agent = None if self.turn.approval is None else self.turn.approval.agent
+        if agent is not None and agent.call_id == self.call.id:
+            return agent.session_id
+        text = f"{parent.session_id} {parent.turn_id} {parent.call_id}"
+        return blake2b(text.encode(), digest_size=5).hexdigest()
+
+    def has_started(self, turn: StoredTurn | None, session_id: str) -> bool:
+        """Return whether this call has started the latest turn of an agent's session."""
+        if self.parent is None or turn is None or turn.parent is None:
+            return False
+        if not turn.parent.call_id:  # from a file before format 1.4
+            return session_id == self.child_id
+        return turn.parent == self.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +227,14 @@ class AgentPhases(Phases):
 
     prompts: PromptLoader
     agent: AgentEvents
+    conversation: Conversation
+    model: str | None
+    """Model to store with the session, or None if the session has it."""
+
+    async def begin(self, publish: events.Publish) -> None:
+        del publish
+        if self.model is not None:
+            await self.conversation.patch({"model": self.model})
 
     async def reminders(self, phase: Phase) -> Sequence[Message]:
         prompt = self.prompts.planning if phase == "planning" else self.prompts.execution
@@ -222,14 +255,9 @@ class AgentPhases(Phases):
 class AgentAnswerPhases(AgentPhases):
     """Phases of an agent that answers in place of a model."""
 
-    conversation: Conversation
-    model: str | None
-    """Model to store with the session, or None if the session has it."""
-
     async def begin(self, publish: events.Publish) -> None:
         publish([self.agent.start()])
-        if self.model is not None:
-            await self.conversation.patch({"model": self.model})
+        await super().begin(publish)
 
     def complete(
         self, publish: events.Publish, messages: Sequence[Message], failure: MochiError | None
@@ -257,6 +285,7 @@ class AgentExecutionService:
         *,
         session_id: str | None = None,
         caller: AgentCaller | None = None,
+        current_tools: CurrentTools | None = None,
         publish: events.Publish = lambda _: None,
     ) -> AgentResult:
         """Run an agent in its own session, publish its events and return its result.
@@ -267,12 +296,12 @@ class AgentExecutionService:
         denied. If a turn continues after a wait or a crash, the agent of its ``caller`` continues,
         too. If a ``MochiError`` ends the agent, the result contains its code.
         """
-        call_id = "" if caller is None else caller.call.id
-        reported = AgentEvents(agent.name, turn_input.text or "", call_id)
+        caller = caller or AgentCaller()
+        reported = AgentEvents(agent.name, turn_input.text or "", caller.call.id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
-        if caller is not None:
-            caller.call.progress.agent_name = agent.name
+        progress = caller.call.progress
+        progress.agent_name = agent.name
         try:
             name, model = await self.find_model(agent, turn_input.model or "")
             run_id = new_id()
@@ -283,34 +312,28 @@ class AgentExecutionService:
                 reported = replace(reported, session_id=session.session_id)
                 if continued is None:
                     publish([reported.start()])
-                writer = TurnWriter(
+                turn = self.prepared(
+                    agent,
                     Conversation(session.session_id, self.store, "agent_chat", self.retry),
                     session,
                     turn_input,
-                    run_id,
-                    survives=caller is not None and caller.approver.writer.turn.survives,
-                    parent=None if caller is None else caller.parent,
-                    continued=continued and continued.continued(run_id, is_new_start=False),
-                )
-                phases = AgentPhases(self.prompts, reported)
-                turn = self.prepared(
-                    agent,
-                    session,
-                    turn_input,
-                    writer=writer,
-                    phases=phases,
+                    run_id=run_id,
+                    name=name,
                     model=model,
+                    reported=reported,
                     caller=caller,
+                    continued=continued,
+                    current_tools=current_tools,
                 )
                 messages = turn.writer.added
-                if caller is not None:
-                    caller.call.progress.agent_session_id = session.session_id
-                    caller.call.progress.partial_output = f"Session ID: {session.session_id}"
-                    caller.call.progress.agent_result = _progress(turn.writer)
+                progress.agent_session_id = session.session_id
+                progress.partial_output = f"Session ID: {session.session_id}"
+                progress.agent_result = turn.writer.result()
                 if continued is not None and continued.has_ended:
                     failure = _stored_failure(continued)
                 else:
-                    failure = await self._play(turn, publish)
+                    await turn.writer.begin()
+                    failure = await _play(turn, publish)
         except MochiError as error:
             failure = error.with_traceback(None)  # the traceback refers to this frame
         self.on_tool_calls(messages)
@@ -320,63 +343,64 @@ class AgentExecutionService:
         publish([reported.complete(result)])
         return result
 
-    async def _play(self, turn: PreparedTurn, publish: events.Publish) -> MochiError | None:
-        """Execute the turn of an agent that a call has started, and store its end.
-
-        Return the error that ended it.
-        """
-        writer, failure = turn.writer, None
-        try:
-            await writer.begin()
-            await TurnLoop(turn, publish).run()
-        except TurnSuspended:
-            raise
-        except MochiError as error:
-            failure = error.with_traceback(None)  # the traceback refers to this frame
-        except BaseException:
-            if not _continues_later(turn):
-                await writer.end("cancelled")
-            raise
-        if not writer.turn.has_ended:
-            await writer.end("completed" if failure is None else "failed", failure)
-        return failure
-
     def prepared(
         self,
         agent: AgentDefinition,
+        conversation: Conversation,
         session: ChatSession,
         turn_input: TurnInput,
         *,
-        writer: TurnWriter,
-        phases: AgentPhases,
+        run_id: str,
+        name: str,
         model: ModelInfo | MochiError,
-        caller: AgentCaller | None = None,
-        current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None,
+        reported: AgentEvents,
+        phases: type[AgentPhases] = AgentPhases,
+        caller: AgentCaller,
+        continued: StoredTurn | None = None,
+        current_tools: CurrentTools | None = None,
     ) -> PreparedTurn:
-        """Return the turn of an agent.
+        """Return the turn of an agent, which the model ``name`` answers.
 
-        Without a ``caller``, calls that need approval are denied.
+        Calls that need approval are denied if no user can approve them.
         """
-        approver: Approver = PolicyApprover(turn_input.policy or ToolExecutionPolicy.ALWAYS_CONFIRM)
-        if caller is not None:
-            agent_call = AgentCall(agent.name, session.session_id, caller.call.id)
-            approver = caller.approver.for_agent(agent_call, writer)
-            current_tools = caller.current_tools
-        toolbox = FunctionToolbox(
-            agent.catalogue.tools, self.tools, approver, current_tools, publishes_approved=True
-        )
-        return PreparedTurn(
+        changed_model = None if name == session.model else name
+        metadata = replace(session.metadata, model=name)
+        session = ChatSession(metadata, session.history, session.extra)
+        opening = None if continued else _prompt_change(session, agent)
+        if opening is not None:
+            session = session.changed(opening)
+        writer = TurnWriter(
+            conversation,
+            session,
             turn_input,
+            run_id,
+            opening=opening,
+            survives=caller.turn is not None and caller.turn.survives,
+            parent=caller.parent,
+            continued=continued and continued.continued(run_id, is_new_start=False),
+        )
+        agent_call = AgentCall(agent.name, session.session_id, caller.call.id)
+        approver = caller.approver and caller.approver.for_agent(agent_call, writer)
+        policy = turn_input.policy or ToolExecutionPolicy.ALWAYS_CONFIRM
+        toolbox = FunctionToolbox(
+            agent.catalogue.tools,
+            self.tools,
+            approver or PolicyApprover(policy),
+            current_tools,
+            publishes_approved=True,
+        )
+        generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
+        return PreparedTurn(
+            replace(turn_input, generation=generation),
             session,
             writer,
             toolbox,
             model,
             self.gateway,
             replace(self.rules, plans=True),
-            GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive),
-            phases=phases,
-            warnings=[*_warnings(agent, session.model)],
-            approver=approver if isinstance(approver, SessionApprover) else None,
+            phases=phases(self.prompts, reported, conversation, changed_model),
+            warnings=[*_warnings(agent, name)],
+            approver=approver,
         )
 
     @asynccontextmanager
@@ -387,60 +411,53 @@ class AgentExecutionService:
         model: str,
         info: ModelInfo,
         *,
-        caller: AgentCaller | None,
+        caller: AgentCaller,
         run_id: str,
     ) -> AsyncIterator[tuple[ChatSession, StoredTurn | None]]:
         """Lock the session of an agent.
 
         Provide the session, and the turn in it that the ``caller`` has started.
         """
-        child = await self._child_session(caller, session_id)
-        if child is None and session_id is None:
-            child = (
-                await self.store.create(self._new_session(agent, model, info, caller))
-            ).session_id
-        session_id = child or session_id or ""
-        if not is_session_id(session_id):
-            raise SessionNotFound(session_id)
+        if session_id is None:
+            session_id = await self._child_session(caller)
+        if session_id is None:
+            created = await self.store.create(self._new_session(agent, model, info, caller))
+            session_id = created.session_id
         async with self.store.hold(session_id, run_id=run_id):
             session = await self.store.load(session_id)
             check_owner(session, agent)
-            continued = session.metadata.turn if _is_child(session, caller) else None
+            continued = session.metadata.turn
+            if not caller.has_started(continued, session_id):
+                continued = None
+                session = await self.with_ended_turn(session)
             if continued is not None and not continued.first:  # from a file before format 1.4
                 continued = replace(continued, first=first_answer_index(session.history))
-            if continued is None:
-                session = await self.released(session)
-            if session.model != model:
-                session = await self.store.patch(session_id, {"model": model})
-            yield await set_agent_prompt(self.store, session, agent), continued
+            yield session, continued
 
     def _new_session(
-        self, agent: AgentDefinition, model: str, info: ModelInfo, caller: AgentCaller | None
+        self, agent: AgentDefinition, model: str, info: ModelInfo, caller: AgentCaller
     ) -> ChatSession:
         window, prompt = self.gateway.windows.initial_config(info), agent.system_prompt or None
         options = SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
         created = ChatSession.create(options)
         created.metadata.extra[OWNER] = agent.name
-        if caller is not None:
-            created.metadata.session_id = _child_id(caller.parent)
+        created.metadata.session_id = caller.child_id or created.session_id
         return created
 
-    async def _child_session(
-        self, caller: AgentCaller | None, session_id: str | None
-    ) -> str | None:
+    async def _child_session(self, caller: AgentCaller) -> str | None:
         """Return the session of the turn that the caller has started before a wait or a crash, or
         None.
         """
-        if caller is None or len(caller.approver.writer.turn.run_ids) == 1:
+        child_id = caller.child_id
+        if caller.turn is None or len(caller.turn.run_ids) == 1 or child_id is None:
             return None
-        for candidate in (caller.child_session(), session_id, _child_id(caller.parent)):
-            if candidate is not None and is_session_id(candidate):
-                with suppress(SessionNotFound):
-                    if _is_child(await self.store.load(candidate), caller):
-                        return candidate
+        with suppress(SessionNotFound):
+            session = await self.store.load(child_id)
+            if caller.has_started(session.metadata.turn, child_id):
+                return child_id
         return None
 
-    async def released(self, session: ChatSession) -> ChatSession:
+    async def with_ended_turn(self, session: ChatSession) -> ChatSession:
         """Return a locked session of an agent after the end of its latest turn.
 
         Raises ``SessionBusy`` if the turn that has started it goes on. Otherwise it was interrupted
@@ -455,12 +472,8 @@ class AgentExecutionService:
                 goes_on = caller is not None and caller.survives
                 if caller and goes_on and turn.parent.turn_id in ("", *caller.run_ids):
                     raise SessionBusy(session.session_id, caller.run_id)
-        complete = with_missing_results(session.history)
-        length = len(session.history)
-        change = Change(complete[length:], turn=turn.ended("failed"))
-        if len(complete) > length and complete[:length] != session.history:
-            change = replace(change, messages=complete, start=0)
-        await self.store.write(session.session_id, change)
+        # The store completes its messages.
+        await self.store.write(session.session_id, Change(turn=turn.ended("failed")))
         return await self.store.load(session.session_id)
 
     async def find_model(self, agent: AgentDefinition, fallback: str) -> tuple[str, ModelInfo]:
@@ -481,44 +494,12 @@ def check_owner(session: ChatSession, agent: AgentDefinition) -> None:
         raise SessionNotFound(session.session_id)
 
 
-async def set_agent_prompt(
-    store: SessionStore, session: ChatSession, agent: AgentDefinition
-) -> ChatSession:
-    """Change the system prompt of an agent's session to the agent's present one.
-
-    Return the changed session.
-    """
-    change = _prompt_change(session, agent)
-    if change is None:
-        return session
-    await store.write(session.session_id, change)
-    return await store.load(session.session_id)
-
-
 def _prompt_change(session: ChatSession, agent: AgentDefinition) -> Change | None:
+    """Return the change to the agent's present system prompt, or None if the session has it."""
     prompt = agent.system_prompt
     if (session.system_prompt["content"] if session.system_prompt else "") == prompt:
         return None
     return with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
-
-
-def _child_id(parent: Parent) -> str:
-    """Return the ID of the session of an agent that a call starts.
-
-    A turn that continues finds it by its call.
-    """
-    text = f"{parent.session_id} {parent.turn_id} {parent.call_id}"
-    return blake2b(text.encode(), digest_size=5).hexdigest()
-
-
-def _is_child(session: ChatSession, caller: AgentCaller | None) -> bool:
-    """Return whether the call has started the latest turn of an agent's session."""
-    turn = session.metadata.turn
-    if caller is None or turn is None or turn.parent is None:
-        return False
-    if not turn.parent.call_id:  # from a file before format 1.4
-        return session.session_id == caller.child_session()
-    return turn.parent == caller.parent
 
 
 def _stored_failure(turn: StoredTurn) -> MochiError | None:
@@ -528,19 +509,18 @@ def _stored_failure(turn: StoredTurn) -> MochiError | None:
     return ToolExecutionFailed((turn.error or {}).get("message", "Its turn was interrupted."))
 
 
-def _continues_later(turn: PreparedTurn) -> bool:
-    """Return whether a shutdown has cancelled an agent that continues with the turn of its call."""
-    approver = turn.approver
-    return (
-        approver is not None
-        and approver.control.ends_for_shutdown
-        and approver.writer.turn.survives
-    )
+async def _play(turn: PreparedTurn, publish: events.Publish) -> MochiError | None:
+    """Execute the turn of an agent that a call has started. Return the error that ended it.
 
-
-def _progress(writer: TurnWriter) -> TurnResult:
-    """Return the result of an agent that is running, whose parts grow."""
-    return TurnResult(writer.added, first_chunks=writer.first_chunks, outcomes=writer.outcomes)
+    It is suspended and cancelled with the turn of its call.
+    """
+    control = TurnControl() if turn.approver is None else turn.approver.control
+    result = await play_turn(turn, publish, control)
+    if result.is_suspended:
+        raise TurnSuspended
+    if result.cancelled or control.is_cancelled:
+        raise asyncio.CancelledError
+    return result.failure
 
 
 def _warnings(agent: AgentDefinition, model: str) -> Iterator[events.TurnWarning]:
@@ -570,31 +550,25 @@ class AgentTurns(TurnPreparation):
         ticket = self.service.gateway.admit()
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
-        conversation = run.conversation
-        if conversation.kind == "agent_chat":
-            session = await self.service.released(session)
+        if run.conversation.kind == "agent_chat":
+            session = await self.service.with_ended_turn(session)
         name = session.model
         model: ModelInfo | MochiError
         try:
             name, model = await self.service.find_model(agent, turn_input.model or "")
         except MochiError as error:
             model = error.with_traceback(None)
-        changed_model = None if name == session.model else name
-        opening = _prompt_change(session, agent)
-        metadata = replace(session.metadata, model=name)
-        history = session.history if opening is None else History.of(opening.messages)
-        session = ChatSession(metadata, history, session.extra)
-        reported = AgentEvents(agent.name, turn_input.text or "", "", session.session_id)
-        phases = AgentAnswerPhases(self.service.prompts, reported, conversation, changed_model)
-        writer = TurnWriter(conversation, session, turn_input, run.run_id, opening=opening)
-        tools = partial(self.registry.current_tools, agent)
         turn = self.service.prepared(
             agent,
+            run.conversation,
             session,
             turn_input,
-            writer=writer,
-            phases=phases,
+            run_id=run.run_id,
+            name=name,
             model=model,
-            current_tools=tools,
+            reported=AgentEvents(agent.name, turn_input.text or "", "", session.session_id),
+            phases=AgentAnswerPhases,
+            caller=AgentCaller(),
+            current_tools=partial(self.registry.current_tools, agent),
         )
         return replace(turn, ticket=ticket)

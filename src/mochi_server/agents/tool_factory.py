@@ -111,17 +111,14 @@ class AgentToolbox:
             agent = await self.registry.current(self.agents[name])
         except AgentInvalid as error:
             return _rejected(call, publish, error.message, error.code)
-        metadata, current_tools = self.session.metadata, partial(self.registry.current_tools, agent)
-        caller = AgentCaller(self.approver, call, current_tools)
+        metadata = self.session.metadata
+        generation = GenerationOptions(keep_alive=metadata.keep_alive)
         return await self.service.execute(
             agent,
-            TurnInput(
-                instruction,
-                model=metadata.model,
-                generation=GenerationOptions(keep_alive=metadata.keep_alive),
-            ),
+            TurnInput(instruction, model=metadata.model, generation=generation),
             session_id=(arguments["session_id"] or "").strip() or None,
-            caller=caller,
+            caller=AgentCaller(self.approver, call),
+            current_tools=partial(self.registry.current_tools, agent),
             publish=publish,
         )
 

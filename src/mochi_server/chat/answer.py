@@ -10,7 +10,7 @@ import orjson
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import OllamaError
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta, TokenLogprobs
-from mochi_server.inference.answer_repair import AnswerRepair, Piece, without_channel
+from mochi_server.inference.answer_repair import AnswerRepair, Piece, parsed_object, without_channel
 from mochi_server.ollama.transport import Line
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import AssistantMessage, ToolCall, ToolCallFunction
@@ -69,7 +69,7 @@ class AnswerBuilder:
     @property
     def is_empty(self) -> bool:
         """Whether the answer has neither text nor calls. It may have reasoning."""
-        return not self.tool_calls and not self._content.getvalue().strip()
+        return not self.tool_calls and not self.content.strip()
 
     @property
     def thinking(self) -> str:
@@ -88,11 +88,8 @@ class AnswerBuilder:
 
         Return False if none.
         """
-        try:
-            call = orjson.loads(self._content.getvalue())
-        except orjson.JSONDecodeError:
-            return False
-        if not isinstance(call, dict) or call.get("name") not in names:
+        call = parsed_object(self.content)
+        if call is None or call.get("name") not in names:
             return False
         self._content = StringIO()
         self.tool_calls.clear()
@@ -154,13 +151,13 @@ class AnswerBuilder:
     def message(self, *, interrupted: bool = False) -> AssistantMessage:
         message: AssistantMessage = {
             "role": "assistant",
-            "content": self._content.getvalue(),
+            "content": self.content,
             "model": self.model,
             "message_id": self.message_id,
             "timestamp": now(),
         }
-        if thinking := self._thinking.getvalue():
-            message["thinking"] = thinking
+        if self.thinking:
+            message["thinking"] = self.thinking
         raw = self._raw.getvalue()
         if raw and self.is_repaired:
             message["raw"] = raw
@@ -194,8 +191,7 @@ class AnswerBuilder:
     def _add_message(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
         thinking, content = message.get("thinking"), message.get("content")
         if thinking and isinstance(thinking, str):
-            self._thinking.write(thinking)
-            events.append(ThinkingDelta(thinking))
+            self._add_thinking(thinking, events)
         if content and isinstance(content, str):
             self._add_content(content, events)
         if calls := message.get("tool_calls"):
@@ -204,32 +200,34 @@ class AnswerBuilder:
 
     def _add_content(self, content: str, events: list[ChatEvent]) -> None:
         repair = self._repair
-        if repair is None:
-            self._content.write(content)
-            events.append(ContentDelta(content))
-            return
-        self._raw.write(content)
-        if repair.passes(content):
-            self._content.write(content)
-            events.append(ContentDelta(content))
+        if repair is not None:
+            self._raw.write(content)
+        if repair is None or repair.passes(content):
+            self._add_text(content, events)
             return
         for piece in repair.feed(content):
             self._add_piece(piece, events)
 
+    def _add_text(self, text: str, events: list[ChatEvent]) -> None:
+        self._content.write(text)
+        events.append(ContentDelta(text))
+
+    def _add_thinking(self, text: str, events: list[ChatEvent]) -> None:
+        self._thinking.write(text)
+        events.append(ThinkingDelta(text))
+
     def _add_piece(self, piece: Piece, events: list[ChatEvent]) -> None:
         match piece.kind:
             case "text":
-                self._content.write(piece.text)
-                events.append(ContentDelta(piece.text))
+                self._add_text(piece.text, events)
             case "thinking":
-                self._thinking.write(piece.text)
-                events.append(ThinkingDelta(piece.text))
+                self._add_thinking(piece.text, events)
             case "was_thinking":
-                self._thinking.write(self._content.getvalue())
+                self._thinking.write(self.content)
                 self._content = StringIO()
                 self.has_moved_text = True
             case "was_text":
-                self._content.write(piece.text + self._thinking.getvalue())
+                self._content.write(piece.text + self.thinking)
                 self._thinking = StringIO()
                 self.has_moved_text = True
 
@@ -274,13 +272,10 @@ def _arguments(value: object) -> dict[str, Any] | None:
 
     Some models send a JSON string.
     """
-    if isinstance(value, str):
-        try:
-            value = orjson.loads(value or "{}")
-        except orjson.JSONDecodeError:
-            return None
-    if value is None:
+    if value in (None, "", "null"):
         return {}
+    if isinstance(value, str):
+        return parsed_object(value)
     return value if isinstance(value, dict) else None
 
 

@@ -14,7 +14,7 @@ from mochi_server import errors
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.sessions.store import approve_tool
-from mochi_server.sessions.turn import AgentCall, Approval, Decision
+from mochi_server.sessions.turn import AgentCall, Approval, Decision, StoredTurn, TurnState
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import (
@@ -121,8 +121,24 @@ class TurnControl:
 
         A turn that survives a crash continues at the next server.
         """
+        self.is_stopped = False
+        """Whether a client stops the turn."""
+        self.is_cancelled = False
+        """Whether the task was cancelled, also if its turn had ended before."""
+        self.abort_error: errors.MochiError | None = None
+        """Error to report if the server cancels the turn, else None."""
         self.decided_at = -math.inf
         """Time of the latest decision, on the clock of the event loop."""
+
+    def leaves_to_next_server(self, turn: StoredTurn) -> bool:
+        """Return whether a cancelled turn continues at the next server."""
+        return self.ends_for_shutdown and not self.is_stopped and turn.survives
+
+    def state_after(self, failure: errors.MochiError | None, *, cancelled: bool) -> TurnState:
+        """Return the final state of the turn."""
+        if cancelled:
+            return "stopped" if self.is_stopped else "cancelled"
+        return "failed" if failure else "completed"
 
     def suspend(self) -> bool:
         """Suspend the turn if a call waits for a decision. Return whether its task ends."""

@@ -2,7 +2,6 @@
 shows them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mochi_server.chat.turn_input import HistoryChange, TurnInput
@@ -11,22 +10,6 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.history import follows_result, last_user_index
 from mochi_server.sessions.session import ChatSession, ends_turn, key_digest, last_answer
 from mochi_server.sessions.types import Message
-from mochi_server.tools.stored_calls import returned_calls
-from mochi_server.tools.toolbox import ToolInvocation
-
-
-@dataclass(frozen=True)
-class StoredAnswer:
-    """Messages of the completed turn that an earlier request with the same key has started."""
-
-    messages: Sequence[Message]
-    first: int  # number of messages in the session before them
-
-    @property
-    def client_tool_calls(self) -> list[ToolInvocation]:
-        """Calls that the client must run."""
-        answer = last_answer(self.messages)
-        return [] if answer is None else returned_calls(answer)
 
 
 def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:
@@ -37,9 +20,11 @@ def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:
     if key is None or start is None:
         return []
     digest = key_digest(session.session_id, key)
-    return [
-        i for i in range(start, len(session.history)) if _has_digest(session.history[i], digest)
-    ]
+    indexes = []
+    for index in range(start, len(session.history)):
+        if _has_digest(session.history[index], digest):
+            indexes.append(index)
+    return indexes
 
 
 def _has_digest(message: Message, digest: str) -> bool:
@@ -56,8 +41,8 @@ class Repetition:
     input: TurnInput
     """Request that continues the interrupted turn with its results, or answers its message again.
     """
-    answer: StoredAnswer | None = None
-    """Answer to repeat if the turn is complete."""
+    answer_start: int | None = None
+    """Index of the first message of the answer to repeat, or None if the turn is incomplete."""
 
 
 def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition | None:
@@ -72,7 +57,8 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
     for index in indexes:
         if not _contains(turn_input, session.history[index]):
             raise IdempotencyKeyReused(turn_input.key, None)
-    answers = session.history[indexes[-1] + 1 :]
+    answer_start = indexes[-1] + 1
+    answers = session.history[answer_start:]
     change: HistoryChange = "continue" if turn_input.change == "continue" else "regenerate"
     again = replace(
         turn_input,
@@ -89,15 +75,15 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
         wanted = turn_input.model or answered_by
         if qualified_name(wanted) != qualified_name(answered_by):
             raise IdempotencyKeyReused(turn_input.key, None)
-        return Repetition(again, StoredAnswer(answers, indexes[-1] + 1))
+        return Repetition(again, answer_start)
     has_begun = turn_input.text is not None or bool(answers)
     is_returned = any(
         message["role"] == "assistant" and message.get("client_tool_calls") for message in answers
     )
-    if has_begun and follows_result(session.history) and not is_returned:
-        tools = replace(turn_input.tools, must_call=False)
-        again = replace(again, change="continue", tools=tools)
-    return Repetition(again)
+    if not has_begun or is_returned or not follows_result(session.history):
+        return Repetition(again)
+    tools = replace(turn_input.tools, must_call=False)
+    return Repetition(replace(again, change="continue", tools=tools))
 
 
 def _contains(turn_input: TurnInput, stored: Message) -> bool:
@@ -108,8 +94,8 @@ def _contains(turn_input: TurnInput, stored: Message) -> bool:
         return stored["content"] == turn_input.text and has_blobs
     if stored["role"] != "tool":
         return False
+    returned = (stored.get("tool_call_id"), stored["content"])
     for result in turn_input.results:
-        is_same_call = result.get("tool_call_id") == stored.get("tool_call_id")
-        if is_same_call and result["content"] == stored["content"]:
+        if returned == (result.get("tool_call_id"), result["content"]):
             return True
     return False

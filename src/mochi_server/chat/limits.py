@@ -11,6 +11,8 @@ class RunLimits:
     """Maximum memory for the events of one run."""
     scan_seconds: float = 2
     """Interval of the search for suspended turns that continue without a decision."""
+    retry_seconds: float = 30
+    """Pause before a turn is continued again that could not, for example while Ollama is away."""
 
 
 DEFAULT_LIMITS = RunLimits()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mochi_server.chat.answer import AnswerBuilder
-from mochi_server.chat.answer_request import AnswerRequest
+from mochi_server.chat.answer_attempts import AnswerAttempts
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.steps import AskModel, Finish, PlannedCall, RunCalls
 from mochi_server.chat.turn import PreparedTurn
@@ -49,17 +49,8 @@ class TurnLoop:
         """Do steps until the turn is complete. Raises ``MochiError``."""
         if isinstance(self.turn.next_step(), Finish):  # the server stopped after the answer
             return
-        phases, messages = self.turn.phases, self.turn.writer.added
-        await phases.begin(self.publish)
-        try:
-            await self._run()
-        except MochiError as error:
-            phases.complete(self.publish, messages, error)
-            raise
-        phases.complete(self.publish, messages, None)
-
-    async def _run(self) -> None:
         turn, writer = self.turn, self.turn.writer
+        await turn.phases.begin(self.publish)
         if isinstance(turn.model, MochiError):
             await self._refuse_calls(turn.model)
             raise turn.model
@@ -73,7 +64,7 @@ class TurnLoop:
             turn.phases.publisher("planning", self.publish),
             turn.model,
             session,
-            turn.generation,
+            turn.input.generation,
             turn.ticket,
         )
         warnings = [*turn.warnings, *model_call.warnings(turn.toolbox.schemas())]
@@ -117,9 +108,7 @@ class TurnLoop:
     async def _refuse_calls(self, reason: MochiError) -> None:
         """Store why the open calls of a turn that continues cannot run."""
         writer = self.turn.writer
-        calls = open_calls(writer.added)
-        writer.expect_results(calls)
-        for call in calls:
+        for call in open_calls(writer.added):
             text = f"This call was not run: {reason.message}"
             outcome = failed(call, text, decided_by=self.turn.decided_by(call))
             await writer.add_result(call, outcome)
@@ -135,7 +124,7 @@ class TurnLoop:
             publish([ContentDelta("")])
         schemas = turn.toolbox.schemas() if step.offers_tools else []
         reminders = await turn.phases.reminders(step.phase)
-        request = AnswerRequest(
+        request = AnswerAttempts(
             turn, model_call, publish, reminders, schemas, plans=step.phase == "planning"
         )
         answer = await self._answer(request, step)
@@ -150,13 +139,20 @@ class TurnLoop:
         self._defects.clear()
         self._defects.update({call.id: call.defect for call in calls if call.defect is not None})
         message = answer.message()
-        writer.mark_client_calls(message, calls)
+        tools = turn.input.tools
+        client_calls = [
+            call.id
+            for call in calls
+            if call.name in tools.offered_client_tools and (tools.takes_text or call.defect is None)
+        ]
+        if client_calls:
+            message["client_tool_calls"] = client_calls
         is_last = isinstance(turn.next_step(message), Finish)
-        await writer.add_answer(message, calls, is_last=is_last)
+        await writer.add_answer(message, is_last=is_last)
         if is_last and writer.removed_versions:
             publish([versions_removed(writer.removed_versions)])
 
-    async def _answer(self, request: AnswerRequest, step: AskModel) -> AnswerBuilder:
+    async def _answer(self, request: AnswerAttempts, step: AskModel) -> AnswerBuilder:
         """Return the answer to a request. Raises ``ImageNotReadable`` and other ``MochiError``."""
         try:
             return await (request.forced() if step.must_call else request.send())
@@ -177,9 +173,9 @@ class TurnLoop:
         """Run tool calls in order, publish their results and store them."""
         writer = self.turn.writer
         publish = self.turn.phases.publisher("execution", self.publish)
-        writer.expect_results([planned.call for planned in step.calls])
         for planned in step.calls:
             call = replace(planned.call, defect=self._defects.get(planned.call.id))
+            writer.begin_call(call)
             try:
                 outcome = await self._run_call(planned, call, publish)
             except asyncio.CancelledError:
@@ -191,7 +187,7 @@ class TurnLoop:
             finally:  # even if the turn is cancelled meanwhile
                 if not outcome.has_own_events:
                     publish([outcome.event()])
-        if not writer.client_tool_calls:
+        if not writer.result().client_tool_calls:
             publish([ToolContinuationStart()])
 
     async def _run_call(
@@ -249,7 +245,7 @@ class TurnLoop:
         rules = self.turn.rules
         if step.limit == "rounds":
             reason = f"made {rules.rounds} rounds of tool calls"
-            setting = rules.rounds_setting
+            setting = "MOCHI_MAX_AGENT_ITERATIONS" if rules.plans else "MOCHI_MAX_TOOL_ITERATIONS"
         else:
             reason = f"made the same tool call {rules.identical_calls} times"
             setting = "MOCHI_MAX_IDENTICAL_TOOL_CALLS"

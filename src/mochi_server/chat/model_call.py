@@ -17,7 +17,7 @@ from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, Tu
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.messages import shows_images, with_attachments, with_images
 from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
-from mochi_server.inference.session_window import allocate_window
+from mochi_server.inference.session_window import turn_allocation
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.token_estimate import PromptSize
@@ -36,6 +36,10 @@ _ANY_OBJECT: dict[str, Any] = {"type": "object"}  # what the format "json" means
 _RELOAD = (
     "Ollama reloads the model, because a session has a context window that was set by hand and "
     "differs from the window of other sessions with this model."
+)
+_LOADERS = (
+    (with_images, "IMAGE_NOT_FOUND", "images"),
+    (with_attachments, "FILE_NOT_FOUND", "files"),
 )
 _TRUNCATED = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
 _PROMPT_TRUNCATED = TurnWarning("PROMPT_TRUNCATED", _TRUNCATED)
@@ -75,7 +79,7 @@ class ModelCall:
             generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
         )
         self._began = time.monotonic()
-        self.allocation = allocate_window(
+        self.allocation = turn_allocation(
             self.gateway,
             self.model,
             self.session,
@@ -272,16 +276,11 @@ class TurnPrompt:
         if compaction != call.last_compaction:
             call.last_compaction = compaction
             call.publish([ContextCompacted(*compaction, summary_used=self.prompt.dropped > 0)])
-        messages, missing = await with_images(self.prompt.messages, call.writer.load_image)
-        if missing:
-            call.warn(
-                "IMAGE_NOT_FOUND", f"The prompt omits images that are no longer stored: {missing}."
-            )
-        messages, missing = await with_attachments(messages, call.writer.load_image)
-        if missing:
-            call.warn(
-                "FILE_NOT_FOUND", f"The prompt omits files that are no longer stored: {missing}."
-            )
+        messages = self.prompt.messages
+        for load, code, kind in _LOADERS:
+            messages, missing = await load(messages, call.writer.load_image)
+            if missing:
+                call.warn(code, f"The prompt omits {kind} that are no longer stored: {missing}.")
         return FixedPrompt(messages, self.size)
 
     def _earlier_trim_end(self, window: int | None) -> int:

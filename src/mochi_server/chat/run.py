@@ -15,7 +15,7 @@ from mochi_server.chat.subscribers import Subscriber
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError, ShuttingDown
-from mochi_server.events import ChatEvent, Status
+from mochi_server.events import ChatEvent
 from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.sessions.turn import TurnState
 from mochi_server.util.clock import new_id
@@ -35,7 +35,7 @@ class Run:
     """
 
     conversation: Conversation
-    input: TurnInput  # input without the bytes of its images
+    input: TurnInput = TurnInput()  # noqa: RUF009 - immutable; without the bytes of its images
     run_ids: Sequence[str] = field(default_factory=lambda: [new_id()])
     """Of the turn until this run, which is the last."""
     model: str = ""  # of the request or the session
@@ -58,9 +58,6 @@ class Run:
     client_will_return: bool = False
     """Whether the run waits without a subscriber for the decision on a tool call."""
     continued_by: "Run | None" = None  # run that continues this run, after it was suspended
-    stopped: bool = False
-    abort_error: MochiError | None = None
-    """Error to report if the server cancels the run, else None."""
     task: "asyncio.Task[None] | None" = None
     """Task that executes the run, or None before the start and after the end."""
     _cancel_timer: asyncio.TimerHandle | None = None
@@ -78,11 +75,6 @@ class Run:
         return self.run_ids[-1]
 
     @property
-    def earlier(self) -> Sequence[str]:
-        """IDs of the earlier runs of the turn, the first run first."""
-        return self.run_ids[:-1]
-
-    @property
     def origin(self) -> str:
         """ID of the first run of the turn."""
         return self.run_ids[0]
@@ -90,7 +82,7 @@ class Run:
     @property
     def continues(self) -> str | None:
         """ID of the run that this run continues, or None."""
-        return self.earlier[-1] if self.earlier else None
+        return self.run_ids[-2] if len(self.run_ids) > 1 else None
 
     @property
     def running(self) -> bool:
@@ -122,14 +114,14 @@ class Run:
     @property
     def answer_id(self) -> str | None:
         """ID of the answer's message, which may be partial, or None if there is no answer yet."""
-        return None if self.result.answer is None else self.result.answer["message_id"]
+        return self.result.answer_id
 
     @property
     def failure(self) -> MochiError | None:
         if self._left.is_set() and not self.has_ended and self.continued_by is None:
             return ShuttingDown(was_running=True)
         if self.result.cancelled and self.result.failure is None:
-            return self.abort_error
+            return self.control.abort_error
         return self.result.failure
 
     @property
@@ -151,11 +143,6 @@ class Run:
         """Execute the turn of this run in a task."""
         self.first_write = first_write
         self.task = asyncio.get_running_loop().create_task(work)
-
-    def continue_after(self, earlier: Sequence[ChatEvent], continued: Status) -> None:
-        """Begin with the ``earlier`` events of the turn and its continuation."""
-        self.continued_after = len(earlier)
-        self.log.add([*earlier, continued])
 
     def rest(self, state: TurnState, result: TurnResult) -> None:
         """Note the end of the task of a turn that goes on. The clients of the run stay."""
@@ -179,13 +166,13 @@ class Run:
     async def stop(self) -> None:
         """Stop the turn, if it is live, and wait for its end."""
         if self.task is not None:
-            self.stopped = True
+            self.control.is_stopped = True
             self.cancel()
             await asyncio.wait([self.task])
 
     def cancel(self, abort_error: MochiError | None = None) -> None:
         """Cancel the run after its task has started, so that the task executes its cleanup code."""
-        self.abort_error = abort_error or self.abort_error
+        self.control.abort_error = abort_error or self.control.abort_error
         if self.task is not None:
             self.task.get_loop().call_soon(self._cancel_task)
 
@@ -196,6 +183,7 @@ class Run:
 
     def _cancel_task(self) -> None:
         if self.task is not None and not self.control.is_suspending:
+            self.control.is_cancelled = True
             self.task.cancel()
 
     def publish(self, events: list[ChatEvent]) -> None:

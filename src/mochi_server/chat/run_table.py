@@ -28,7 +28,6 @@ class RunTable:
         self._retention_seconds = retention_seconds
         self._max_bytes = MAX_BYTES if max_bytes is None else max_bytes
         self._runs: dict[str, dict[str, Run]] = {}  # by run key and run ID, the latest run last
-        self._keys: dict[tuple[str, str], Run] = {}
         self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
         # By session ID, while a client is connected.
@@ -58,11 +57,10 @@ class RunTable:
 
         A failed or cancelled run loses its key.
         """
-        run = self._keys.get((session_id, key))
-        if run is not None and run.state in ("failed", "cancelled"):
-            del self._keys[session_id, key]
-            return None
-        return run
+        for run in self._runs.get(session_id, {}).values():
+            if run.input.key == key and run.state not in ("failed", "cancelled"):
+                return run
+        return None
 
     def retain(self, run: Run) -> None:
         """Retain an ended run until it expires or the memory limit is reached.
@@ -80,14 +78,10 @@ class RunTable:
             self._drop(next(iter(self._ended)))
 
     def suspend(self, run: Run) -> None:
-        """Move a run whose turn is suspended aside.
-
-        Another run continues the turn, and has its idempotency key.
-        """
+        """Move a run whose turn is suspended aside. Another run continues the turn."""
         runs = self._runs.get(run.conversation.run_key, {})
         if run.run_id in runs:
             self._remove(run)
-        self._keys.pop((run.session_id, run.input.key or ""), None)
         self._suspended[run.session_id] = run
 
     def suspended(self, session_id: str, run_id: str) -> Run | None:
@@ -118,29 +112,21 @@ class RunTable:
         key = turn_input.key
         if key is None:
             return await start()
-        session_key = (session_id, key)
-        async with self._starting.setdefault(session_key, asyncio.Lock()):
+        async with self._starting.setdefault((session_id, key), asyncio.Lock()):
             run = self.with_key(session_id, key)
             if run is not None and not CALLER.get().sees(run.caller.owner):
                 raise SessionNotFound(session_id)
-            if run is None:
-                run = await start()
-                # A turn that continues is found by its history.
-                if run.input.key == key and not run.is_suspended:
-                    self._keys[session_key] = run
-            elif not run.input.is_same_request(turn_input):
+            if run is None:  # a turn that continues is found by its history
+                return await start()
+            if not run.input.is_same_request(turn_input):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run
 
     def _drop(self, run_id: str) -> None:
         run = self._ended.pop(run_id, None)
-        if run is None:
-            return
-        self._bytes -= run.log.size + _RUN_BYTES
-        self._remove(run)
-        session_key = (run.session_id, run.input.key or "")
-        if self._keys.get(session_key) is run:
-            del self._keys[session_key]
+        if run is not None:
+            self._bytes -= run.log.size + _RUN_BYTES
+            self._remove(run)
 
     def _remove(self, run: Run) -> None:
         runs = self._runs[run.conversation.run_key]

@@ -4,12 +4,12 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -24,7 +24,7 @@ from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.idempotency import find_repetition
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
-from mochi_server.chat.player import as_mochi_error, play_turn, repeat_answer
+from mochi_server.chat.player import as_mochi_error, play_run, repeat_answer
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
@@ -47,8 +47,13 @@ from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED, acting_as
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import first_answer_index, last_user_index
-from mochi_server.sessions.session import ChatSession, goes_on, last_answer, refuse_if_turn_goes_on
-from mochi_server.sessions.turn import Approval, Decision, StoredTurn, TurnState
+from mochi_server.sessions.session import (
+    ChatSession,
+    goes_on,
+    refuse_if_turn_goes_on,
+    waiting_calls,
+)
+from mochi_server.sessions.turn import Approval, Decision, StoredTurn
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.stored_calls import open_calls, tool_message
@@ -60,7 +65,6 @@ MAX_STARTS = 3
 """Maximum number of starts of a turn whose server dies again and again."""
 _LOST_EVENTS = 1 << 30
 """Number of the snapshot of a run whose events are lost; later than that of any event."""
-_PAUSE_SECONDS = 30.0
 _RETRY_SECONDS, _RETRIES = 0.1, 50
 
 MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
@@ -68,6 +72,8 @@ MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
 
 It may not if a server that shuts down has forwarded it.
 """
+
+_Result = TypeVar("_Result")
 
 logger = logging.getLogger(__name__)
 
@@ -148,45 +154,38 @@ class TurnService:
 
         Return the run of its turn and the decided call.
 
-        A turn that is not live continues. If this server is shutting down, the decision is stored
-        for the next one.
+        A turn that is not live continues. If this server is shutting down, or Ollama does not
+        respond, the decision is stored, and the turn continues later.
 
         Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``. Raises
-        ``SessionBusy`` if something else holds the session for long, and ``OllamaUnreachable`` or
-        ``OllamaError`` if a turn cannot continue; then the call still waits.
+        ``SessionBusy`` if something else holds the session for long.
         """
-        run, call = await self._decide(session_id, confirmation_id, decision)
+        await self.conversations.stored(session_id).load()  # the caller may not see the session
+        # It is busy while its turn is suspended, or another request decides.
+        run, call = await _when_free(partial(self._decide, session_id, confirmation_id, decision))
         _audit_decision(session_id, confirmation_id, call.name, decision)
         return run, call
 
     async def _decide(
         self, session_id: str, confirmation_id: str, decision: Decision
     ) -> tuple[Run, ToolInvocation]:
-        await self.conversations.stored(session_id).load()  # the caller may not see the session
-        for _ in range(_RETRIES):
-            run = self.table.find(session_id)
-            if run is not None:
-                with suppress(errors.ConfirmationNotFound):  # the turn may be suspended
-                    call = await self._approvals.deliver_decision(
-                        session_id, run.control, confirmation_id, decision
-                    )
-                    return run, call
-            await self._load_waiting(session_id, confirmation_id)
-            try:
-                return await self._decide_stored(session_id, confirmation_id, decision)
-            except errors.SessionBusy:  # the turn is being suspended, or another request decides
-                await asyncio.sleep(_RETRY_SECONDS)
-        raise errors.SessionBusy(session_id, None)
+        run = self.table.find(session_id)
+        if run is not None:
+            with suppress(errors.ConfirmationNotFound):  # the turn may be suspended
+                call = await self._approvals.deliver_decision(
+                    session_id, run.control, confirmation_id, decision
+                )
+                return run, call
+        await self._load_waiting(session_id, confirmation_id)
+        return await self._decide_stored(session_id, confirmation_id, decision)
 
     async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
         """Return the tool calls of a session that wait for approval as JSON objects.
 
         Raises ``SessionNotFound``.
         """
-        turn = (await self.store.load(session_id)).metadata.turn
-        if turn is None or turn.waiting is None:
-            return []
-        return [turn.waiting.entry()]
+        session = await self.store.load(session_id)
+        return waiting_calls(session)
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id``, or a later run of its turn, else the session's latest
@@ -216,22 +215,20 @@ class TurnService:
 
         Return its latest run, if any. Raise ``SessionNotFound``.
         """
-        for _ in range(_RETRIES):
-            run = await self.find(session_id)
-            if run is None or run.has_ended:
+        return await _when_free(partial(self._stop, session_id))
+
+    async def _stop(self, session_id: str) -> Run | None:
+        run = await self.find(session_id)
+        if run is None or run.has_ended:
+            return run
+        if run.task is not None:
+            await run.stop()
+            if run.state != "waiting_for_approval":  # it was suspended at this moment
                 return run
-            if run.task is not None:
-                await run.stop()
-                if run.state != "waiting_for_approval":  # it was suspended at this moment
-                    return run
-            try:
-                denied_run = await self._deny_stored(session_id)
-            except errors.SessionBusy:  # a decision continues the turn, here or at another server
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            if denied_run is not None:
-                return denied_run
-        raise errors.SessionBusy(session_id, None if run is None else run.run_id)
+        denied_run = await self._deny_stored(session_id)
+        if denied_run is None:  # a decision continues the turn, here or at another server
+            raise errors.SessionBusy(session_id, run.run_id)
+        return denied_run
 
     async def abandon(self, session_id: str) -> None:
         """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
@@ -250,7 +247,8 @@ class TurnService:
         # in the background, so that the turn need not wait for it
         self._turns.gateway.fleet.prefetch_loaded()
         self.refuse_at_shutdown()
-        if (repeated := await self._find_repeated(conversation, turn_input)) is not None:
+        repeated = await self._find_repeated(conversation, turn_input)
+        if repeated is not None:
             return repeated
         if turn_input.if_waiting == "deny" and conversation.kind == "session":
             return await self._start_after_denial(conversation, turn_input)
@@ -264,7 +262,7 @@ class TurnService:
         session_id = conversation.session_id
         for _ in range(_RETRIES):
             try:
-                await self.deny(session_id)
+                await self._deny(session_id)
                 return await self._start_locked(conversation, turn_input)
             except errors.SessionBusy:
                 run = self.table.find(session_id)
@@ -274,7 +272,8 @@ class TurnService:
         return await self._start_locked(conversation, turn_input)
 
     async def _start_locked(self, conversation: Conversation, turn_input: TurnInput) -> Run:
-        run_id, session_id = new_id(), conversation.session_id
+        run_id = new_id()
+        session_id = conversation.session_id
         async with AsyncExitStack() as locks:
             count_start = await locks.enter_async_context(self._limiter.turn())
             await self._lock(conversation, turn_input, run_id, locks)
@@ -288,16 +287,17 @@ class TurnService:
                 raise errors.EmptyHistory(session_id)
             position = _position(session, new_input)
             run = self._new_run(conversation, session, turn_input, [run_id], position)
-            if repetition is not None and repetition.answer is not None:
+            if repetition is not None and repetition.answer_start is not None:
                 self.refuse_at_shutdown()
-                return self._launch(run, repeat_answer(repetition.answer, run), locks.pop_all())
+                repeating = repeat_answer(session, repetition.answer_start, run)
+                return self._launch(run, repeating, locks.pop_all())
             turns = self._turns if new_input.agent is None else self._agent_turns
             with acting_as(run.caller):
                 turn = await turns.prepare(run, session, new_input)
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_blobs)
             count_start()
-            return self._launch(run, play_turn(turn, run), locks.pop_all(), first_write)
+            return self._launch(run, play_run(turn, run), locks.pop_all(), first_write)
 
     async def _lock(
         self,
@@ -307,7 +307,8 @@ class TurnService:
         locks: AsyncExitStack,
     ) -> None:
         """Lock the session of a new turn. Raises ``SessionBusy`` and ``ShuttingDown``."""
-        session_id, waits = conversation.session_id, turn_input.if_busy == "wait"
+        session_id = conversation.session_id
+        waits = turn_input.if_busy == "wait"
         hold = conversation.store.hold(session_id, run_id=run_id, wait=waits)
         try:
             with self._cancelled_at_shutdown():
@@ -328,18 +329,21 @@ class TurnService:
         turn_input: TurnInput,
         run_ids: list[str],
         position: int,
+        *,
+        continued_after: int = 0,
     ) -> Run:
         answer_format = turn_input.generation.answer_format(session.metadata.format)
         return Run(
             conversation,
             turn_input.without_data(),
             run_ids,
-            model=turn_input.model or session.metadata.model,
+            model=turn_input.model or session.model,
             position=position,
             holds_text=isinstance(answer_format, dict),
             caller=self._keys.caller_inside(session.metadata.owner),
             disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
             log=EventLog(self._limits.log_bytes),
+            continued_after=continued_after,
         )
 
     async def _find_repeated(self, conversation: Conversation, turn_input: TurnInput) -> Run | None:
@@ -383,12 +387,9 @@ class TurnService:
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
-            result = replace(
-                result or TurnResult(),
-                failure=as_mochi_error(error, run.session_id),
-                suspended=False,
-            )
-        if result.suspended and result.turn is not None:
+            failure = as_mochi_error(error, run.session_id)
+            result = replace(result or TurnResult(), failure=failure)
+        if result.is_suspended and result.turn is not None:
             self._suspend(run, result, result.turn)
         else:
             self._end(run, result)
@@ -406,8 +407,8 @@ class TurnService:
             run.leave()
 
     def _end(self, run: Run, result: TurnResult) -> None:
-        state = _state_after(run, result)
-        failure = result.failure or (run.abort_error if result.cancelled else None)
+        state = run.control.state_after(result.failure, cancelled=result.cancelled)
+        failure = result.failure or (run.control.abort_error if result.cancelled else None)
         if failure is not None:
             # They refer to all data.
             failure.__traceback__ = failure.__cause__ = failure.__context__ = None
@@ -431,27 +432,55 @@ class TurnService:
         self, session_id: str, confirmation_id: str, decision: Decision
     ) -> tuple[Run, ToolInvocation]:
         run_id = new_id()
+        run: Run | None = None
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
             session, turn, approval = await self._load_waiting(session_id, confirmation_id)
             call = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments)
-            with acting_as(self._keys.caller_inside(session.metadata.owner)):
-                tool = await self._turns.find_tool(session, turn, approval)
-            if decision.approved and tool is not None:
-                if fingerprint(tool) != approval.fingerprint:
-                    await self._announce_again(session, turn, approval, tool)
-                    raise errors.ConfirmationStale(confirmation_id)
-                if decision.arguments is not None:
-                    await bind_edited(replace(call, arguments=decision.arguments), tool)
             decided = turn.decided(decision)
-            run: Run | None = None
-            if not self.shutdown.is_set():
-                run = await self._revive(session, decided, run_id, locks)
-            if run is None:  # the next server continues the turn
-                run = await self._unfinished_run(session, turn)
-                await self.conversations.stored(session_id).write(Change(turn=decided))
+            try:
+                if decision.approved:
+                    await self._check_decision(session, turn, approval, call, decision)
+                with suppress(errors.OllamaUnreachable, errors.OllamaError):
+                    run = await self._revive(session, decided, run_id, locks)
+            except ValueError as error:
+                await self._end_unreadable(session, turn, error)
+                raise self._approvals.error_of(session_id, confirmation_id) from error
+            if run is None:
+                run = await self._store_decision(session, turn, decided)
         self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
         return run, call
+
+    async def _check_decision(
+        self,
+        session: ChatSession,
+        turn: StoredTurn,
+        approval: Approval,
+        call: ToolInvocation,
+        decision: Decision,
+    ) -> None:
+        """Raise ``ConfirmationStale`` if the tool of a call has changed, and ``ValidationFailed``
+        for invalid arguments.
+        """
+        with acting_as(self._keys.caller_inside(session.metadata.owner)):
+            tool = await self._turns.find_tool(session, turn, approval)
+        if tool is None:
+            return
+        if fingerprint(tool) != approval.fingerprint:
+            await self._announce_again(session, turn, approval, tool)
+            raise errors.ConfirmationStale(approval.confirmation_id)
+        if decision.arguments is not None:
+            await bind_edited(replace(call, arguments=decision.arguments), tool)
+
+    async def _store_decision(
+        self, session: ChatSession, turn: StoredTurn, decided: StoredTurn
+    ) -> Run:
+        """Store a decision on a turn that continues later, and return the run of the turn."""
+        run = await self._unfinished_run(session, turn)
+        await run.conversation.write(Change(turn=decided))
+        run.rest(decided.state, run.result)
+        self._due[run.session_id] = time.time() + self._limits.retry_seconds
+        return run
 
     async def _load_waiting(
         self, session_id: str, confirmation_id: str
@@ -472,19 +501,19 @@ class TurnService:
             raise errors.ConfirmationTimeout(confirmation_id)
         return session, turn, approval
 
-    async def deny(self, session_id: str) -> Run | None:
-        """Deny the calls of a turn that waits for approval and end the turn.
-
-        Return its run, or None if none waits.
-        """
+    async def _deny(self, session_id: str) -> None:
+        """Deny the calls of a turn that waits for approval, if any, and end the turn."""
         live = self.table.find(session_id)
         if live is not None and live.task is not None:
-            live.control.suspend()
-            if live.control.is_suspending:
+            is_suspending = live.control.suspend()
+            if is_suspending:
                 await asyncio.wait([live.task])
-        return await self._deny_stored(session_id)
+        await self._deny_stored(session_id)
 
     async def _deny_stored(self, session_id: str) -> Run | None:
+        """End a stored turn that goes on, with denied calls. Return its run, or None if none
+        does.
+        """
         if not goes_on(await self.store.load(session_id)):
             return None
         async with self.store.hold(session_id):
@@ -492,33 +521,30 @@ class TurnService:
             turn = session.metadata.turn
             if turn is None or not goes_on(session):
                 return None
-            run, approval = await self._unfinished_run(session, turn), turn.approval
+            run = await self._unfinished_run(session, turn)
             messages = turn_messages(session, turn)
-            answer = last_answer(messages)
-            answer_id = None if answer is None else answer["message_id"]
-            results = [tool_message(call, denied(call)) for call in open_calls(messages)]
-            if turn.replacement is not None:
-                results = []
-            change = Change(results, turn=turn.ended("stopped", answer_id))
-            await self.conversations.stored(session_id).write(change)
-        if approval is not None:
+            results: list[Message] = []
+            if turn.replacement is None:
+                results = [tool_message(call, denied(call)) for call in open_calls(messages)]
+            ended = turn.ended("stopped", TurnResult(messages).answer_id)
+            await run.conversation.write(Change(results, turn=ended))
+        shown: list[ChatEvent] = []
+        if turn.state == "waiting_for_approval" and turn.approval is not None:
+            approval = turn.approval
             confirmation_id = approval.confirmation_id
             self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
-            _audit_decision(
-                session_id, confirmation_id, approval.tool_name, Decision(approved=False)
-            )
+            decision = Decision(approved=False)
+            _audit_decision(session_id, confirmation_id, approval.tool_name, decision)
+            shown = [_denied_event(approval)]
         self._due.pop(session_id, None)
         self.table.take_suspended(session_id)
-        shown: list[ChatEvent] = []
-        if turn.state == "waiting_for_approval" and approval is not None:
-            shown = [_denied_event(approval)]
         self._end_suspended(run, shown)
         self.table.add(run)
         self.table.retain(run)
         return run
 
     def _end_suspended(self, run: Run, results: Sequence[ChatEvent] = ()) -> None:
-        run.stopped = True
+        run.control.is_stopped = True
         run.end("stopped", replace(run.result, cancelled=True))
         self._on_ended(run)
         run.publish([*results, Stopped(None), Done(run.session_id)])
@@ -529,15 +555,15 @@ class TurnService:
     ) -> None:
         self._approvals.end(session.session_id, approval.confirmation_id, errors.ConfirmationStale)
         run = await self._unfinished_run(session, turn)
+        # The clients have received the first announcement, and receive the warning.
         again = replace(
             approval,
             confirmation_id=new_confirmation_id(turn.run_id),
             fingerprint=fingerprint(tool),
             source=tool.source,
         )
-        events = turn.events + 2  # the first announcement and the warning
-        again_turn = replace(turn, approval=again, events=events)
-        await self.conversations.stored(session.session_id).write(Change(turn=again_turn))
+        again_turn = replace(turn, approval=again, events=turn.events + 2)
+        await run.conversation.write(Change(turn=again_turn))
         run.publish([changed_warning(approval.tool_name), _announcement(again)])
 
     async def _revive(
@@ -553,21 +579,29 @@ class TurnService:
 
         If the server has begun to stop meanwhile, start no run and return None.
         """
+        if self.shutdown.is_set():
+            return None
         conversation = self.conversations.stored(session.session_id)
         turn = turn.continued(run_id, is_new_start=is_new_start)
         calls = await self._call_events(session, turn, is_announced=True)
         earlier = [snapshot(turn_messages(session, turn)), *calls]
         turn_input = restored_input(turn.input or {})
-        run = self._new_run(conversation, session, turn_input, turn.run_ids, turn.first)
+        run = self._new_run(
+            conversation,
+            session,
+            turn_input,
+            turn.run_ids,
+            turn.first,
+            continued_after=len(earlier),
+        )
         with acting_as(run.caller):
             prepared = await self._turns.prepare_continued(run, session, turn)
         await prepared.writer.begin()
         await locks.enter_async_context(self._limiter.running(run.caller))
         if self.shutdown.is_set():
             return None
-        continued = Status("continued", 0, continues=turn.run_ids[-2])
-        run.continue_after(earlier, continued)
-        self._launch(run, play_turn(prepared, run), locks.pop_all())
+        run.log.add([*earlier, Status("continued", 0, continues=run.continues)])
+        self._launch(run, play_run(prepared, run), locks.pop_all())
         self._due.pop(run.session_id, None)
         suspended = self.table.take_suspended(run.session_id)
         if suspended is not None:
@@ -620,16 +654,7 @@ class TurnService:
         is_waiting = turn.state == "waiting_for_approval"
         last = max(turn.events, len(calls) + bool(calls)) if is_waiting else _LOST_EVENTS
         log = EventLog.restored(snapshot(turn_messages(session, turn)), last, calls)
-        run = Run(
-            self.conversations.stored(session.session_id),
-            _input_of(turn),
-            turn.run_ids,
-            model=session.model,
-            position=turn.first,
-            caller=UNRESTRICTED.inside(session.metadata.owner),
-            log=log,
-            state=turn.state,
-        )
+        run = self._stored_run(session, turn, log, input=_input_of(turn), state=turn.state)
         if turn.waiting is not None:  # else the turn is about to continue
             run.publish([_announcement(turn.waiting)])
         self.table.suspend(run)
@@ -660,17 +685,24 @@ class TurnService:
             state, result = "failed", replace(result, failure=lost)
             ending = [TurnError.of(lost)]
         calls = call_events(result.stored, None)
-        run = Run(
-            self.conversations.stored(session.session_id),
-            TurnInput(),
-            turn.run_ids,
-            log=EventLog.restored(snapshot(result.stored), _LOST_EVENTS, calls),
-            state=state,
-            result=result,
-            is_stored=True,
-        )
+        log = EventLog.restored(snapshot(result.stored), _LOST_EVENTS, calls)
+        run = self._stored_run(session, turn, log, state=state, result=result, is_stored=True)
         run.publish([*ending, Done(session.session_id)])
         return run
+
+    def _stored_run(
+        self, session: ChatSession, turn: StoredTurn, log: EventLog, **fields: Any
+    ) -> Run:
+        """Return a run without a task, with these other fields of ``Run``."""
+        return Run(
+            self.conversations.stored(session.session_id),
+            run_ids=turn.run_ids,
+            model=session.model,
+            position=turn.first,
+            caller=UNRESTRICTED.inside(session.metadata.owner),
+            log=log,
+            **fields,
+        )
 
     # Turns that continue without a client
 
@@ -717,7 +749,7 @@ class TurnService:
             return
         except errors.MochiError as error:
             logger.warning("turn continues later session_id=%s: %s", session_id, error.message)
-            self._due[session_id] = time.time() + _PAUSE_SECONDS
+            self._due[session_id] = time.time() + self._limits.retry_seconds
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn
@@ -731,21 +763,22 @@ class TurnService:
                 return
             if turn.waiting is not None:
                 self._due[session_id] = turn.due
-            elif run_id is None or not turn.survives:
+            elif run_id is None or self._is_lost(turn):
                 await self._end_interrupted(session, turn)
             elif not self.shutdown.is_set():
                 await self._continue_interrupted(session, turn, run_id, locks)
+
+    def _is_lost(self, turn: StoredTurn) -> bool:
+        """Return whether a turn whose server died does not continue."""
+        if turn.state == "waiting_for_approval":
+            return False
+        continues = turn.approval is not None or self._turns.continues_background_turns
+        return not turn.survives or not continues or turn.starts >= MAX_STARTS
 
     async def _continue_interrupted(
         self, session: ChatSession, turn: StoredTurn, run_id: str, locks: AsyncExitStack
     ) -> None:
         is_expired = turn.state == "waiting_for_approval"
-        is_lost = turn.starts >= MAX_STARTS or (
-            turn.approval is None and not self._turns.continues_background_turns
-        )
-        if is_lost and not is_expired:
-            await self._end_interrupted(session, turn)
-            return
         if is_expired and turn.approval is not None:
             self._approvals.end(
                 session.session_id, turn.approval.confirmation_id, errors.ConfirmationTimeout
@@ -754,10 +787,14 @@ class TurnService:
         try:
             await self._revive(session, continuing, run_id, locks, is_new_start=not is_expired)
         except ValueError as error:
-            logger.warning(
-                "stored turn cannot be read session_id=%s: %s", session.session_id, error
-            )
-            await self._end_interrupted(session, turn)
+            await self._end_unreadable(session, turn, error)
+
+    async def _end_unreadable(
+        self, session: ChatSession, turn: StoredTurn, error: ValueError
+    ) -> None:
+        """End a turn whose stored value is invalid."""
+        logger.warning("stored turn cannot be read session_id=%s: %s", session.session_id, error)
+        await self._end_interrupted(session, turn)
 
     async def _end_interrupted(self, session: ChatSession, turn: StoredTurn) -> None:
         """End a turn whose server died and that does not continue.
@@ -853,11 +890,13 @@ class TurnService:
             raise errors.ShuttingDown
 
 
-def _state_after(run: Run, result: TurnResult) -> TurnState:
-    """Return the final state of a run whose turn ends with ``result``."""
-    if result.cancelled:
-        return "stopped" if run.stopped else "cancelled"
-    return "failed" if result.failure else "completed"
+async def _when_free(attempt: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Return the result of ``attempt``, which is repeated while it raises ``SessionBusy``."""
+    for _ in range(_RETRIES):
+        with suppress(errors.SessionBusy):
+            return await attempt()
+        await asyncio.sleep(_RETRY_SECONDS)
+    return await attempt()
 
 
 def _position(session: ChatSession, turn_input: TurnInput) -> int:

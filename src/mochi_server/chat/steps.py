@@ -31,8 +31,6 @@ class TurnRules:
     """Maximum number of equal calls in a row. Further ones are refused."""
     calls_per_round: int = 128
     """Maximum number of distinct calls in a round. Further ones are skipped."""
-    rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"
-    """Environment variable that sets ``rounds``."""
     repairs_answers: bool = True
     """Whether reasoning and calls that the model writes as text leave the text."""
     plans: bool = False

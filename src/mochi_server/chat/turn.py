@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.steps import Phase, Step, TurnRules, next_step
-from mochi_server.chat.turn_input import GenerationOptions, TurnInput
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.errors import MochiError
 from mochi_server.events import Publish, TurnWarning
@@ -56,7 +56,6 @@ class PreparedTurn:
     model: ModelInfo | MochiError  # model that answers, or the error of its lookup
     gateway: ModelGateway
     rules: TurnRules
-    generation: GenerationOptions
     ticket: Ticket = field(default_factory=Ticket)
     phases: Phases = field(default_factory=Phases)
     warnings: Sequence[TurnWarning] = ()  # about what the session enables and the turn cannot use

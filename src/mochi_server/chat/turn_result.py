@@ -19,7 +19,7 @@ from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.session import last_answer, usage_tokens
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import AssistantMessage, Message
-from mochi_server.tools.stored_calls import open_calls, stored_outcomes
+from mochi_server.tools.stored_calls import open_calls, returned_calls, stored_outcomes
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
 
@@ -32,18 +32,31 @@ class TurnResult:
     """Messages of an earlier turn that this turn sends to the client again."""
     first_chunks: Mapping[str, float | None] = field(default_factory=dict)  # seconds, by message ID
     outcomes: Sequence[ToolOutcome] = ()
-    client_tool_calls: Sequence[ToolInvocation] = ()
-    """Calls that the client must run after the turn."""
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False
     turn: StoredTurn | None = None  # the turn as it is stored, or None if nothing was stored
-    suspended: bool = False  # whether the turn goes on, although its task has ended
 
     @property
     def answer(self) -> AssistantMessage | None:
         """Last message of the model in this turn, or None if the model has not answered."""
         return last_answer(self.stored) or last_answer(self.repeated)
+
+    @property
+    def answer_id(self) -> str | None:
+        return None if self.answer is None else self.answer["message_id"]
+
+    @property
+    def client_tool_calls(self) -> list[ToolInvocation]:
+        """Calls that the client must run after the turn."""
+        return [] if self.answer is None else returned_calls(self.answer)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the turn goes on, although its task has ended."""
+        if self.turn is None or self.cancelled or self.failure is not None:
+            return False
+        return not self.turn.has_ended
 
     @property
     def partial_id(self) -> str | None:
@@ -80,9 +93,11 @@ class TurnResult:
 
 
 def snapshot(messages: Sequence[Message]) -> Snapshot:
-    answers = [message for message in messages if message["role"] == "assistant"]
-    content = "".join(answer["content"] for answer in answers)
-    thinking = "".join(answer.get("thinking") or "" for answer in answers)
+    content = thinking = ""
+    for message in messages:
+        if message["role"] == "assistant":
+            content += message["content"]
+            thinking += message.get("thinking") or ""
     return Snapshot(content, thinking)
 
 

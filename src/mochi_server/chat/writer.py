@@ -6,16 +6,18 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt import with_instructions
 from mochi_server.chat.turn_input import TurnInput, stored_input
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError
 from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.change import Change, VersionChange
-from mochi_server.sessions.history import INTERRUPTED, last_user_index
-from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message
+from mochi_server.sessions.history import last_user_index
+from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
 from mochi_server.sessions.types import (
     AssistantMessage,
@@ -23,11 +25,17 @@ from mochi_server.sessions.types import (
     Image,
     Message,
     ToolCall,
+    ToolCallFunction,
     UnfinishedCalls,
     with_unreadable_images,
 )
-from mochi_server.tools.stored_calls import interrupted_outcome, stored_outcomes, tool_message
-from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
+from mochi_server.tools.stored_calls import (
+    interrupted_outcome,
+    open_calls,
+    stored_outcomes,
+    tool_message,
+)
+from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 from mochi_server.util.tasks import run_shielded
 
 FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
@@ -61,13 +69,9 @@ class TurnWriter:
         self.conversation = conversation
         self._input = turn_input.without_data()
         self._opening = opening or Change()
-        self._store = conversation.store
-        self._session_id = session.session_id
-        self._client_tools = turn_input.tools.offered_client_tools
-        self._takes_text = turn_input.tools.takes_text
         self.answer: AnswerBuilder | None = None  # answer that the model writes now, or None
-        # Calls without a stored result.
-        self._open_calls: list[tuple[ToolInvocation, ToolOutcome | None]] = []
+        # Latest call that has begun to run, with its outcome, if any.
+        self._latest_call: tuple[ToolInvocation, ToolOutcome | None] | None = None
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
@@ -77,10 +81,9 @@ class TurnWriter:
         self.unstored_images: dict[str, Image] = {}
         # Number of the oldest versions that the turn has removed because of a limit.
         self.removed_versions = 0
-        self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
         # Context window of the turn, or None if no model was called.
         self.window: WindowDecision | None = None
-        self._new_messages = [] if continued else _new_messages(turn_input, self._session_id)
+        self._new_messages = [] if continued else _new_messages(turn_input, session.session_id)
         self.history = session.history.extended(self._new_messages)
         """Messages of the session, and the new messages."""
         self.added: list[Message] = []  # messages that the turn has added, oldest first
@@ -88,8 +91,9 @@ class TurnWriter:
         if continued is None:
             first = turn_input.answer_index(self.history)
             self.is_regeneration = first < len(self.history)
-            stored = stored_input(turn_input, replaces=self.is_regeneration) if survives else None
-            self.turn = StoredTurn([run_id], first=first, input=stored, parent=parent)
+            self.turn = StoredTurn([run_id], first=first, parent=parent)
+            if survives:
+                self.turn = replace(self.turn, input=self._stored_input())
         else:
             self.is_regeneration = turn_input.change == "regenerate"
             self.turn = continued
@@ -110,15 +114,8 @@ class TurnWriter:
 
     def begin(self, blobs: Sequence[Blob] = ()) -> "asyncio.Future[None]":
         """Begin to store the turn, the new messages and their blobs. Return the write."""
-        opening = self._opening
-        change = Change(
-            [*opening.messages, *self._new_messages],
-            start=opening.start,
-            images=blobs,
-            turn=self.turn,
-            versions=opening.versions,
-            revision=opening.revision,
-        )
+        messages = [*self._opening.messages, *self._new_messages]
+        change = replace(self._opening, messages=messages, images=blobs, turn=self.turn)
         self._initial_write = asyncio.ensure_future(self._write(change))
         return self._initial_write
 
@@ -141,7 +138,7 @@ class TurnWriter:
         image = self.unstored_images.get(name)
         if image is not None:
             return image.data
-        return await self._store.load_image(name)
+        return await self.conversation.store.load_image(name)
 
     def schedule_flush(self) -> None:
         """Schedule a write of the partial answer, so that a crash loses only the last seconds of
@@ -154,46 +151,26 @@ class TurnWriter:
                 FLUSH_SECONDS, self._start_flush
             )
 
-    def mark_client_calls(self, message: AssistantMessage, calls: Sequence[ToolInvocation]) -> None:
-        """Note in an answer which of its calls the client must run."""
-        self.client_tool_calls = [
-            call
-            for call in calls
-            if call.name in self._client_tools and (self._takes_text or call.defect is None)
-        ]
-        if self.client_tool_calls:
-            message["client_tool_calls"] = [call.id for call in self.client_tool_calls]
-
-    async def add_answer(
-        self, message: AssistantMessage, calls: Sequence[ToolInvocation], *, is_last: bool
-    ) -> None:
-        """Store a complete answer and register the ``calls`` to run.
-
-        ``is_last`` states whether it ends the turn.
-        """
+    async def add_answer(self, message: AssistantMessage, *, is_last: bool) -> None:
+        """Store a complete answer. ``is_last`` states whether it ends the turn."""
         await self._finish_writes()
-        self.expect_results([call for call in calls if call not in self.client_tool_calls])
         await run_shielded(self._add(message, is_last=is_last))
 
-    def expect_results(self, calls: Sequence[ToolInvocation]) -> None:
-        """Register the calls to run.
-
-        Each of them gets a result, even if the turn is interrupted.
-        """
-        self._open_calls = [(call, None) for call in calls]
+    def begin_call(self, call: ToolInvocation) -> None:
+        """Note the call that runs, whose progress determines its result if the turn ends now."""
+        self._latest_call = (call, None)
 
     async def add_result(self, call: ToolInvocation, outcome: ToolOutcome) -> None:
         """Store the result of a call."""
         self.outcomes.append(replace(outcome, images=()))
         self.unstored_images.update({image.sha256: image for image in outcome.images})
-        self._open_calls[0] = (call, outcome)  # `end` stores it if the turn is cancelled first
+        self._latest_call = (call, outcome)  # `end` stores it if the turn is cancelled first
         await self._finish_writes()
-        await run_shielded(self._add(tool_message(call, outcome), result_of=call))
+        await run_shielded(self._add(tool_message(call, outcome)))
 
     async def request(self, approval: Approval, events: int) -> None:
         """Store that the turn waits for the approval of a call, after so many published events."""
-        stored = stored_input(self._input, replaces=self.is_regeneration)
-        turn = self.turn.requested(approval, stored, events)
+        turn = self.turn.requested(approval, self._stored_input(), events)
         if self.is_regeneration:
             turn = replace(turn, replacement=_without_images(self.added))
         await self._write(Change(turn=turn))
@@ -201,8 +178,7 @@ class TurnWriter:
     async def keep(self) -> None:
         """Store what the turn needs to continue after a crash."""
         if not self.turn.survives:
-            stored = stored_input(self._input, replaces=self.is_regeneration)
-            await self._write(Change(turn=replace(self.turn, input=stored)))
+            await self._write(Change(turn=replace(self.turn, input=self._stored_input())))
 
     async def mark_images_unreadable(self) -> bool:
         """Mark the images of the turn, because the model cannot decode one of them.
@@ -230,73 +206,75 @@ class TurnWriter:
         """Store that a call is about to run, so that it never runs twice."""
         await self._write(Change(turn=self.turn.started(call.id, call.index)))
 
-    async def end(
-        self, state: TurnState, error: MochiError | None = None, *, keeps_text: bool = True
-    ) -> MochiError | None:
+    def result(self, **ending: Any) -> TurnResult:
+        """Return the result of the turn until now. Its parts grow while the turn is running."""
+        return TurnResult(
+            self.added,
+            first_chunks=self.first_chunks,
+            outcomes=self.outcomes,
+            window=self.window,
+            turn=self.turn,
+            **ending,
+        )
+
+    async def end(self, state: TurnState, error: MochiError | None = None) -> MochiError | None:
         """Store the end of an interrupted turn, with its partial answer and the results of its open
         calls.
 
-        Without ``keeps_text``, the old answer of a regeneration stays. Return the error of a failed
-        write, or None.
+        If the turn has failed or was cancelled, the old answer of a regeneration stays. Return the
+        error of a failed write, or None.
         """
         try:
-            await run_shielded(self._end(state, error, keeps_text=keeps_text))
+            await run_shielded(self._end(state, error))
         except MochiError as failure:
             logger.error(
-                "End of a turn not stored session_id=%s: %s", self._session_id, failure.message
+                "End of a turn not stored session_id=%s: %s",
+                self.conversation.session_id,
+                failure.message,
             )
             return failure
         return None
 
-    async def _end(self, state: TurnState, error: MochiError | None, *, keeps_text: bool) -> None:
+    async def _end(self, state: TurnState, error: MochiError | None) -> None:
         await self._finish_writes()
         answer, self.answer = self.answer, None
-        if answer is not None:  # the answer with these calls is not stored, so they need no results
-            self._open_calls = []
         messages = self._results_of_open_calls()
         if answer is not None and answer.has_text and (answer.content or state != "failed"):
             messages.append(answer.message(interrupted=True))
-        stays = self.is_regeneration and not keeps_text
+        stays = self.is_regeneration and state in ("failed", "cancelled")
         if stays:
             messages = []
         else:
             self.added.extend(messages)
         reason = None if error is None else {"code": error.code, "message": error.message}
-        turn = self.turn.ended(state, self._answer_id(), reason)
+        turn = self.turn.ended(state, self.result().answer_id, reason)
         if self.is_regeneration and not stays and self.added:
             await self._replace(self.added, turn)
         else:
             await self._write(Change(messages, images=self._images(), turn=turn))
-
-    def _answer_id(self) -> str | None:
-        answer = last_answer(self.added)
-        return None if answer is None else answer["message_id"]
 
     def _results_of_open_calls(self) -> list[Message]:
         """Return result messages for the open tool calls.
 
         Calls without an outcome are marked as interrupted.
         """
-        open_calls, self._open_calls = self._open_calls, []
         messages: list[Message] = []
-        for call, outcome in open_calls:
-            if outcome is not None:
-                messages.append(tool_message(call, outcome))
-                continue
-            self.outcomes.append(interrupted_outcome(call))
-            result = tool_message(call, self.outcomes[-1])
-            result["interrupted"] = True
-            messages.append(result)
+        for open_call in open_calls(self.added):
+            call, outcome = open_call, None
+            if self._latest_call is not None and self._latest_call[0].index == call.index:
+                call, outcome = self._latest_call
+            if outcome is None:
+                outcome = interrupted_outcome(call)
+                self.outcomes.append(outcome)
+            messages.append(tool_message(call, outcome))
         return messages
 
-    async def _add(
-        self, message: Message, *, is_last: bool = False, result_of: ToolInvocation | None = None
-    ) -> None:
+    async def _add(self, message: Message, *, is_last: bool = False) -> None:
         turn = self.turn.ended("completed", message["message_id"]) if is_last else None
         if not self.is_regeneration:
             # Placeholder results are stored with the calls, so that after a crash each call has a
             # result.
-            partial = None if self.turn.survives else self._unfinished_calls(result_of)
+            partial = None if self.turn.survives else _placeholder([*self.added, message])
             change = Change(
                 [message], images=self._images(), partial=partial, ends_turn=is_last, turn=turn
             )
@@ -310,8 +288,6 @@ class TurnWriter:
         self.answer = None
         self.messages = self.messages.extended([message])
         self.added.append(message)
-        if result_of is not None:
-            del self._open_calls[0]
 
     async def _replace(self, messages: Sequence[Message], turn: StoredTurn | None) -> None:
         change = Change(
@@ -330,24 +306,28 @@ class TurnWriter:
         self.removed_versions += await self.conversation.write(change)
         self.turn = change.turn or self.turn
 
+    def _stored_input(self) -> dict[str, Any]:
+        """Return the request from which the turn continues after its messages were stored."""
+        return stored_input(self._input, replaces=self.is_regeneration)
+
     def _images(self) -> list[Image]:
         return list(self.unstored_images.values())
 
     def _start_flush(self) -> None:
-        self._flush = asyncio.ensure_future(self._store_partial(self._flush))
+        self._flush = asyncio.ensure_future(self._store_partial())
 
-    async def _store_partial(self, earlier: "asyncio.Future[None] | None") -> None:
-        if earlier is not None:
-            await asyncio.wait([earlier])
-        self._flush_timer = None  # the next text schedules the next write
+    async def _store_partial(self) -> None:
+        conversation = self.conversation
         try:
             await self.wait_until_stored()
             if self.answer is not None:
-                await self._store.write(
-                    self._session_id, Change(partial=self.answer.message(interrupted=True))
-                )
+                change = Change(partial=self.answer.message(interrupted=True))
+                await conversation.store.write(conversation.session_id, change)
         except Exception as error:  # the turn itself does not depend on this write
-            logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error)
+            logger.warning(
+                "Partial answer not stored session_id=%s: %s", conversation.session_id, error
+            )
+        self._flush_timer = None  # the next text schedules the next write
 
     async def _finish_writes(self) -> None:
         if self._flush_timer is not None:
@@ -357,23 +337,21 @@ class TurnWriter:
             await asyncio.wait([self._flush])
         await self.wait_until_stored()
 
-    def _unfinished_calls(self, ended: ToolInvocation | None) -> UnfinishedCalls | None:
-        """Return a placeholder from which crash recovery makes the results of the open calls, or
-        None.
-        """
-        open_calls = [call for call, _ in self._open_calls if call is not ended]
-        if not open_calls:
-            return None
-        first, *others = open_calls
-        calls: list[ToolCall] = [
-            {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}}
-            for call in others
-        ]
-        return {
-            **tool_message(first, failed(first, INTERRUPTED)),
-            "interrupted": True,
-            "tool_calls": calls,
-        }
+
+def _placeholder(messages: Sequence[Message]) -> UnfinishedCalls | None:
+    """Return the placeholder from which crash recovery makes the results of the open calls in the
+    messages of a turn, or None if all have results.
+    """
+    calls = open_calls(messages)
+    if not calls:
+        return None
+    first, *others = calls
+    remaining: list[ToolCall] = []
+    for call in others:
+        function: ToolCallFunction = {"index": call.index, "name": call.name, "arguments": {}}
+        remaining.append({"id": call.id, "function": function})
+    result = tool_message(first, interrupted_outcome(first))
+    return {**result, "tool_calls": remaining}
 
 
 def _new_messages(turn_input: TurnInput, session_id: str) -> list[Message]:

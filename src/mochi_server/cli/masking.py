@@ -9,14 +9,12 @@ schema.
 import json
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from mochi_server.sessions.types import OPTION_PROPERTIES
 from mochi_server.util.text import MASK
 
 Json = dict[str, Any]
-Mask = Callable[[Any], Any]
 
 _SCHEMAS_BY_NAME = ("$defs", "definitions", "dependentSchemas", "properties")
 _SCHEMAS = (
@@ -41,11 +39,9 @@ _TEXTS = (
     "$id",
     "const",
     "default",
-    "dependentRequired",
     "description",
     "enum",
     "examples",
-    "required",
     "title",
 )
 _STRUCTURE = (
@@ -69,25 +65,50 @@ _STRUCTURE = (
 )
 
 
-def mask_for(pattern: str) -> Mask:
-    """Return a function that masks a JSON value. Raises ``re.error``."""
-    return partial(_masked, re.compile(pattern))
+class Mask:
+    """Mask of one export, which replaces what a regular expression matches."""
 
+    def __init__(self, pattern: str) -> None:
+        """Raises ``re.error``."""
+        self._pattern = re.compile(pattern)
+        self._names: dict[str, str] = {}  # masked names by name
 
-def _masked(pattern: re.Pattern[str], value: Any) -> Any:
-    """Return a JSON value with masked keys, strings and numbers.
+    def __call__(self, value: Any) -> Any:
+        """Return a JSON value with masked names, strings and numbers.
 
-    Types stay, so that it remains valid for a schema.
-    """
-    if isinstance(value, dict):
-        return {_masked(pattern, key): _masked(pattern, item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_masked(pattern, item) for item in value]
-    if isinstance(value, str):
-        return pattern.sub(MASK, value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return 0 if pattern.search(str(value)) else value
+        Types stay, so that it remains valid for a schema.
+        """
+        if isinstance(value, dict):
+            masked: Json = {}
+            for name, item in value.items():
+                key = self.name(name)
+                masked[key] = self(item)
+            return masked
+        if isinstance(value, list):
+            return [self(item) for item in value]
+        if isinstance(value, str):
+            return self._pattern.sub(MASK, value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return value
+        return 0 if self._pattern.search(str(value)) else value
+
+    def name(self, name: str) -> str:
+        """Return the masked name of a property. Different names stay different."""
+        masked = self._pattern.sub(MASK, name)
+        if masked == name:
+            return name
+        if name not in self._names:
+            self._names[name] = self._unused(masked)
+        return self._names[name]
+
+    def _unused(self, masked: str) -> str:
+        """Return a masked name, with a number if another name has the same mask."""
+        unused = masked
+        number = 1
+        while unused in self._names.values():
+            number += 1
+            unused = f"{masked}{number}"
+        return unused
 
 
 def masked_json_text(text: str, mask: Mask) -> str:
@@ -120,7 +141,7 @@ def _masked_options(options: Json, mask: Mask) -> Json:
         elif name in OPTION_PROPERTIES:
             masked[name] = value
         else:
-            masked[mask(name)] = mask(value)
+            masked[mask.name(name)] = mask(value)
     return masked
 
 
@@ -144,7 +165,7 @@ def _masked_schema(schema: Any, mask: Mask) -> Any:
         return schema
     masked: Json = {}
     for keyword, value in schema.items():
-        key = keyword if keyword in _KEYWORDS else mask(keyword)
+        key = keyword if keyword in _KEYWORDS else mask.name(keyword)
         masked[key] = _VALUES.get(keyword, _masked_data)(value, mask)
     return masked
 
@@ -161,7 +182,29 @@ def _masked_schemas(schemas: Any, mask: Mask) -> Any:
     """Return schemas by name, with masked names."""
     if not isinstance(schemas, dict):
         return mask(schemas)
-    return {mask(name): _masked_schema(schema, mask) for name, schema in schemas.items()}
+    masked: Json = {}
+    for name, schema in schemas.items():
+        key = mask.name(name)
+        masked[key] = _masked_schema(schema, mask)
+    return masked
+
+
+def _masked_names(names: Any, mask: Mask) -> Any:
+    """Return names of properties, masked as in the schema."""
+    if not isinstance(names, list):
+        return mask(names)
+    return [mask.name(str(name)) for name in names]
+
+
+def _masked_dependencies(names: Any, mask: Mask) -> Any:
+    """Return the names of properties that a property requires, by its name."""
+    if not isinstance(names, dict):
+        return mask(names)
+    masked: Json = {}
+    for name, required in names.items():
+        key = mask.name(name)
+        masked[key] = _masked_names(required, mask)
+    return masked
 
 
 def _masked_regex(regex: Any, mask: Mask) -> str:
@@ -173,10 +216,11 @@ def _masked_patterns(schemas: Any, mask: Mask) -> Any:
     """Return schemas by the regular expression of a name, with masked expressions."""
     if not isinstance(schemas, dict):
         return mask(schemas)
-    return {
-        _masked_regex(regex, mask): _masked_schema(schema, mask)
-        for regex, schema in schemas.items()
-    }
+    masked: Json = {}
+    for regex, schema in schemas.items():
+        key = _masked_regex(regex, mask)
+        masked[key] = _masked_schema(schema, mask)
+    return masked
 
 
 def _masked_reference(reference: Any, mask: Mask) -> str:
@@ -186,7 +230,7 @@ def _masked_reference(reference: Any, mask: Mask) -> str:
     kept = ("", "#", *_SCHEMAS_BY_NAME, *_SCHEMAS)
     names = []
     for name in str(reference).split("/"):
-        names.append(name if name in kept else mask(name))
+        names.append(name if name in kept else mask.name(name))
     return "/".join(names)
 
 
@@ -197,6 +241,8 @@ _VALUES: dict[str, Callable[[Any, Mask], Any]] = {
     "$ref": _masked_reference,
     "pattern": _masked_regex,
     "patternProperties": _masked_patterns,
+    "required": _masked_names,
+    "dependentRequired": _masked_dependencies,
 }
 """Functions that mask the values of keywords. Values of other keywords are data."""
 _KEYWORDS = frozenset((*_VALUES, *_TEXTS))

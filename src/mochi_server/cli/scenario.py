@@ -5,7 +5,7 @@ them.
 import argparse
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import unified_diff
 from functools import partial
 from inspect import Signature
@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from mochi_server.cli import print_text
-from mochi_server.cli.masking import Json, Mask, mask_for, masked_json_text, masked_setting
+from mochi_server.cli.masking import Json, Mask, masked_json_text, masked_setting
 from mochi_server.cli.store_copy import open_stores
 from mochi_server.client import MochiClient
 from mochi_server.client.client import Decision
@@ -27,6 +27,9 @@ from mochi_server.sessions.types import ToolSettings
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolRaised
 from mochi_server.tools.schema import ToolSchema
+
+Masking = Callable[[Any], Any]
+"""Function that masks a JSON value."""
 
 _SETTINGS = ("agent_settings", "options", "keep_alive", "think", "format")
 _TEXTS = {"reasoning": "thinking", "content": "content"}
@@ -63,7 +66,7 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
 
     Raises ``OSError`` or ``SessionNotFound``.
     """
-    mask = mask_for(arguments.mask)
+    mask = Mask(arguments.mask)
     path = Path(arguments.output)
     session = asyncio.run(_load(arguments.session, settings))
     answer_mask = partial(masked_json_text, mask=mask) if session.metadata.format else mask
@@ -234,7 +237,7 @@ def _unmasked(value: Any) -> Any:
 
 
 def turns_of(
-    messages: Iterable[Any], mask: Mask = _unmasked, answer_mask: Mask = _unmasked
+    messages: Iterable[Any], mask: Masking = _unmasked, answer_mask: Masking = _unmasked
 ) -> list[Json]:
     """Return the turns of a session, each with the text of the user, the replies and the results of
     tools.
@@ -260,7 +263,7 @@ def turns_of(
     return turns
 
 
-def _masked_result(content: str, mask: Mask) -> str:
+def _masked_result(content: str, mask: Masking) -> str:
     """Return a masked result of a tool call.
 
     The server's beginning stays: it says whether the user denied the call.
@@ -271,7 +274,7 @@ def _masked_result(content: str, mask: Mask) -> str:
     return str(mask(content))
 
 
-def _reply(message: Json, mask: Mask, answer_mask: Mask) -> Json:
+def _reply(message: Json, mask: Masking, answer_mask: Masking) -> Json:
     """Return an answer as a reply of the stub."""
     reply: Json = {"type": "message"}
     if message.get("thinking"):

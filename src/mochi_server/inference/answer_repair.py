@@ -250,7 +250,7 @@ class AnswerRepair:
     def _end_body(self) -> None:
         if self._recipient is None:
             return
-        arguments = _parsed(self._body)
+        arguments = parsed_object(self._body)
         self.calls.append({"name": self._recipient, "arguments": arguments or self._body})
         self._recipient = None
 
@@ -334,14 +334,15 @@ def _calls(text: str, tools: Collection[str]) -> list[dict[str, Any]]:
 
 
 def _call(source: str, tools: Collection[str]) -> dict[str, Any] | None:
-    value = _parsed(source)
+    value = parsed_object(source)
     if value is None or not value.keys() <= _CALL_FIELDS or value.get("name") not in tools:
         return None
     arguments = value.get("arguments", value.get("parameters", {}))
     return {"name": value["name"], "arguments": arguments}
 
 
-def _parsed(source: str) -> dict[str, Any] | None:
+def parsed_object(source: str) -> dict[str, Any] | None:
+    """Return the JSON object of which a text consists, or None if it is something else."""
     try:
         value = orjson.loads(source.strip())
     except orjson.JSONDecodeError:

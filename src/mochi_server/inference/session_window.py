@@ -23,7 +23,7 @@ from mochi_server.util.clock import now
 logger = logging.getLogger(__name__)
 
 
-def allocate_window(
+def turn_allocation(
     gateway: ModelGateway,
     model: ModelInfo,
     session: ChatSession,

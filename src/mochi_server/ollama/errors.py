@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import orjson
 from pydantic import ValidationError
 
+from mochi_server.constants import OLLAMA_SETTING
 from mochi_server.errors import (
     MochiError,
     ModelNotFound,
@@ -35,9 +36,7 @@ _UNREADABLE_IMAGE = re.compile(
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_SECONDS = 2  # if Ollama is busy and sends no `Retry-After` in seconds
 _EXCERPT_LENGTH = 300
-_CHECK_ADDRESS = (
-    "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
-)
+_CHECK_ADDRESS = "Check that {} is the address of Ollama, without a path such as /api."
 _CHECK_KEY = (
     "Set OLLAMA_API_KEY to its API key. For a model of Ollama's cloud, run `ollama signin`."
 )
@@ -56,7 +55,7 @@ _RAW_ANSWER = re.compile(r"raw='.*'", re.DOTALL)  # text of the model in an erro
 _PLAIN_TEXT = re.compile(r"[A-Za-z][^{}\x00-\x1f\ufffd]*\Z")  # a sentence, not a piece of JSON
 _TLS_TEXTS = ("HTTPS server", "HTTPS port", "SSL-enabled server port")
 """Texts with which web servers refuse HTTP at a TLS port."""
-_USE_HTTPS = "If this address uses TLS, use https:// in MOCHI_OLLAMA_HOST."
+_USE_HTTPS = "If this address uses TLS, use https:// in {}."
 _JSON_OBJECT = re.compile(r"[^{]*(\{.*\})", re.DOTALL)
 
 logger = logging.getLogger(__name__)
@@ -83,6 +82,7 @@ def translate(error: Exception, endpoint: Endpoint, timeout_advice: str = "") ->
     import httpx  # noqa: PLC0415 - only errors need it
 
     host = endpoint.url
+    check_address = _CHECK_ADDRESS.format(endpoint.setting)
     connect_errors = (
         aiohttp.ClientConnectorError,
         aiohttp.ConnectionTimeoutError,
@@ -100,10 +100,10 @@ def translate(error: Exception, endpoint: Endpoint, timeout_advice: str = "") ->
             f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip()
         )
     if isinstance(error, _INVALID_JSON):
-        return OllamaError(f"Ollama sent a response that is not JSON. {_CHECK_ADDRESS}")
+        return OllamaError(f"Ollama sent a response that is not JSON. {check_address}")
     if isinstance(error, _INVALID_FIELDS):
         logger.warning("Ollama sent unexpected fields host=%s: %s", host, error)
-        return OllamaError(f"Ollama sent a response in another format. {_CHECK_ADDRESS}")
+        return OllamaError(f"Ollama sent a response in another format. {check_address}")
     logger.warning(
         "Connection to Ollama broke host=%s error=%s: %s", host, type(error).__name__, error
     )
@@ -113,7 +113,7 @@ def translate(error: Exception, endpoint: Endpoint, timeout_advice: str = "") ->
         f"broke{f': {reason}' if reason else ' before the answer was complete'}."
     )
     if isinstance(error, no_answer) and host.startswith("http://"):
-        text = f"{text} {_USE_HTTPS}"
+        text = f"{text} {_USE_HTTPS.format(endpoint.setting)}"
     return OllamaError(f"{text} Send the request again. If it fails again, see the log of Ollama.")
 
 
@@ -134,17 +134,30 @@ def log_missing_details(model: str, error: MochiError) -> None:
 
 
 def raise_for_status(
-    status: int, headers: Mapping[str, str], body: bytes, model: str | None = None
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    model: str | None = None,
+    setting: str = OLLAMA_SETTING,
 ) -> None:
-    """Raise the error for a redirect or a response with status 400 or higher."""
+    """Raise the error for a redirect or a response with status 400 or higher.
+
+    ``setting`` is the environment variable that contains the address of the host.
+    """
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        raise redirect_error(status, headers.get("Location", ""))
+        raise redirect_error(status, headers.get("Location", ""), setting)
     if status >= HTTPStatus.BAD_REQUEST:
-        raise refusal_error(status, body, model, headers.get("Retry-After"))
+        retry_after = headers.get("Retry-After")
+        raise refusal_error(status, body, model, retry_after, setting=setting)
 
 
 def refusal_error(
-    status: int, body: bytes, model: str | None = None, retry_after: str | None = None
+    status: int,
+    body: bytes,
+    model: str | None = None,
+    retry_after: str | None = None,
+    *,
+    setting: str = OLLAMA_SETTING,
 ) -> MochiError:
     """Return the error for a response with status 400 or higher.
 
@@ -152,7 +165,7 @@ def refusal_error(
     """
     received = _message_in(body) or _excerpt(body.strip())
     if any(words in received for words in _TLS_TEXTS):
-        text = f"Ollama's address expects TLS (status {status}). Use https:// in MOCHI_OLLAMA_HOST."
+        text = f"Ollama's address expects TLS (status {status}). Use https:// in {setting}."
         return OllamaError(text, upstream_status=status)
     is_foreign = not received or received.startswith(_FOREIGN_TEXTS)
     reason = "" if is_foreign else _cut(_readable(received))
@@ -171,7 +184,7 @@ def refusal_error(
         reason = "a key is required" if is_foreign else text.rstrip(".")
         text = f"Ollama answered with status {status}: {reason}. {_CHECK_KEY}"
     elif is_foreign:
-        text = f"{text} {_CHECK_ADDRESS}"
+        text = f"{text} {_CHECK_ADDRESS.format(setting)}"
     elif reason:
         text = f"Ollama failed ({status}): {reason}"
     error = OllamaError(text, upstream_status=status)
@@ -192,14 +205,14 @@ def reported_error(line: bytes) -> OllamaError:
     return error
 
 
-def redirect_error(status: int, location: str) -> OllamaError:
+def redirect_error(status: int, location: str, setting: str) -> OllamaError:
     """Return the error for a redirect. Its message contains only the host of the target."""
     host = urlsplit(location).hostname or "a path on the same host"
     text = (
         f"Ollama answered with a redirect (status {status}) to {host}, which would send the "
         "conversation elsewhere."
     )
-    advice = "Set MOCHI_OLLAMA_HOST to the address of Ollama itself."
+    advice = f"Set {setting} to the address of Ollama itself."
     return OllamaError(f"{text} {advice}", upstream_status=status, redirect_host=host)
 
 

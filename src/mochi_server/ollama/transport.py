@@ -169,7 +169,7 @@ class Transport:
         request = session.request(method, url, data=body or None, allow_redirects=False)
         async with request as response:
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                await _raise_for_status(response, orjson.loads(body) if body else {})
+                await self._raise_for_status(response, orjson.loads(body) if body else {})
             return await response.read()
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
@@ -224,7 +224,7 @@ class Transport:
         Errors of the connection are translated, but not errors of ``feed``.
         """
         with errors.translating_errors(self.endpoint, _STALL_ADVICE):
-            await _raise_for_status(response, payload)
+            await self._raise_for_status(response, payload)
         while not reader.done:
             try:  # for each token, so that a context manager would be too slow
                 data = await response.content.readany()
@@ -234,6 +234,23 @@ class Transport:
         # Read to the end, so that the connection can be reused.
         with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
             await response.content.read()
+
+    async def _raise_for_status(
+        self, response: "aiohttp.ClientResponse", payload: Mapping[str, Any]
+    ) -> None:
+        if response.status < HTTPStatus.MULTIPLE_CHOICES:
+            return
+        is_redirect = response.status < HTTPStatus.BAD_REQUEST
+        if is_redirect:
+            response.close()
+        body = b"" if is_redirect else await response.read()
+        errors.raise_for_status(
+            response.status,
+            response.headers,
+            body,
+            payload.get("model"),
+            self.endpoint.setting,
+        )
 
     def _request(
         self, session: "aiohttp.ClientSession", path: str, payload: Mapping[str, Any]
@@ -285,13 +302,3 @@ def _has_content(line: Line) -> bool:
     ):
         return True
     return line.get("done") is True
-
-
-async def _raise_for_status(response: "aiohttp.ClientResponse", payload: Mapping[str, Any]) -> None:
-    if response.status < HTTPStatus.MULTIPLE_CHOICES:
-        return
-    is_redirect = response.status < HTTPStatus.BAD_REQUEST
-    if is_redirect:
-        response.close()
-    body = b"" if is_redirect else await response.read()
-    errors.raise_for_status(response.status, response.headers, body, payload.get("model"))

@@ -116,9 +116,9 @@ async def decide(
 
     The stream begins after the last of their requests.
 
-    After a restart, the log of a parked turn may lack them. Then the stream begins with the request
-    that waits. Decisions about calls that already have one or have timed out are ignored, so a
-    client can repeat the request. Raises ``MochiError`` if a decision cannot be applied.
+    After a restart, the log of a suspended turn may lack them. Then the stream begins with the
+    request that waits. Decisions about calls that already have one or have timed out are ignored,
+    so a client can repeat the request. Raises ``MochiError`` if a decision cannot be applied.
     """
     run = await services.turns.find(session_id)
     requested = {} if run is None else run.log.confirmations
@@ -131,7 +131,7 @@ async def decide(
         try:
             run, _ = await services.turns.decide(session_id, confirmation_id, decision)
         except (errors.ConfirmationResolved, errors.ConfirmationTimeout):
-            if run is None or requesting_run(confirmation_id) not in (run.run_id, *run.earlier):
+            if run is None or requesting_run(confirmation_id) not in run.run_ids:
                 raise
     if run is None:
         raise errors.ConfirmationNotFound(next(iter(decisions)))

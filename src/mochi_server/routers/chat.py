@@ -155,7 +155,8 @@ async def list_confirmations(session_id: str, services: ServicesDep) -> dict[str
 _STORED: Responses = {
     202: {
         "model": ToolDecided,
-        "description": "The server is shutting down. The next server applies the decision.",
+        "description": "The decision is stored, and the turn continues when Ollama responds again, "
+        "or at the next server if this one is shutting down.",
     }
 }
 
@@ -167,8 +168,6 @@ _STORED: Responses = {
         *_DECISION_ERRORS,
         errors.SessionBusy,
         errors.ValidationFailed,
-        errors.OllamaUnreachable,
-        errors.OllamaError,
         errors.ServerLost,
     ),
 )
@@ -177,12 +176,11 @@ async def confirm_tool(
 ) -> ToolDecided:
     """Approve or deny a pending tool call.
 
-    After a restart of the server, a decision continues the turn. If Ollama does not respond then,
-    the decision is refused and the call still waits: send the decision again.
+    After a restart of the server, a decision continues the turn.
     """
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
     run, call = await services.turns.decide(session_id, body.confirmation_id, decision)
-    if run.state == "waiting_for_approval":
+    if run.task is None and not run.has_ended:
         response.status_code = 202
     arguments = call.arguments if body.arguments is None else body.arguments
     return ToolDecided(

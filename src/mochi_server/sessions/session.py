@@ -502,8 +502,15 @@ def refuse_if_turn_goes_on(session: ChatSession) -> None:
     """
     turn = session.metadata.turn
     if turn is not None and goes_on(session):
-        waiting = [] if turn.waiting is None else [turn.waiting.entry()]
-        raise SessionBusy.waiting(session.session_id, turn.run_id, waiting)
+        raise SessionBusy.waiting(session.session_id, turn.run_id, waiting_calls(session))
+
+
+def waiting_calls(session: ChatSession) -> list[dict[str, Any]]:
+    """Return the tool calls of a session that wait for approval as JSON objects."""
+    turn = session.metadata.turn
+    if turn is None or turn.waiting is None:
+        return []
+    return [turn.waiting.entry()]
 
 
 def edited(

@@ -1,6 +1,7 @@
 """Tool calls and their results in stored messages."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mochi_server.sessions.history import INTERRUPTED
@@ -91,7 +92,8 @@ def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
     text = INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING
     if progress.partial_output:
         text = f"{progress.partial_output}\n\n{text}"
-    return failed(progress.running or call, text, decided_by=progress.decided_by)
+    outcome = failed(progress.running or call, text, decided_by=progress.decided_by)
+    return replace(outcome, is_interrupted=True)
 
 
 def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> ToolMessage:

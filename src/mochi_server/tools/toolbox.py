@@ -111,7 +111,7 @@ class ToolOutcome:
     has_own_events: bool = False  # whether other events already reported the outcome
     result: str | None = None  # result of the tool if ``content`` may contain more than the result
     images: tuple[Image, ...] = ()  # images of the result, for models that can see
-    is_interrupted: bool = False  # whether the server stopped while the call ran
+    is_interrupted: bool = False  # whether the turn ended, or the server stopped, before the result
 
     def event(self) -> ToolResult:
         result = self.content if self.result is None else self.result

@@ -18,7 +18,6 @@ from mochi_server.services.recent_responses import BackgroundResponse, RecentRes
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import AssistantMessage
-from mochi_server.tools.stored_calls import returned_calls
 from mochi_server.util.clock import timestamp
 
 _ID = re.compile(r"resp_([0-9a-f]{10})_([0-9]{1,9})_([0-9a-f]{10})")
@@ -94,8 +93,8 @@ async def _items_in_session(services: Services, response_id: str) -> list[Json]:
 
 
 async def cancel(services: Services, response_id: str) -> None:
-    """Stop the turn of a response in the background, if it is running or parked, and wait for its
-    end.
+    """Stop the turn of a response in the background, if it is running or suspended, and wait
+    for its end.
     """
     if await _running_turn(services, response_id) is not None:
         await services.turns.stop(response_id.split("_")[1])
@@ -104,14 +103,14 @@ async def cancel(services: Services, response_id: str) -> None:
 
 async def _running_turn(services: Services, response_id: str) -> Run | None:
     """Return the latest run of a session if it runs or continues the turn of a response, or is
-    parked, else None.
+    suspended, else None.
     """
     match = _ID.fullmatch(response_id)
     if match is None:
         return None
-    with suppress(SessionNotFound):  # a session of an agent, whose turns are never parked
+    with suppress(SessionNotFound):  # a session of an agent, whose turns are never suspended
         run = await services.turns.find(match[1], match[3])
-        if run is not None and run.running and match[3] in (run.run_id, *run.earlier):
+        if run is not None and run.running and match[3] in run.run_ids:
             return run
     return None
 
@@ -183,5 +182,4 @@ def _parts(answers: Sequence[AssistantMessage]) -> list[Part]:
             if text:
                 parts.append(part_class(text, is_separate=part_class in seen))
                 seen.add(part_class)
-    calls = returned_calls(answers[-1]) if answers else ()
-    return [*parts, End(TurnResult(stored=answers, client_tool_calls=calls))]
+    return [*parts, End(TurnResult(stored=answers))]

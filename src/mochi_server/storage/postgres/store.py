@@ -531,7 +531,7 @@ class PostgresSessionStore(rules.SessionStore):
             if lock is not None and (lock.key, lock.fence) != (head.key, head.fence):
                 raise errors.SessionTaken(session_id)
             if partial is not None and head.survives():
-                partial = None  # the parked turn continues
+                partial = None  # the turn continues
             if partial is not None and (
                 is_new_lock or await self._is_abandoned(connection, session_id)
             ):

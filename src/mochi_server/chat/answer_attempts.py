@@ -35,7 +35,7 @@ _EMPTY = "The model {!r} sent an empty answer: {}."
 
 
 @dataclass
-class AnswerRequest:
+class AnswerAttempts:
     """Request for one answer of the model, which publishes its text."""
 
     turn: PreparedTurn
