@@ -28,9 +28,14 @@ async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
     """
 
     def decode() -> tuple[Image, ...]:
-        return tuple(_decode(location, text) for location, text in encoded.items())
+        images = []
+        for location, text in encoded.items():
+            images.append(_decode(location, text))
+        return tuple(images)
 
-    return await anyio.to_thread.run_sync(decode) if encoded else ()
+    if not encoded:
+        return ()
+    return await anyio.to_thread.run_sync(decode)
 
 
 def _decode(location: Location, text: str) -> Image:
