@@ -63,9 +63,8 @@ def plain(value: Any) -> Any:
 
 
 def wrong_key(key: str, expected: str) -> PydanticCustomError:
-    return PydanticCustomError(
-        "wrong_key", "{text}", {"text": f"{expected}, found {key!r}", "key": key}
-    )
+    context = {"text": f"{expected}, found {key!r}", "key": key}
+    return PydanticCustomError("wrong_key", "{text}", context)
 
 
 def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
@@ -94,17 +93,16 @@ class Entry(BaseModel):
             return value
         aliases = [name.validation_alias for name in cls.model_fields.values()]
         known = [*cls.model_fields, *(alias for alias in aliases if isinstance(alias, str))]
-        for key in value:
+        given = {}
+        for key, item in value.items():
             if key not in known:
                 close = get_close_matches(key, known, 1)
-                raise wrong_key(
-                    key, f"the key {close[0]}" if close else f"one of {', '.join(known)}"
-                )
-        return {
-            key: item
-            for key, item in value.items()
-            if not (isinstance(item, Scalar) and item.value is None)
-        }
+                expected = f"the key {close[0]}" if close else f"one of {', '.join(known)}"
+                raise wrong_key(key, expected)
+            is_null = isinstance(item, Scalar) and item.value is None
+            if not is_null:
+                given[key] = item
+        return given
 
 
 @lru_cache
@@ -127,7 +125,8 @@ class Document:
             return adapter.validate_python(value, context=Path(self.file).parent)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-        context, path = first.get("ctx", {}), (*path, *first["loc"])
+        context = first.get("ctx", {})
+        path = (*path, *first["loc"])
         if first["type"] == "wrong_key":
             raise self.key_error(first["msg"], *path, context["key"])
         if isinstance(context.get("error"), ConfigError):  # of another file
@@ -145,7 +144,10 @@ class Document:
 
         Unknown steps are skipped.
         """
-        node, key_line, line, name = self.root, 1, 1, ""
+        node = self.root
+        key_line = 1
+        line = 1
+        name = ""
         for step in path:
             pairs: list[tuple[yaml.Node, yaml.Node]] = []
             if isinstance(node, yaml.MappingNode):
@@ -162,7 +164,8 @@ class Document:
 
 def _expected(error: Any, key: str) -> str:
     if error["type"] == "missing":
-        return f"the key {error['loc'][-1]}" + (f" in {key}" if key else "")
+        missing = f"the key {error['loc'][-1]}"
+        return f"{missing} in {key}" if key else missing
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     kinds = {
@@ -171,16 +174,16 @@ def _expected(error: Any, key: str) -> str:
         "list_type": "a list",
         "tuple_type": "a list",
     }
-    text = (
-        kinds.get(error["type"], error["msg"])
-        .removeprefix("Input should be ")
-        .partition(", unable")[0]
-    )
-    text = f"a number {text}" if text.startswith(("greater", "less")) else text
+    message = kinds.get(error["type"], error["msg"])
+    text, _, _ = message.removeprefix("Input should be ").partition(", unable")
+    if text.startswith(("greater", "less")):
+        text = f"a number {text}"
+    if key:
+        text += f" as {key}"
     value = plain(error["input"])
     names: dict[type, str] = {dict: "a mapping", list: "a list", type(None): "nothing"}
     found = names.get(type(value)) or shortened(repr(value), 57)
-    return f"{text}{f' as {key}' if key else ''}, found {found}"
+    return f"{text}, found {found}"
 
 
 @dataclass
@@ -215,10 +218,10 @@ class WatchedFile(Generic[_T]):
 
     def _read(self) -> None:
         with self.path.open("rb") as file:
-            status, data = os.fstat(file.fileno()), file.read()
-        self.stamp = (
-            _stamp(status) if time.time_ns() - status.st_mtime_ns > MTIME_RESOLUTION else None
-        )
+            status = os.fstat(file.fileno())
+            data = file.read()
+        age = time.time_ns() - status.st_mtime_ns
+        self.stamp = _stamp(status) if age > MTIME_RESOLUTION else None
         if data != self.data:
             try:
                 self.value = self.parse(data)
@@ -240,25 +243,25 @@ def parse(data: bytes, file: str) -> Document:
         text = data.decode("utf-8-sig")
         loader = _Loader(text)
         root = loader.get_single_node()
-        return Document(file, None if root is None else loader.construct_document(root), root)
+        content = None if root is None else loader.construct_document(root)
+        return Document(file, content, root)
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{file}:{error.object.count(10, 0, error.start) + 1}: expected UTF-8"
-        ) from None
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{file}:{line}: expected UTF-8") from None
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        last = data.rstrip(b"\n").count(b"\n") + 1
-        line = (
-            min(mark.line + 1, last)
-            if mark
-            else text.count("\n", 0, getattr(error, "position", 0)) + 1
-        )
-        problem = (
-            getattr(error, "problem", None)
-            or getattr(error, "reason", None)
-            or " ".join(str(error).split())
-        )
+        line = _error_line(error, text)
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None)
+        problem = problem or " ".join(str(error).split())
         raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
+
+
+def _error_line(error: Exception, text: str) -> int:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:
+        return text.count("\n", 0, getattr(error, "position", 0)) + 1
+    line: int = mark.line + 1
+    last = text.rstrip("\n").count("\n") + 1
+    return min(line, last)
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -273,12 +276,10 @@ def _construct_scalar(loader: Any, node: yaml.ScalarNode) -> str:
         value = yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
     except ValueError:  # an impossible date, such as 2026-02-30
         value = node.value
-    is_plain = (
-        value is None
-        or isinstance(value, int)
-        or (isinstance(value, float) and math.isfinite(value))
-    )
-    return Scalar(node.value, value) if is_plain else str(node.value)
+    is_infinite = isinstance(value, float) and not math.isfinite(value)
+    if is_infinite or not isinstance(value, (int, float, type(None))):
+        return str(node.value)
+    return Scalar(node.value, value)
 
 
 for _name in ("int", "float", "bool", "null", "timestamp", "binary"):
