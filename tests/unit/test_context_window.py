@@ -7,7 +7,7 @@ import pytest
 
 from mochi_server.errors import StorageBusy
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.session_window import allocate_window, save_window
+from mochi_server.inference.session_window import save_window, turn_allocation
 from mochi_server.inference.token_estimate import PromptSize, TokenEstimate
 from mochi_server.inference.window_allocation import Allocation
 from mochi_server.inference.window_registry import WindowDecision, WindowRegistry
@@ -79,7 +79,7 @@ async def test_turn_does_not_fail_if_its_window_cannot_be_stored(
 ) -> None:
     session = await store.create(ChatSession.create(SessionCreationOptions("m:latest")))
     gateway = ModelGateway(AsyncOllamaClient("http://127.0.0.1:1"))
-    window = allocate_window(gateway, model(40960), session, session.history)
+    window = turn_allocation(gateway, model(40960), session, session.history)
     await window.decide(100)
     await save_window(window, session, store)
     await gateway.fleet.aclose()

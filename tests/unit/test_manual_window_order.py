@@ -10,7 +10,7 @@ import pytest
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, build_services
 from mochi_server.errors import StorageFailed
-from mochi_server.inference.session_window import allocate_window, save_window
+from mochi_server.inference.session_window import save_window, turn_allocation
 from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions
@@ -91,7 +91,7 @@ async def test_turn_keeps_a_window_that_a_client_sets_while_the_turn_ends(
 ) -> None:
     sessions, store, session_id = await create_service(services)
     session = await store.load(session_id)
-    turn = allocate_window(
+    turn = turn_allocation(
         services.gateway, await services.fleet.find_model(MODEL), session, session.history
     )
     turn.decision = WindowDecision(16_384, "usage_threshold")

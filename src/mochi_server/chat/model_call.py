@@ -17,7 +17,7 @@ from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, Tu
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.messages import shows_images, with_attachments, with_images
 from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
-from mochi_server.inference.session_window import allocate_window
+from mochi_server.inference.session_window import turn_allocation
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.token_estimate import PromptSize
@@ -75,7 +75,7 @@ class ModelCall:
             generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
         )
         self._began = time.monotonic()
-        self.allocation = allocate_window(
+        self.allocation = turn_allocation(
             self.gateway,
             self.model,
             self.session,

@@ -19,7 +19,7 @@ from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import MochiError
 from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.session_window import allocate_window
+from mochi_server.inference.session_window import turn_allocation
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.session import ChatSession, edited, has_stale_checkpoint
@@ -254,7 +254,7 @@ def _check_attachments(prepared: PreparedTurn, model: ModelInfo) -> None:
     without the earlier turns.
     """
     writer = prepared.writer
-    allocation = allocate_window(prepared.gateway, model, prepared.session, writer.history)
+    allocation = turn_allocation(prepared.gateway, model, prepared.session, writer.history)
     prompt = Prompt(writer.messages, writer.turn_start).shortest
     tokens = allocation.estimate.tokens(prompt.size_with(prepared.toolbox.schemas()))
     largest = allocation.largest

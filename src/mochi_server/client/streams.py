@@ -222,7 +222,8 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         self._on_confirmation = on_confirmation
         self._to_decide: ToolConfirmationRequired | None = None
         self._backoff = Backoff(delays)
-        self._started = self._ended = False
+        self._started = False
+        self._ended = False
         self._content: list[str] = []
         self._thinking: list[str] = []
         self._events = self._run(http, url)

@@ -104,9 +104,10 @@ def _names_blobs(message: ChatMessage) -> bool:
 
 
 def shows_images(history: History) -> bool:
-    return any(block.cached(encode_messages).size.images for block in history.blocks) or any(
-        images_of(message) for message in history.tail
-    )
+    """Return whether a prompt of the history contains images."""
+    if any(block.cached(encode_messages).size.images for block in history.blocks):
+        return True
+    return any(map(images_of, history.tail))
 
 
 async def with_images(
@@ -116,23 +117,22 @@ async def with_images(
 
     Return the messages and the number of missing images.
     """
-    names = [
-        name
-        for message in messages
-        if isinstance(message, dict)
-        for name in message.get("images") or ()
-    ]
+    names: list[str] = []
+    for message in messages:
+        if isinstance(message, dict):
+            names += message.get("images") or ()
     encoded: dict[str, str] = {}
     for name in dict.fromkeys(names):
         with suppress(BlobNotFound):
             data = await load(name)
             encoded[name] = (await anyio.to_thread.run_sync(b64encode, data)).decode()
-    sent: list[ChatMessage | Encoded] = [
-        {**message, "images": [encoded[name] for name in message["images"] if name in encoded]}
-        if isinstance(message, dict) and message.get("images")
-        else message
-        for message in messages
-    ]
+    sent: list[ChatMessage | Encoded] = []
+    for message in messages:
+        if isinstance(message, dict) and message.get("images"):
+            loaded = [encoded[name] for name in message["images"] if name in encoded]
+            sent.append({**message, "images": loaded})
+        else:
+            sent.append(message)
     return sent, sum(name not in encoded for name in names)
 
 

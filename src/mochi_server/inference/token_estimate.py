@@ -58,8 +58,11 @@ class TokenEstimate:
     tokens_per_char: float | None = None
 
     def tokens(self, size: PromptSize) -> int:
-        text = int(size.characters * (self.tokens_per_char or _TOKENS_PER_CHAR))
-        return text + IMAGE_TOKENS * size.images + 1
+        """Return the estimated number of tokens of a prompt, at least 1."""
+        tokens_per_char = self.tokens_per_char or _TOKENS_PER_CHAR
+        text_tokens = int(size.characters * tokens_per_char)
+        image_tokens = IMAGE_TOKENS * size.images
+        return text_tokens + image_tokens + 1
 
     def room(self, size: PromptSize, window: int, *, counted: int = 0) -> int:
         """Return a cautious estimate of the tokens that a prompt leaves free; ``counted`` is
@@ -69,13 +72,16 @@ class TokenEstimate:
         if self.tokens_per_char is None:
             most = size.characters + IMAGE_TOKENS * size.images
             tokens = max(tokens, counted, min(most, window * 3 // 4))
-        return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
+        needed = int(tokens * (1 + _MAX_ESTIMATE_ERROR)) + _TEMPLATE_TOKENS
+        return window - needed
 
     def observe(self, size: PromptSize, tokens: int) -> None:
         """Calibrate with Ollama's token count.
 
         Ignore short prompts, images and implausibly low counts.
         """
-        is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
-        if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
-            self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
+        if size.images or size.characters < _MIN_CALIBRATION_CHARS:
+            return
+        measured = tokens / size.characters
+        if measured >= _MIN_TOKENS_PER_CHAR:
+            self.tokens_per_char = min(measured, _MAX_TOKENS_PER_CHAR)

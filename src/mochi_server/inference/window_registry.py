@@ -125,20 +125,26 @@ class WindowRegistry:
         reason = None
         is_manual = loaded in entry.manual
         if loaded is not None and loaded > window and not is_manual:
-            window, reason = loaded, "adopted_loaded"
+            window = loaded
+            reason = "adopted_loaded"
         needed = _needed(required_tokens, answer_tokens, is_loaded=loaded is not None)
         larger = self._window_step(entry, model, needed)
         if needed > window and larger > window:
-            window, reason = larger, "usage_threshold"
+            window = larger
+            reason = "usage_threshold"
         entry.window = window
         if reason is None and previous_model is None:
-            reason = (
-                "adopted_loaded"
-                if loaded == window > (self.initial or DEFAULT_WINDOW)
-                else "initial_setup"
-            )
-        reason = reason or (_reason(config, window, loaded) if is_same else "model_change")
-        return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
+            reason = self._initial_reason(window, loaded)
+        default_reason = _unchanged_reason(config, window, loaded) if is_same else "model_change"
+        return WindowDecision(
+            window, reason or default_reason, loaded, differs=is_manual and loaded != window
+        )
+
+    def _initial_reason(self, window: int, loaded: int | None) -> str:
+        """Return the reason for the first window of a session."""
+        if loaded == window > (self.initial or DEFAULT_WINDOW):
+            return "adopted_loaded"
+        return "initial_setup"
 
     async def decide_without_session(
         self, model: ModelInfo, required_tokens: int
@@ -178,10 +184,13 @@ class WindowRegistry:
         """
         entry = self._entry(model.name)
         if entry.window is None or entry.window < 2 * MIN_WINDOW:
-            entry.window = entry.ceiling = None
+            entry.window = None
+            entry.ceiling = None
             return False
         if entry.window >= (failed or 0):
-            entry.ceiling = entry.window = entry.window // 2
+            half = entry.window // 2
+            entry.window = half
+            entry.ceiling = half
         return True
 
     def lower_ceiling(self, model: ModelInfo, failed: int | None) -> None:
@@ -309,14 +318,12 @@ def _cloud_window(
     """
     manual = manual_window(model, config)
     window = model.context_length if manual is None else manual
-    is_change = previous_model is not None and qualified_name(previous_model) != qualified_name(
-        model.name
-    )
+    previous = None if previous_model is None else qualified_name(previous_model)
     if manual is not None:
         reason = "manual_override"
-    elif is_change:
+    elif previous not in (None, qualified_name(model.name)):
         reason = "model_change"
-    elif previous_model is None or config.get("current_window") not in (None, window):
+    elif previous is None or config.get("current_window") not in (None, window):
         reason = "initial_setup"
     else:
         reason = "no_adjustment"
@@ -326,7 +333,9 @@ def _cloud_window(
 def _needed(required_tokens: int, answer_tokens: int, *, is_loaded: bool) -> float:
     """Return the smallest window for a prompt. Only a model that is not loaded gets more room."""
     needed = BUFFER * required_tokens
-    return needed if is_loaded else max(needed, required_tokens + answer_tokens)
+    if is_loaded:
+        return needed
+    return max(needed, required_tokens + answer_tokens)
 
 
 def max_window(model: ModelInfo) -> int:
@@ -336,13 +345,15 @@ def max_window(model: ModelInfo) -> int:
     return max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 
-def _reason(config: Mapping[str, Any], window: int, loaded: int | None) -> str:
+def _unchanged_reason(config: Mapping[str, Any], window: int, loaded: int | None) -> str:
     """Return the reason for a window of the same model that this decision has not changed."""
     if config.get("current_window") in (None, window):
         return "no_adjustment"
     # Another session or program changed the window. If a smaller window is loaded, the new one has
     # grown.
-    return "usage_threshold" if loaded and loaded < window else "adopted_loaded"
+    if loaded and loaded < window:
+        return "usage_threshold"
+    return "adopted_loaded"
 
 
 def capped(window: int, ceiling: int | None) -> int:

@@ -218,7 +218,9 @@ def _check_files(command: str, cwd: str | None, search_path: str) -> None:
 
 
 async def _chunks(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:
-    while stream is not None and (chunk := await stream.read(_CHUNK_BYTES)):
+    if stream is None:
+        return
+    while chunk := await stream.read(_CHUNK_BYTES):
         yield chunk
 
 

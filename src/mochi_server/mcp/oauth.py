@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx2
@@ -307,5 +307,6 @@ def _failure(error: OAuthFlowError) -> OAuthFailed:
 
 def _status_in(error: Exception) -> str:
     """Return the HTTP status that the text of an error of the SDK contains, as text."""
-    found: Any = re.search(r"\b[1-5]\d\d\b", str(error).partition("{")[0])
+    text, _, _ = str(error).partition("{")  # without a response body
+    found = re.search(r"\b[1-5]\d\d\b", text)
     return f" (HTTP {found[0]})" if found else ""

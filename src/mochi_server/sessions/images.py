@@ -27,10 +27,13 @@ async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
     Raises ``ValidationFailed`` with the path.
     """
 
+    if not encoded:
+        return ()
+
     def decode() -> tuple[Image, ...]:
         return tuple(_decode(location, text) for location, text in encoded.items())
 
-    return await anyio.to_thread.run_sync(decode) if encoded else ()
+    return await anyio.to_thread.run_sync(decode)
 
 
 def _decode(location: Location, text: str) -> Image:

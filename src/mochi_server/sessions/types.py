@@ -600,4 +600,7 @@ def blobs_of(message: Message) -> list[str]:
 
 def blobs_in(messages: Iterable[Message]) -> set[str]:
     """Return the hashes of the images, files and texts that the messages reference."""
-    return {name for message in messages for name in blobs_of(message)}
+    names: set[str] = set()
+    for message in messages:
+        names.update(blobs_of(message))
+    return names

@@ -272,16 +272,16 @@ async def migrate(database: Database) -> int:
     Raises ``StorageFailed``.
     """
     folder = files("mochi_server.storage.postgres") / "schema"
-    known = {
-        int(path.name[:4]): path.read_text()
-        for path in folder.iterdir()
-        if path.name.endswith(".sql")
-    }
+    known = {}
+    for path in folder.iterdir():
+        if path.name.endswith(".sql"):
+            known[int(path.name[:4])] = path.read_text()
     async with database.transaction("migrate the database schema") as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
         await connection.execute(_SCHEMA)
         row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
-        version, latest = row[0] if row else 0, max(known)
+        version = row[0] if row else 0
+        latest = max(known)
         if version > latest:
             text = (
                 f"its schema has version {version}, but this mochi-server supports only versions "
