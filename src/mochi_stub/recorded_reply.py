@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from mochi_stub.json_encoding import compact_json, dumps, go_dumps
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import (
+    Content,
     Durations,
     Failure,
     Finish,
@@ -108,9 +109,11 @@ class ReplyBuilder:
     durations: Durations = field(default_factory=Durations)
 
     def add(self, kind: type[Reasoning] | type[Text], text: Any) -> None:
-        if isinstance(text, str) and text:
-            self._wait()
-            self.parts.append(kind((text,) if self.stream else text))
+        if not isinstance(text, str) or not text:
+            return
+        self._wait()
+        content: Content = (text,) if self.stream else text
+        self.parts.append(kind(content))
 
     def fail(self, message: Any, error: Any) -> None:
         """Add a failure.

@@ -202,7 +202,8 @@ def read_recording(path: Path, data: bytes) -> Recording:
     """Parse the bytes of a recorded file. Raises ConfigError."""
     document = parse(data, str(path))
     exchange = document.validate(_Exchange, document.data)
-    request, response = exchange.request, exchange.response
+    request = exchange.request
+    response = exchange.response
     streams = get(request.body, "stream") is not False and isinstance(response.body, list)
     stream = streams if response.is_streaming is None else response.is_streaming
     if stream and not isinstance(response.body, list):

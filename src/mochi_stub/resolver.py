@@ -28,7 +28,8 @@ from mochi_stub.reply import Choice, Cut, Failure, Part, Reasoning, Reply, Text,
 MAX_SHOWN = 60
 MAX_WORDS = 1_000_000
 NO_RESULT = "Done."
-_START, _END = "<|instruction_start|>", "<|instruction_end|>"
+_START = "<|instruction_start|>"
+_END = "<|instruction_end|>"
 
 
 def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
@@ -41,11 +42,13 @@ def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
     if prompt.think is False:
         parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
         return replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
-    has_reasoning = reply.reasoning or reply.text.startswith("<think>")
-    if not prompt.thinks or not prompt.think or has_reasoning:
+    if not prompt.thinks or not prompt.think:
         return reply
-    words = lorem(5 + stable_hash(prompt.user_text) % 16)
-    return replace(reply, parts=[Reasoning(words), *reply.parts])
+    if reply.reasoning or reply.text.startswith("<think>"):
+        return reply
+    count = 5 + stable_hash(prompt.user_text) % 16
+    reasoning = Reasoning(lorem(count))
+    return replace(reply, parts=[reasoning, *reply.parts])
 
 
 def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
@@ -202,14 +205,17 @@ def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
 
     Tool calls end a round. Blank lines separate the texts of a round.
     """
-    rounds: list[list[Part]] = [[]]
+    current: list[Part] = []
+    rounds = [current]
     for part in chain.from_iterable(entries):
-        kinds = set(map(type, rounds[-1]))
-        if isinstance(part, (Reasoning, Text)) and type(part) in kinds:
-            rounds[-1].append(type(part)("\n\n"))
-        rounds[-1].append(part)
+        if isinstance(part, (Reasoning, Text)):
+            kind = type(part)
+            if any(isinstance(earlier, kind) for earlier in current):
+                current.append(kind("\n\n"))
+        current.append(part)
         if isinstance(part, ToolCalls):
-            rounds.append([])
+            current = []
+            rounds.append(current)
     return [parts for parts in rounds if parts]
 
 

@@ -68,10 +68,12 @@ def wrong_key(key: str, expected: str) -> PydanticCustomError:
 
 
 def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
+    checked = {}
     for name, value in headers.items():
         if not _HEADER.fullmatch(f"{name}:{value}"):
             raise wrong_key(name, "a valid header")
-    return {name.lower(): value for name, value in headers.items()}
+        checked[name.lower()] = value
+    return checked
 
 
 Headers: TypeAlias = Annotated["dict[str, str]", AfterValidator(_checked_headers)]
@@ -208,7 +210,8 @@ class WatchedFile(Generic[_T]):
             if self.stamp != _stamp(os.stat(self.path)):  # noqa: PTH116  # every request does this; Path.stat is slower
                 self._read()
         except OSError as error:
-            self.stamp = self.data = None
+            self.stamp = None
+            self.data = None
             self.value = ConfigError(
                 f"{self.path}:1: expected a readable file ({error.strerror or error})"
             )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mochi_server.inference.hosts import Host
 from mochi_server.inference.requests import ModelRequest
-from mochi_server.inference.slots import HeldPrompt
+from mochi_server.inference.slots import HeldPrompt, ModelSlots
 from mochi_server.ollama.payloads import qualified_name
 
 _TOKENS_PER_SECOND = 1000.0  # these values are assumed until a host has shown its own
@@ -30,14 +30,6 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
 
     What the host has not shown is the mean of the other hosts.
     """
-
-    def known(name: str, default: float) -> float:
-        own = getattr(host.slots(request.model), name)
-        if own:
-            return float(own)
-        values = [getattr(other.slots(request.model), name) for other in hosts]
-        known_values = [value for value in values if value is not None] or [default]
-        return float(sum(known_values) / len(known_values))
 
     is_cloud = request.allocation.model.is_cloud  # such a model needs no memory of the host
     window = 0 if is_cloud else host.loaded_window(request.model)
@@ -71,13 +63,24 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     others = [prompt for prompt in evicted if prompt is not None and prompt is not own]
     tokens = request.tokens - held_tokens + sum(prompt.tokens for prompt in others)
 
+    others_slots = [other.slots(request.model) for other in hosts]
     requests = host.tracker.count(None if host.queue.limit else request.model)
-    cost = tokens / known("tokens_per_second", _TOKENS_PER_SECOND)
     rounds_before = max(requests - parallel + 1, 0) / parallel
-    cost += rounds_before * known("answer_seconds", _ANSWER_SECONDS)
+    cost = tokens / _known(slots, others_slots, "tokens_per_second", _TOKENS_PER_SECOND)
+    cost += rounds_before * _known(slots, others_slots, "answer_seconds", _ANSWER_SECONDS)
     if loads:
-        cost += known("load_seconds", _LOAD_SECONDS)
-    return Prediction(cost, bool(others), held_tokens, loads)
+        cost += _known(slots, others_slots, "load_seconds", _LOAD_SECONDS)
+    return Prediction(cost, evicts=bool(others), held=held_tokens, loads=loads)
+
+
+def _known(own: ModelSlots, others: Sequence[ModelSlots], name: str, default: float) -> float:
+    """Return a measured value of a host, or else the mean of the hosts that have one."""
+    value = getattr(own, name)
+    if value:
+        return float(value)
+    values = [getattr(slots, name) for slots in others]
+    known_values = [each for each in values if each is not None] or [default]
+    return float(sum(known_values) / len(known_values))
 
 
 def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> tuple[Host, str]:

@@ -145,9 +145,10 @@ class RequestTracker:
 
     def count(self, model: str | None = None) -> int:
         """Return the number of requests, or of those to one model."""
-        return sum(
-            model is None or request.model == qualified_name(model) for request in self._running
-        )
+        if model is None:
+            return len(self._running)
+        name = qualified_name(model)
+        return sum(request.model == name for request in self._running)
 
     def slots(self, model: str) -> int:
         """Return the highest number of parallel answers of a model so far, at least 1."""
@@ -169,11 +170,11 @@ class RequestTracker:
         must load models.
         """
         earlier = takewhile(lambda other: other is not request, self._running)
-        count = sum(
-            other.sent is not None and (not loaded or other.model == request.model)
-            for other in earlier
-        )
-        return count >= (self.slots(request.model) if loaded else 1)
+        sent = [other for other in earlier if other.sent is not None]
+        if not loaded:
+            return bool(sent)
+        same_model = [other for other in sent if other.model == request.model]
+        return len(same_model) >= self.slots(request.model)
 
 
 State = tuple[

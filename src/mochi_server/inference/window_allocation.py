@@ -131,8 +131,9 @@ class Allocation:
         """
         free = self.estimate.room(prompt, window, counted=self.counted)
         room = max(free, MIN_ANSWER_TOKENS)
-        is_enough = isinstance(num_predict, int) and 0 <= num_predict <= room
-        return None if is_enough else room
+        if isinstance(num_predict, int) and 0 <= num_predict <= room:
+            return None
+        return room
 
     def grow(self, tokens: int) -> bool:
         """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens.

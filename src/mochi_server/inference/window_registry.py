@@ -273,10 +273,9 @@ class WindowRegistry:
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
         """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
         default = self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
-        window = max(
-            min(max_window(model), default), capped(model.num_ctx or 0, model.context_length)
-        )
-        return capped(window, entry.ceiling)
+        of_registry = min(max_window(model), default)
+        of_modelfile = capped(model.num_ctx or 0, model.context_length)
+        return capped(max(of_registry, of_modelfile), entry.ceiling)
 
     def _window_by_ollama(self, model: ModelInfo) -> int:
         """Return the largest window that Ollama has chosen for models of at least this

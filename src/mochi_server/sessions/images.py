@@ -26,7 +26,6 @@ async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
 
     Raises ``ValidationFailed`` with the path.
     """
-
     if not encoded:
         return ()
 

@@ -126,7 +126,8 @@ def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
     session without times.
     """
     stored = decode(data)
-    if isinstance(stored, dict) and isinstance(metadata := stored.get("metadata"), dict):
+    metadata = stored.get("metadata") if isinstance(stored, dict) else None
+    if isinstance(metadata, dict):
         metadata["session_id"] = session_id
         if not metadata.get("created_at"):
             metadata["created_at"] = metadata.get("updated_at") or as_text(as_datetime(modified))

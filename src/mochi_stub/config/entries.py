@@ -76,7 +76,9 @@ class FailureEntry(Entry):
 
     @cached_property
     def failure(self) -> Failure:
-        message = f"error {self.status}" if self.message is None else self.message
+        message = self.message
+        if message is None:
+            message = f"error {self.status}"
         return Failure(message, self.status, tuple(self.headers.items()))
 
 

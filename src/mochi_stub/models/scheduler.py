@@ -299,11 +299,15 @@ class Scheduler:
 
     def _find_alive(self, model: Model) -> LoadedModel | None:
         loaded = self._loaded.get(model.blob_digest)
-        return loaded if loaded and loaded.alive(self.now()) else None
+        if loaded is None or not loaded.alive(self.now()):
+            return None
+        return loaded
 
     def _find_usable(self, model: Model, settings: LoadSettings) -> LoadedModel | None:
         loaded = self._find_alive(model)
-        return loaded if loaded and loaded.settings.satisfies(settings) else None
+        if loaded is None or not loaded.settings.satisfies(settings):
+            return None
+        return loaded
 
     async def _load(self, model: Model, settings: LoadSettings) -> tuple[LoadedModel, bool, int]:
         """Return the loaded model, whether it was reloaded, and the duration of the load in

@@ -394,4 +394,11 @@ _ROUTES: Routes = {
 _RECORDED = {"/messages": RecordedFormat(_read_recorded, event_frame)}
 _WRONG_METHOD = pipeline.refuse(405, "Method Not Allowed")
 _MARKS = frozenset({"anthropic-version"})
-API = pipeline.Api(("/v1",), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _MARKS)
+API = pipeline.Api(
+    ("/v1",),
+    _ROUTES,
+    error_response,
+    wrong_method=_WRONG_METHOD,
+    recorded=_RECORDED,
+    client_marks=_MARKS,
+)

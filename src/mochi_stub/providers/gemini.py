@@ -275,9 +275,10 @@ async def _embed(
 
 
 def _embedding(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
-    default = item.get("outputDimensionality")
-    dimensions = item.get("embedContentConfig", {}).get("outputDimensionality", default)
-    vector, _ = pipeline.embed_text(stub, model, content_text(item["content"]))
+    config = item.get("embedContentConfig", {})
+    dimensions = config.get("outputDimensionality", item.get("outputDimensionality"))
+    text = content_text(item["content"])
+    vector, _ = pipeline.embed_text(stub, model, text)
     return {"values": normalised(vector[:dimensions])}
 
 
@@ -452,5 +453,10 @@ _EVENTS = RecordedFormat(_read_recorded, partial(event_frame, named=False, end="
 _RECORDED = {":generateContent": _EVENTS, _STREAM: _EVENTS}
 _MARKS = frozenset({"x-goog-api-key", "x-goog-api-client", "key"})
 API = pipeline.Api(
-    ("/v1", "/v1beta", "/v1alpha"), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _MARKS
+    ("/v1", "/v1beta", "/v1alpha"),
+    _ROUTES,
+    error_response,
+    wrong_method=_WRONG_METHOD,
+    recorded=_RECORDED,
+    client_marks=_MARKS,
 )

@@ -439,11 +439,16 @@ def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     overrides them.
     """
     messages = prompt.messages
-    thinks = model.has_capability("thinking") and prompt.think is not False
-    if model.system and not any(message.role == "system" for message in messages):
+    has_system_message = any(message.role == "system" for message in messages)
+    if model.system and not has_system_message:
         messages = (Message("system", model.system), *messages)
-    options = {**model.parameters, **prompt.options}
-    return replace(prompt, messages=messages, thinks=thinks, options=options, request=request)
+    return replace(
+        prompt,
+        messages=messages,
+        thinks=model.has_capability("thinking") and prompt.think is not False,
+        options={**model.parameters, **prompt.options},
+        request=request,
+    )
 
 
 _OPTIONS = {

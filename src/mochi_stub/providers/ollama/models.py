@@ -44,7 +44,8 @@ def full_name(text: str) -> str:
     """
     path, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
-        path, tag = text, "latest"
+        path = text
+        tag = "latest"
     _, _, rest = path.partition("://")
     parts = (rest or path).split("/")
     missing = ("registry.ollama.ai", "library")[: 3 - len(parts)]

@@ -46,19 +46,35 @@ def _duration(value: Any, _location: Location) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
         raise HttpError(400, f"Unsupported type: '{found}'")
-    if not isinstance(value, str) or value in ("0", "+0", "-0"):
-        return inf if float(value) < 0 else float(value)
+    if not isinstance(value, str):
+        return inf if value < 0 else float(value)
+    if value in ("0", "+0", "-0"):
+        return 0.0
     unsigned = value[1:] if value[:1] in ("-", "+") else value
-    parts = _DURATION.findall(unsigned)
-    read = "".join(f"{number}{unit}" for number, unit in parts)
-    seconds = sum(float(number) * _UNITS.get(unit, _UNITS["ns"]) for number, unit in parts)
-    if not parts or read != unsigned or seconds > _LONGEST:
+    seconds = _seconds(unsigned)
+    if seconds is None:
         raise HttpError(400, f"time: invalid duration {quoted(value)}")
-    for _, unit in parts:
+    for _, unit in _DURATION.findall(unsigned):
         if unit not in _UNITS:
             problem = f"unknown unit {quoted(unit)}" if unit else "missing unit"
             raise HttpError(400, f"time: {problem} in duration {quoted(value)}")
     return inf if value.startswith("-") and seconds else seconds
+
+
+def _seconds(duration: str) -> float | None:
+    """Return the seconds of numbers with units, or None if the text has another form or is too
+    long a time.
+
+    Unknown units count as the shortest one.
+    """
+    read = ""
+    seconds = 0.0
+    for number, unit in _DURATION.findall(duration):
+        read += f"{number}{unit}"
+        seconds += float(number) * _UNITS.get(unit, _UNITS["ns"])
+    if not read or read != duration or seconds > _LONGEST:
+        return None
+    return seconds
 
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'

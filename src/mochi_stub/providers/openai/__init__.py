@@ -467,5 +467,10 @@ _RECORDED = {
     "/responses": RecordedFormat(read_recorded, event_frame),
 }
 API = pipeline.Api(
-    ("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD, _RECORDED, headers=_headers
+    ("/v1",),
+    _ROUTES,
+    schema.error_response,
+    wrong_method=_WRONG_METHOD,
+    recorded=_RECORDED,
+    headers=_headers,
 )

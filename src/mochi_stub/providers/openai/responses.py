@@ -152,8 +152,9 @@ def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
 
 def _belong_together(first: Message, second: Message) -> bool:
     """Return whether two messages are parts of one message of the model."""
-    has_two_texts = bool(first.content and second.content)
-    return first.role == second.role == "assistant" and not has_two_texts
+    if first.role != "assistant" or second.role != "assistant":
+        return False
+    return not first.content or not second.content
 
 
 def _joined(first: Message, second: Message) -> Message:
@@ -234,11 +235,14 @@ part.
 
 def token_object(entry: Logprob, top: int | None) -> dict[str, Any]:
     """Return OpenAI's object for the log probability of a token, with `top` alternatives."""
-    alternatives = [_alternative(token, logprob) for token, logprob in entry.top[:top]]
-    return {**_alternative(entry.token, entry.logprob), "top_logprobs": alternatives}
+    fields = _token_fields(entry.token, entry.logprob)
+    alternatives = []
+    for token, logprob in entry.top[:top]:
+        alternatives.append(_token_fields(token, logprob))
+    return {**fields, "top_logprobs": alternatives}
 
 
-def _alternative(token: str, logprob: float) -> dict[str, Any]:
+def _token_fields(token: str, logprob: float) -> dict[str, Any]:
     encoded = token.encode(errors="replace")
     return {"token": token, "logprob": logprob, "bytes": list(encoded)}
 
