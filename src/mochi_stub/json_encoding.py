@@ -25,13 +25,17 @@ def dumps(value: Any) -> str:
 
 
 def _as_dict_or_list(value: Any) -> dict[Any, Any] | list[Any]:
-    return dict(value) if isinstance(value, Mapping) else list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value)
 
 
 def event(value: Any, name: str = "") -> str:
     """Return a server-sent event whose data is the value as JSON."""
     data = compact_json(value)
-    return f"event: {name}\ndata: {data}\n\n" if name else f"data: {data}\n\n"
+    if not name:
+        return f"data: {data}\n\n"
+    return f"event: {name}\ndata: {data}\n\n"
 
 
 def compact_json(value: Any) -> str:
@@ -58,9 +62,13 @@ def go_dumps(value: Any) -> str:
     if isinstance(value, float):
         return number(value)
     if isinstance(value, Mapping):
-        fields = [f"{go_text(str(key))}:{go_dumps(item)}" for key, item in value.items()]
-        return f"{{{','.join(fields)}}}"
-    return f"[{','.join(map(go_dumps, value))}]"
+        fields = []
+        for key, item in value.items():
+            name = go_text(str(key))
+            fields.append(f"{name}:{go_dumps(item)}")
+        return "{" + ",".join(fields) + "}"
+    items = [go_dumps(item) for item in value]
+    return "[" + ",".join(items) + "]"
 
 
 def go_text(value: str) -> str:
@@ -68,11 +76,14 @@ def go_text(value: str) -> str:
 
     Lone surrogates become U+FFFD, like invalid UTF-8 in Go.
     """
-    quoted_text = encode_basestring(value)
-    escaped = quoted_text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    escaped = encode_basestring(value)
+    escaped = escaped.replace("<", "\\u003c")
+    escaped = escaped.replace(">", "\\u003e")
+    escaped = escaped.replace("&", "\\u0026")
     if escaped.isascii():  # fast path, because this runs for every chunk
         return escaped
-    escaped = escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    escaped = escaped.replace("\u2028", "\\u2028")
+    escaped = escaped.replace("\u2029", "\\u2029")
     return _SURROGATE.sub(r"\\ufffd", escaped)
 
 
@@ -87,7 +98,8 @@ def timestamp(nanoseconds: int) -> str:
     """
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
     time = f"{_whole_seconds(seconds)}.{fraction:09d}"
-    return time.rstrip("0").removesuffix(".") + "Z"
+    time = time.rstrip("0").removesuffix(".")
+    return f"{time}Z"
 
 
 @lru_cache(maxsize=256)

@@ -59,7 +59,9 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [plain(item) for item in value]
-    return value.value if isinstance(value, Scalar) else value
+    if isinstance(value, Scalar):
+        return value.value
+    return value
 
 
 def wrong_key(key: str, expected: str) -> PydanticCustomError:
@@ -93,18 +95,25 @@ class Entry(BaseModel):
     def _check_keys(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        aliases = [name.validation_alias for name in cls.model_fields.values()]
-        known = [*cls.model_fields, *(alias for alias in aliases if isinstance(alias, str))]
+        known = list(cls.model_fields)
+        for field_info in cls.model_fields.values():
+            if isinstance(field_info.validation_alias, str):
+                known.append(field_info.validation_alias)
         given = {}
         for key, item in value.items():
             if key not in known:
-                close = get_close_matches(key, known, 1)
-                expected = f"the key {close[0]}" if close else f"one of {', '.join(known)}"
-                raise wrong_key(key, expected)
+                raise wrong_key(key, _expected_key(key, known))
             is_null = isinstance(item, Scalar) and item.value is None
             if not is_null:
                 given[key] = item
         return given
+
+
+def _expected_key(key: str, known: list[str]) -> str:
+    close = get_close_matches(key, known, 1)
+    if close:
+        return f"the key {close[0]}"
+    return f"one of {', '.join(known)}"
 
 
 @lru_cache
@@ -133,13 +142,16 @@ class Document:
             raise self.key_error(first["msg"], *path, context["key"])
         if isinstance(context.get("error"), ConfigError):  # of another file
             raise context["error"]
-        raise self.error(_expected(first, self._find(*path)[2]), *path)
+        _, _, key = self._find(*path)
+        raise self.error(_expected(first, key), *path)
 
     def error(self, expected: str, *path: str | int) -> ConfigError:
-        return ConfigError(f"{self.file}:{self._find(*path)[1]}: expected {expected}")
+        _, line, _ = self._find(*path)
+        return ConfigError(f"{self.file}:{line}: expected {expected}")
 
     def key_error(self, expected: str, *path: str | int) -> ConfigError:
-        return ConfigError(f"{self.file}:{self._find(*path)[0]}: expected {expected}")
+        line, _, _ = self._find(*path)
+        return ConfigError(f"{self.file}:{line}: expected {expected}")
 
     def _find(self, *path: str | int) -> tuple[int, int, str]:
         """Return the line of the key, the line of the value, and the key at a path.
@@ -156,11 +168,13 @@ class Document:
                 pairs = [(key, value) for key, value in node.value if key.value == step]
             elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
                 pairs = [(item, item) for item in node.value[step : step + 1]]
-            if pairs:
-                key, node = pairs[-1]
-                key_line = key.start_mark.line + 1
-                line = max(node.start_mark.line + 1, key_line)
-                name = step if isinstance(step, str) else name
+            if not pairs:
+                continue
+            key, node = pairs[-1]
+            key_line = key.start_mark.line + 1
+            line = max(node.start_mark.line + 1, key_line)
+            if isinstance(step, str):
+                name = step
         return key_line, line, name
 
 
@@ -253,18 +267,29 @@ def parse(data: bytes, file: str) -> Document:
         raise ConfigError(f"{file}:{line}: expected UTF-8") from None
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         line = _error_line(error, text)
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None)
-        problem = problem or " ".join(str(error).split())
+        own_words = " ".join(str(error).split())
+        problem = _first_attribute(error, "problem", "reason") or own_words
         raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
 
 
 def _error_line(error: Exception, text: str) -> int:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    """Return the line of an error of the parser, which has marks or a position in the text."""
+    mark = _first_attribute(error, "problem_mark", "context_mark")
     if mark is None:
-        return text.count("\n", 0, getattr(error, "position", 0)) + 1
+        position = getattr(error, "position", 0)
+        return text.count("\n", 0, position) + 1
     line: int = mark.line + 1
     last = text.rstrip("\n").count("\n") + 1
     return min(line, last)
+
+
+def _first_attribute(error: Exception, *names: str) -> Any:
+    """Return the first of the attributes that is set, or None."""
+    for name in names:
+        value = getattr(error, name, None)
+        if value:
+            return value
+    return None
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

@@ -2,13 +2,13 @@
 hosts have shown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
 from mochi_server.inference.hosts import Host
 from mochi_server.inference.requests import ModelRequest
-from mochi_server.inference.slots import HeldPrompt, ModelSlots
+from mochi_server.inference.slots import HeldPrompt
 from mochi_server.ollama.payloads import qualified_name
 
 _TOKENS_PER_SECOND = 1000.0  # these values are assumed until a host has shown its own
@@ -39,11 +39,12 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     # Prompts that the slots hold. Without a limit of requests, their number may be unknown.
     parallel = host.queue.limit or host.tracker.slots(request.model)
     slots = host.slots(request.model)
+    slots_of_hosts = [each.slots(request.model) for each in hosts]
     capacity = max(slots.capacity, parallel)
     max_capacity = host.queue.limit or slots.max_capacity
     if max_capacity is None:
         # Expect the host to hold as many prompts as any other, until a miss shows its limit.
-        capacity = max(capacity, *(other.slots(request.model).capacity for other in hosts))
+        capacity = max(capacity, *(each.capacity for each in slots_of_hosts))
     prompts = slots.prompts
     if max_capacity:
         prompts = prompts[-max(capacity, max_capacity) :]
@@ -63,23 +64,31 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     others = [prompt for prompt in evicted if prompt is not None and prompt is not own]
     tokens = request.tokens - held_tokens + sum(prompt.tokens for prompt in others)
 
-    others_slots = [other.slots(request.model) for other in hosts]
+    def known(name: str, default: float) -> float:
+        own_value = getattr(slots, name)
+        if own_value:
+            return float(own_value)
+        return _mean([getattr(each, name) for each in slots_of_hosts], default)
+
     requests = host.tracker.count(None if host.queue.limit else request.model)
     rounds_before = max(requests - parallel + 1, 0) / parallel
-    cost = tokens / _known(slots, others_slots, "tokens_per_second", _TOKENS_PER_SECOND)
-    cost += rounds_before * _known(slots, others_slots, "answer_seconds", _ANSWER_SECONDS)
+    cost = tokens / known("tokens_per_second", _TOKENS_PER_SECOND)
+    cost += rounds_before * known("answer_seconds", _ANSWER_SECONDS)
     if loads:
-        cost += _known(slots, others_slots, "load_seconds", _LOAD_SECONDS)
-    return Prediction(cost, evicts=bool(others), held=held_tokens, loads=loads)
+        cost += known("load_seconds", _LOAD_SECONDS)
+    return Prediction(
+        cost=cost,
+        evicts=bool(others),
+        held=held_tokens,
+        loads=loads,
+    )
 
 
-def _known(own: ModelSlots, others: Sequence[ModelSlots], name: str, default: float) -> float:
-    """Return a measured value of a host, or else the mean of the hosts that have one."""
-    value = getattr(own, name)
-    if value:
-        return float(value)
-    values = [getattr(slots, name) for slots in others]
-    known_values = [each for each in values if each is not None] or [default]
+def _mean(values: Iterable[float | None], default: float) -> float:
+    """Return the mean of the known values, or ``default`` if no value is known."""
+    known_values = [value for value in values if value is not None]
+    if not known_values:
+        return default
     return float(sum(known_values) / len(known_values))
 
 

@@ -61,8 +61,12 @@ def _earlier_turn(record: Any, last_run: Any) -> dict[str, Any] | None:
         return _waiting_turn(record)
     if isinstance(record, dict) and isinstance(record.get("session_id"), str):
         # the session of an agent
-        parent = {"session_id": record["session_id"], "turn_id": "", "call_id": ""}
-        return {"run_ids": [record["session_id"]], "parent": parent, "input": {}}
+        user_session = record["session_id"]
+        return {
+            "run_ids": [user_session],
+            "parent": {"session_id": user_session, "turn_id": "", "call_id": ""},
+            "input": {},
+        }
     if not isinstance(last_run, dict) or not isinstance(last_run.get("run_id"), str):
         return None if record is None else {"run_ids": []}
     run_ids = [*last_run.get("earlier", ()), last_run["run_id"]]

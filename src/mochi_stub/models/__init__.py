@@ -23,6 +23,11 @@ LOAD_OPTIONS: Mapping[str, Any] = {
     "num_thread": 0,
     "draft_num_predict": 4,
 }
+_PARAMETER_UNITS = {
+    "K": 1_000,
+    "M": 1_000_000,
+    "B": 1_000_000_000,
+}
 PLAIN_TEMPLATE = "{{ .Prompt }}"  # Ollama's default for a Modelfile without TEMPLATE
 _TEMPLATES = {  # clients such as LiteLLM search the template for these names
     "tools": "{{ if .Tools }}{{ json .Tools }}{{ end }}",
@@ -154,7 +159,9 @@ class Model:
     @cached_property
     def model_info(self) -> Mapping[str, Any]:
         """Metadata of the weights, sorted by key."""
-        info = self._generated_info() if self.info is None else self.info
+        info = self.info
+        if info is None:
+            info = self._generated_info()
         return dict(sorted(info.items()))
 
     def _generated_info(self) -> Mapping[str, Any]:
@@ -179,11 +186,13 @@ def sha256(data: bytes) -> str:
 
 
 def _parameter_count(parameter_size: str) -> int:
-    units = {"K": 10**3, "M": 10**6, "B": 10**9}
-    unit = units.get(parameter_size[-1:])
+    if not parameter_size:
+        return 0
+    unit = _PARAMETER_UNITS.get(parameter_size[-1])
     if unit is None:
-        return int(parameter_size or 0)
-    return round(float(parameter_size[:-1]) * unit)
+        return int(parameter_size)
+    count = float(parameter_size[:-1])
+    return round(count * unit)
 
 
 def effective_context(
