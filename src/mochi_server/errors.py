@@ -542,9 +542,8 @@ class StorageFailed(MochiError):
     cause = "The server cannot read or write the sessions."
 
     def __init__(self, operation: str, error: OSError) -> None:
-        reason = (
-            error.strerror or type(error).__name__
-        )  # the text of the error may contain file names
+        # the text of the error may contain file names
+        reason = error.strerror or type(error).__name__
         super().__init__(f"Cannot {operation}: {reason}.", errno=error.errno)
 
 

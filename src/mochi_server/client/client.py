@@ -22,9 +22,8 @@ from mochi_server.util.net import is_loopback
 from mochi_server.util.tasks import BlockingClient, blocking
 
 Json = dict[str, Any]
-Picture = (
-    bytes | str | os.PathLike[str]
-)  # an image: its bytes, its base64 text or data URL, or the path of its file
+Picture = bytes | str | os.PathLike[str]
+"""An image: its bytes, its base64 text or data URL, or the path of its file."""
 
 
 class AttachedFile(TypedDict, total=False):
@@ -458,9 +457,8 @@ class AsyncMochiClient:
         ``stream``.
         """
         key = idempotency_key or uuid.uuid4().hex
-        if (
-            on_confirm is not None
-        ):  # the stream shows which calls to decide; the request below returns its answer
+        # The stream shows which calls to decide; the request below returns its answer.
+        if on_confirm is not None:
             stream = self.stream(
                 session_id, message, on_confirm=on_confirm, idempotency_key=key, **options
             )

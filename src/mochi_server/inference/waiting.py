@@ -177,12 +177,10 @@ class RequestTracker:
         return len(same_model) >= self.slots(request.model)
 
 
-State = tuple[
-    str, int | None
-]  # of a waiting request, and its position in this server's queue, starting at 1
-Report = Callable[
-    ..., None
-]  # receives a state, its position or None, and perhaps the name of a host
+State = tuple[str, int | None]
+"""State of a waiting request, and its position in this server's queue, starting at 1."""
+Report = Callable[..., None]
+"""Function that receives a state, its position or None, and perhaps the name of a host."""
 
 
 @contextmanager

@@ -195,14 +195,16 @@ class Allocation:
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
-        """Return whether a count fills the window, or is too small for the text and not for cached
-        tokens.
+        """Return whether Ollama has truncated a prompt: its count fills the window, or is too small
+        for the text.
+
+        A count that is also lower than an earlier one may only omit cached tokens.
         """
         if self.model.is_cloud:  # Ollama does not truncate its prompts
             return False
         if self.size is not None and prompt_tokens >= self.size:
             return True
-        is_too_small = (
-            characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
-        )
-        return is_too_small and prompt_tokens * 1.1 >= max(self._highest_count, self.usage)
+        if characters <= _LONG_CHARS or prompt_tokens * _MAX_CHARS_PER_TOKEN >= characters:
+            return False
+        earlier = max(self._highest_count, self.usage)
+        return prompt_tokens * 1.1 >= earlier

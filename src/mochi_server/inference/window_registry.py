@@ -46,12 +46,10 @@ class _ModelWindow:
     # Upper limit of the window after Ollama has run out of memory, or None.
     ceiling: int | None = None
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
-    manual: set[int] = field(
-        default_factory=set
-    )  # manual windows, which other sessions do not adopt
-    requested: set[int | None] = field(
-        default_factory=set
-    )  # windows with which this server may have loaded the model
+    # Manual windows, which other sessions do not adopt.
+    manual: set[int] = field(default_factory=set)
+    # Windows with which this server may have loaded the model.
+    requested: set[int | None] = field(default_factory=set)
     by_ollama: int = 0  # window with which another program has loaded the model, or 0
 
 
@@ -74,9 +72,8 @@ class WindowRegistry:
     on_adjusted: Callable[[str], object] = lambda _: None  # receives the reason of a change
     # First window of a model that a user has set, in place of the default.
     initial: int | None = None
-    size_of: Callable[[str], float | None] = lambda _: (
-        None
-    )  # returns the size of an installed model in MiB
+    # Returns the size of an installed model in MiB.
+    size_of: Callable[[str], float | None] = lambda _: None
     _entries: dict[str, _ModelWindow] = field(default_factory=dict, init=False)
 
     async def decide(
@@ -95,9 +92,8 @@ class WindowRegistry:
         """
         if model.is_cloud:
             return _cloud_window(model, config, previous_model)
-        self.record_request(
-            model.name, config.get("current_window")
-        )  # that of an earlier process of this server
+        # An earlier process of this server may have loaded the model with the stored window.
+        self.record_request(model.name, config.get("current_window"))
         windows = await self._loaded_windows()
         entry = self._entry(model.name)
         loaded = None if windows is None else windows.get(qualified_name(model.name))
@@ -114,9 +110,8 @@ class WindowRegistry:
             # Ollama must load the model anyway, so a new session need not keep a larger window
             entry.window = None
         window = entry.window or self._initial_window(entry, model)
-        is_same = previous_model is not None and qualified_name(previous_model) == qualified_name(
-            model.name
-        )
+        previous = None if previous_model is None else qualified_name(previous_model)
+        is_same = previous == qualified_name(model.name)
         if is_same:
             # After a restart, or after a new session has reset it, it may be smaller than the
             # window of this session.
@@ -169,9 +164,8 @@ class WindowRegistry:
         entry = self._entry(model.name)
         window = entry.window or self._initial_window(entry, model)
         exceeded = min(refused_window, window)
-        entry.window = max(
-            window, self._window_step(entry, model, max(required_tokens, exceeded + 1))
-        )
+        larger = self._window_step(entry, model, max(required_tokens, exceeded + 1))
+        entry.window = max(window, larger)
         return entry.window > exceeded
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
@@ -203,9 +197,10 @@ class WindowRegistry:
             entry.ceiling = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
-        return WindowDecision(
-            self.size(model.name) or self._initial_window(self._entry(model.name), model), reason
-        )
+        """Return a decision for the present window of a model, or else for its first window."""
+        entry = self._entry(model.name)
+        window = entry.window or self._initial_window(entry, model)
+        return WindowDecision(window, reason)
 
     def size(self, model: str) -> int | None:
         """Return the window of a model in tokens, or None if no window has been chosen yet."""
@@ -246,9 +241,8 @@ class WindowRegistry:
             self.on_adjusted(decision.reason)
         if has_changed or by_user:
             entry = {"window": decision.window, "reason": decision.reason, "timestamp": timestamp}
-            result["adjustment_history"] = [*config["adjustment_history"], entry][
-                -_MAX_ADJUSTMENTS:
-            ]
+            history = [*config["adjustment_history"], entry]
+            result["adjustment_history"] = history[-_MAX_ADJUSTMENTS:]
         return result
 
     def _entry(self, model: str) -> _ModelWindow:
@@ -271,7 +265,9 @@ class WindowRegistry:
         return windows
 
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
-        """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
+        """Return the default window or the Modelfile's ``num_ctx``, whichever is larger, at most
+        the ceiling.
+        """
         default = self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
         of_registry = min(max_window(model), default)
         of_modelfile = capped(model.num_ctx or 0, model.context_length)

@@ -101,9 +101,8 @@ FutureTime = Annotated[
 ]
 
 
-class ToolSettingsRequest(
-    ToolSettings, StrictBody, strict=False
-):  # accepts policy names as strings
+# not strict, so that it accepts policy names as strings
+class ToolSettingsRequest(ToolSettings, StrictBody, strict=False):
     """Tools that the model may call, and the calls that need approval."""
 
     approved_tools: Names | None = Field(

@@ -20,12 +20,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic.config import JsonDict
-from typing_extensions import (
-    NotRequired,
-    Required,
-    TypedDict,
-    is_typeddict,
-)  # pydantic needs these before Python 3.12
+
+# pydantic needs these before Python 3.12
+from typing_extensions import NotRequired, Required, TypedDict, is_typeddict
 
 from mochi_server.util.clock import timestamp
 

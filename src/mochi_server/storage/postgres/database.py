@@ -93,10 +93,8 @@ _CONNECT_REASONS = {
     'database ".*" does not exist': "there is no database with that name",
     "too many (clients|connections)|remaining connection slots": _CROWDED,
 }
-_CONNECTION_CLASSES = (
-    "08",
-    "57",
-)  # SQLSTATE classes: "08" is a lost connection, "57" an intervention of an operator
+_CONNECTION_CLASSES = ("08", "57")
+"""SQLSTATE classes: "08" is a lost connection, "57" an intervention of an operator."""
 
 # "mochi" in ASCII; servers that start at the same time wait for each other.
 _SCHEMA_LOCK = 0x6D6F636869
@@ -106,9 +104,8 @@ _SCHEMA = (
 )
 
 logger = logging.getLogger(__name__)
-logging.getLogger("psycopg.pool").setLevel(
-    logging.ERROR
-)  # psycopg repeats its warnings on every attempt to connect
+# psycopg repeats its warnings on every attempt to connect
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
 def unreachable(operation: str) -> StorageUnavailable:
@@ -220,9 +217,8 @@ class Database:
                 try:
                     yield connection
                 except asyncio.CancelledError:
-                    await (
-                        connection.close()
-                    )  # a late cancel request could cancel the next statement
+                    # a late cancel request could cancel the next statement
+                    await connection.close()
                     raise
         except (psycopg.Error, TimeoutError) as error:
             raise failure(operation, error) from error
