@@ -35,8 +35,8 @@ class MochiError(Exception):
 
     def __init_subclass__(cls) -> None:
         if "fields" not in vars(cls):
-            names = [name for _, name, _, _ in Formatter().parse(cls.template)]
-            cls.fields = tuple(dict.fromkeys(filter(None, names)))
+            placeholders = [name for _, name, _, _ in Formatter().parse(cls.template)]
+            cls.fields = tuple(dict.fromkeys(filter(None, placeholders)))
 
     def __init__(self, *values: Any, **details: Any) -> None:
         self.details = details
@@ -319,7 +319,8 @@ class OllamaBusy(OllamaError):
 
     def __init__(self, reason: str, upstream_status: int = 503, retry_after: int = 2) -> None:
         delay = "1 second" if retry_after == 1 else f"{retry_after} seconds"
-        text = f"Ollama is busy: {reason.rstrip('.')}. Send the request again in {delay}."
+        reason = reason.rstrip(".")
+        text = f"Ollama is busy: {reason}. Send the request again in {delay}."
         super().__init__(text, upstream_status=upstream_status, retry_after=retry_after)
 
 
@@ -360,21 +361,17 @@ class ToolNotCalled(MochiError):
     cause = "The model called no tool, although the request requires a call."
 
     def __init__(self, model: str, *, is_cut: bool = False) -> None:
-        hint = (
-            "Raise the token limit of the answer."
-            if is_cut
-            else 'Use another model, or `tool_choice: "auto"`.'
-        )
+        hint = 'Use another model, or `tool_choice: "auto"`.'
+        if is_cut:
+            hint = "Raise the token limit of the answer."
         text = f"Model {model!r} called no tool, although `tool_choice` requires a call. {hint}"
         super().__init__(text, model=model)
 
 
 class ToolsNotSupported(MochiError):
-    code, status, cause = (
-        "TOOLS_NOT_SUPPORTED",
-        422,
-        "Ollama lists the model with tools, and the model refuses them.",
-    )
+    code = "TOOLS_NOT_SUPPORTED"
+    status = 422
+    cause = "Ollama lists the model with tools, and the model refuses them."
     template = (
         "Model {model!r} does not support tools, although Ollama lists it with this capability. "
         "Send the message without tools, or use another model."
@@ -382,11 +379,9 @@ class ToolsNotSupported(MochiError):
 
 
 class ImageNotReadable(MochiError):
-    code, status, cause = (
-        "IMAGE_NOT_READABLE",
-        422,
-        "Ollama cannot decode an image of the message. Later prompts omit the image.",
-    )
+    code = "IMAGE_NOT_READABLE"
+    status = 422
+    cause = "Ollama cannot decode an image of the message. Later prompts omit the image."
     template = (
         "Ollama cannot decode an image of this message for model {model!r}. Later prompts omit the "
         "image. Edit the message to send another image, for example as PNG or JPEG."
@@ -547,9 +542,8 @@ class StorageFailed(MochiError):
     cause = "The server cannot read or write the sessions."
 
     def __init__(self, operation: str, error: OSError) -> None:
-        reason = (
-            error.strerror or type(error).__name__
-        )  # the text of the error may contain file names
+        # the text of the error may contain file names
+        reason = error.strerror or type(error).__name__
         super().__init__(f"Cannot {operation}: {reason}.", errno=error.errno)
 
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from aiohttp import HttpVersion11, web
@@ -28,10 +29,14 @@ MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without 
 
 def log_request(record: JournalEntry) -> None:
     """Log one line about a request and its response."""
-    request, mode = record.request, record.fields.get("mode", "-")
-    line = "%s %s status=%d outcome=%s chunks=%d mode=%s"
     logger.info(
-        line, request.method, request.path, record.status, record.outcome, record.chunks, mode
+        "%s %s status=%d outcome=%s chunks=%d mode=%s",
+        record.request.method,
+        record.request.path,
+        record.status,
+        record.outcome,
+        record.chunks,
+        record.fields.get("mode", "-"),
     )
 
 
@@ -113,8 +118,13 @@ class ExchangeHandler:
 
     async def _generate(self, generation: Generation) -> None:
         reply = generation.reply
-        choice = {"rule": reply.rule, "mode": reply.mode, "passed_over": reply.passed_over}
-        self.record.update(**{**choice, **generation.journal_fields})
+        fields: dict[str, Any] = {
+            "rule": reply.rule,
+            "mode": reply.mode,
+            "passed_over": reply.passed_over,
+            **generation.journal_fields,
+        }
+        self.record.update(**fields)
         if self.app.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.app.speed)
         may_end_early = any(isinstance(part, (Failure, Cut, Gate)) for part in reply.parts)
@@ -128,7 +138,9 @@ class ExchangeHandler:
 
         Without streaming, send the whole body at the end.
         """
-        encoder, stream, speed = generation.encoder, generation.stream, self.app.speed
+        encoder = generation.encoder
+        stream = generation.stream
+        speed = self.app.speed
         end = planned_end(generation.reply) if speed else 0
         async with aclosing(paced(pieces(generation.reply), speed, end)) as batches:
             async for batch in batches:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 with suppress(ImportError):  # on Windows, the functions that need fcntl raise OSError
     import fcntl
@@ -32,9 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     The exit code is 0 after success, 1 after a failure, and 3 if `status` finds no server.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or (
-        arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")
-    ):
+    if not arguments or _is_server_option(arguments[0]):
         arguments.insert(0, "run")
     if arguments[0] == "--version":
         from importlib.metadata import version  # imported here, because it is slow
@@ -51,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error).replace("\n", "; "))
 
 
+def _is_server_option(argument: str) -> bool:
+    return argument.startswith("-") and argument not in ("-h", "--help", "--version")
+
+
 def _run(options: argparse.Namespace) -> int:
     import logging
 
@@ -60,18 +62,21 @@ def _run(options: argparse.Namespace) -> int:
     logging.getLogger("mochi_stub").setLevel(options.log_level.upper())
     stopped = _stopped_by_signal()
     port = DEFAULT_PORT if options.port is None else options.port
-    others = {name: getattr(options, name) for name in ("host", "config", "seed", "speed")}
-    stub = StubServer(port=port, machine=_machine(options), **others)
+    stub = StubServer(
+        host=options.host,
+        port=port,
+        config=options.config,
+        seed=options.seed,
+        speed=options.speed,
+        machine=_machine(options),
+    )
     try:
         stub.start()
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]  # without the address
-        advice = (
-            ". Stop the other program, or select a port with --port"
-            if error.errno == errno.EADDRINUSE
-            else ""
-        )
-        return _fail(f"cannot listen on {options.host}:{port}: {reason}{advice}")
+        if error.errno == errno.EADDRINUSE:
+            reason += ". Stop the other program, or select a port with --port"
+        return _fail(f"cannot listen on {options.host}:{port}: {reason}")
     pid_file = options.pid_file or (_pid_file_of(stub.port) if options.in_background else None)
     try:
         if pid_file:
@@ -92,11 +97,13 @@ def _run(options: argparse.Namespace) -> int:
 def _machine(options: argparse.Namespace) -> Machine:
     from mochi_stub.models.scheduler import Machine
 
-    names = ("parallel", "max_loaded_models", "context_length", "prompt_speed")
-    limits: dict[str, Any] = {
-        name: getattr(options, name) or None for name in names
-    }  # 0 means no limit
-    return Machine(max_queue=options.max_queue, **limits)
+    return Machine(  # 0 means no limit
+        parallel=options.parallel or None,
+        max_loaded_models=options.max_loaded_models or None,
+        max_queue=options.max_queue,
+        context_length=options.context_length or None,
+        prompt_speed=options.prompt_speed or None,
+    )
 
 
 def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
@@ -146,12 +153,12 @@ def _status(options: argparse.Namespace) -> int:
     explicit = options.pid_file or options.port
     files = [_pid_file(options)] if explicit else _running_pid_files()
     servers = list(filter(None, map(_running, files)))
+    if not servers:
+        print(f"not running: {_not_found(options)}")
+        return 3  # the exit code of a stopped service in the Linux Standard Base
     for server in servers:
         print(f"mochi-stub on {server.url} (process {server.process})")
-    if servers:
-        return 0
-    print(f"not running: {_not_found(options)}")
-    return 3  # the exit code of a stopped service in the Linux Standard Base
+    return 0
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -171,7 +178,8 @@ def _pid_file(options: argparse.Namespace) -> Path:
     """
     if options.pid_file or options.port:
         return options.pid_file or _pid_file_of(options.port)
-    default, running = _pid_file_of(DEFAULT_PORT), _running_pid_files()
+    default = _pid_file_of(DEFAULT_PORT)
+    running = _running_pid_files()
     if default in running or not running:
         return default
     if len(running) > 1:
@@ -183,10 +191,12 @@ def _pid_file(options: argparse.Namespace) -> Path:
 
 
 def _not_found(options: argparse.Namespace) -> str:
-    port = f" on port {options.port}" if options.port else ""
-    return "no server in the background" + (
-        f" with the PID file {options.pid_file}" if options.pid_file else port
-    )
+    message = "no server in the background"
+    if options.pid_file:
+        return f"{message} with the PID file {options.pid_file}"
+    if options.port:
+        return f"{message} on port {options.port}"
+    return message
 
 
 def _fail(message: str) -> int:
@@ -366,7 +376,8 @@ def _running_pid_files() -> list[Path]:
 
 
 def _spawn(arguments: Sequence[str], path: Path | None) -> str:
-    if path and (server := _running(path)):
+    server = _running(path) if path else None
+    if server is not None:
         raise OSError(
             f"already running on {server.url} (process {server.process}); use restart to replace it"
         )
@@ -387,14 +398,13 @@ def _spawn(arguments: Sequence[str], path: Path | None) -> str:
         lines = log.read_text(errors="replace").strip().splitlines()
         if path is None:
             log.unlink()
-        raise OSError(
-            lines[-1].removeprefix("mochi-stub: ")
-            if lines
-            else "the server ended before it was ready"
-        )
+        if not lines:
+            raise OSError("the server ended before it was ready")
+        raise OSError(lines[-1].removeprefix("mochi-stub: "))
     process.returncode = 0  # prevents a ResourceWarning about the running process
     if path is None:
-        log.rename(_runtime_folder() / f"{line.rpartition(':')[2]}.log")
+        port = line.rpartition(":")[2]
+        log.rename(_runtime_folder() / f"{port}.log")
     return line
 
 
@@ -417,7 +427,8 @@ def _claim(path: Path, url: str, arguments: Sequence[str]) -> None:
         raise OSError(
             f"{path} is the PID file of a running server; stop it, or choose another --pid-file"
         )
-    _sibling(path, ".url").write_text("".join(f"{line}\n" for line in (url, *arguments)))
+    lines = [url, *arguments]
+    _sibling(path, ".url").write_text("\n".join(lines) + "\n")
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.write(descriptor, f"{os.getpid()}\n".encode())

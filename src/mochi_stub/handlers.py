@@ -115,7 +115,9 @@ class Stub:
         return self.registry.models
 
     def seeded_ids(self, request: bytes) -> SeededIds:
-        digest = hashlib.blake2b(request, digest_size=8, key=str(self.seed).encode()[:64]).digest()
+        """Return generated IDs and times, which depend on the seed and the body of a request."""
+        key = str(self.seed).encode()[:64]
+        digest = hashlib.blake2b(request, digest_size=8, key=key).digest()
         return SeededIds(int.from_bytes(digest, "big"))
 
 

@@ -110,22 +110,23 @@ class JournalEntry:
             self.journal.changed.notify_all()
 
     def exchange(self) -> Exchange:
-        duration = time.monotonic() - self.started if self.duration is None else self.duration
-        counts = {
+        duration = self.duration
+        if duration is None:
+            duration = time.monotonic() - self.started
+        fields = {
             "status": self.status,
             "outcome": self.outcome,
             "chunks": self.chunks,
             "duration": duration,
+            **self._request_fields,
+            **self.fields,
         }
-        return Exchange(
-            self.request.method,
-            self.request.path,
-            **{**counts, **self._request_fields, **self.fields},
-        )
+        return Exchange(self.request.method, self.request.path, **fields)
 
     @cached_property
     def _request_fields(self) -> dict[str, Any]:
-        request, body = self.request, parsed_body(self.request.body)
+        request = self.request
+        body = parsed_body(request.body)
         model = body.get("model") if isinstance(body, dict) else None
         return {
             "body": body,
@@ -177,21 +178,23 @@ class Journal:
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the headers as a dictionary of strings, without secrets."""
-    masked = (
-        (name, MASK.encode() if _is_secret_header(name) else value) for name, value in headers
-    )
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in masked}
+    masked = {}
+    for name, value in headers:
+        shown = MASK if _is_secret_header(name) else value.decode("latin-1")
+        masked[name.decode("latin-1")] = shown
+    return masked
 
 
 def masked_query(query: bytes) -> str:
     """Return the query string as text, without secrets."""
-    pairs = [pair.partition("=") for pair in query.decode("latin-1").split("&")]
-    return "&".join(
-        f"{name}={MASK}"
-        if value and _SECRET_QUERY.search(unquote_plus(name))
-        else name + equals + value
-        for name, equals, value in pairs
-    )
+    masked = []
+    for pair in query.decode("latin-1").split("&"):
+        name, _, value = pair.partition("=")
+        if value and _SECRET_QUERY.search(unquote_plus(name)):
+            masked.append(f"{name}={MASK}")
+        else:
+            masked.append(pair)
+    return "&".join(masked)
 
 
 def parsed_body(data: bytes) -> Any:

@@ -21,20 +21,21 @@ def dumps(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except (TypeError, orjson.JSONEncodeError):
-        return json.dumps(
-            value,
-            separators=(",", ":"),
-            default=lambda item: dict(item) if isinstance(item, Mapping) else list(item),
-        )
+        return json.dumps(value, separators=(",", ":"), default=_as_dict_or_list)
+
+
+def _as_dict_or_list(value: Any) -> dict[Any, Any] | list[Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value)
 
 
 def event(value: Any, name: str = "") -> str:
     """Return a server-sent event whose data is the value as JSON."""
-    return (
-        f"event: {name}\ndata: {compact_json(value)}\n\n"
-        if name
-        else f"data: {compact_json(value)}\n\n"
-    )
+    data = compact_json(value)
+    if not name:
+        return f"data: {data}\n\n"
+    return f"event: {name}\ndata: {data}\n\n"
 
 
 def compact_json(value: Any) -> str:
@@ -61,12 +62,13 @@ def go_dumps(value: Any) -> str:
     if isinstance(value, float):
         return number(value)
     if isinstance(value, Mapping):
-        return (
-            "{"
-            + ",".join(f"{go_text(str(key))}:{go_dumps(item)}" for key, item in value.items())
-            + "}"
-        )
-    return "[" + ",".join(map(go_dumps, value)) + "]"
+        fields = []
+        for key, item in value.items():
+            name = go_text(str(key))
+            fields.append(f"{name}:{go_dumps(item)}")
+        return "{" + ",".join(fields) + "}"
+    items = [go_dumps(item) for item in value]
+    return "[" + ",".join(items) + "]"
 
 
 def go_text(value: str) -> str:
@@ -74,17 +76,15 @@ def go_text(value: str) -> str:
 
     Lone surrogates become U+FFFD, like invalid UTF-8 in Go.
     """
-    escaped = (
-        encode_basestring(value)
-        .replace("<", "\\u003c")
-        .replace(">", "\\u003e")
-        .replace("&", "\\u0026")
-    )
+    escaped = encode_basestring(value)
+    escaped = escaped.replace("<", "\\u003c")
+    escaped = escaped.replace(">", "\\u003e")
+    escaped = escaped.replace("&", "\\u0026")
     if escaped.isascii():  # fast path, because this runs for every chunk
         return escaped
-    return _SURROGATE.sub(
-        r"\\ufffd", escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    )
+    escaped = escaped.replace("\u2028", "\\u2028")
+    escaped = escaped.replace("\u2029", "\\u2029")
+    return _SURROGATE.sub(r"\\ufffd", escaped)
 
 
 def number(value: float) -> str:
@@ -97,11 +97,13 @@ def timestamp(nanoseconds: int) -> str:
     fraction.
     """
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
-    return f"{_second(seconds)}.{fraction:09d}".rstrip("0").removesuffix(".") + "Z"
+    time = f"{_whole_seconds(seconds)}.{fraction:09d}"
+    time = time.rstrip("0").removesuffix(".")
+    return f"{time}Z"
 
 
 @lru_cache(maxsize=256)
-def _second(seconds: int) -> str:
+def _whole_seconds(seconds: int) -> str:
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import dropwhile, takewhile
 from typing import Any, Literal
 
 from mochi_stub.json_encoding import dumps
@@ -69,10 +68,10 @@ class Prompt:
     @cached_property
     def last_user(self) -> int:
         """Index of the latest user message in `messages`, or -1 if there are no user messages."""
-        return max(
-            (index for index, message in enumerate(self.messages) if message.role == "user"),
-            default=-1,
-        )
+        for index in reversed(range(len(self.messages))):
+            if self.messages[index].role == "user":
+                return index
+        return -1
 
     @property
     def after_tools(self) -> bool:
@@ -85,15 +84,20 @@ class Prompt:
 
         User and system messages can follow the results.
         """
-        earlier = dropwhile(
-            lambda message: message.role in ("user", "system"), reversed(self.messages)
-        )
-        return tuple(takewhile(lambda message: message.role == "tool", earlier))[::-1]
+        results = []
+        for message in reversed(self.messages):
+            if message.role == "tool":
+                results.append(message)
+            elif results or message.role not in ("user", "system"):
+                break
+        return tuple(reversed(results))
 
     @property
     def user_text(self) -> str:
         """Text of the latest user message, or "" if there are no user messages."""
-        return self.messages[self.last_user].content if self.last_user >= 0 else ""
+        if self.last_user < 0:
+            return ""
+        return self.messages[self.last_user].content
 
 
 def render(prompt: Prompt) -> str:
@@ -149,4 +153,6 @@ def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
 
 def count_tokens(characters: int, chars_per_token: float) -> int:
     """Convert a number of characters to a number of tokens, rounded up."""
-    return characters if chars_per_token == 1 else -int(-characters // chars_per_token)
+    if chars_per_token == 1:
+        return characters
+    return -int(-characters // chars_per_token)

@@ -7,13 +7,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mochi_stub.json_encoding import compact_json, dumps, go_dumps
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import (
+    Content,
     Durations,
     Failure,
     Finish,
@@ -29,10 +29,14 @@ from mochi_stub.reply import (
 DONE = {"done": True}
 """Object that stands for OpenAI's `[DONE]` in a recorded stream."""
 _FINISH: Mapping[str, Finish] = {
-    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "length"),
-    **dict.fromkeys(
-        ("content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT"), "content_filter"
-    ),
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "MAX_TOKENS": "length",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+    "SAFETY": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
 }
 # fields of each token count in the usage objects of all providers; dots separate nested fields
 _USAGE = {
@@ -46,8 +50,10 @@ _USAGE = {
     "cache_creation": "cache_creation_input_tokens",
 }
 _STATUSES = {  # HTTP statuses of errors that occur during a stream
-    **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error"), 429),
-    **{"invalid_request_error": 400, "overloaded_error": 529},
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "invalid_request_error": 400,
+    "overloaded_error": 529,
 }
 
 
@@ -74,14 +80,15 @@ class _Call:
     fragments: str = ""
 
     def finished(self) -> ToolCall:
-        arguments: Any = None if self.fragments else self.arguments
-        with suppress(json.JSONDecodeError, RecursionError):
-            arguments = arguments or json.loads(self.fragments)
-        return ToolCall(
-            self.name,
-            arguments if isinstance(arguments, Mapping) else {"_raw": self.fragments},
-            self.id,
-        )
+        if not self.fragments:
+            return ToolCall(self.name, self.arguments, self.id)
+        try:
+            arguments = json.loads(self.fragments)
+        except (json.JSONDecodeError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, Mapping):
+            arguments = {"_raw": self.fragments}
+        return ToolCall(self.name, arguments, self.id)
 
 
 @dataclass
@@ -102,9 +109,11 @@ class ReplyBuilder:
     durations: Durations = field(default_factory=Durations)
 
     def add(self, kind: type[Reasoning] | type[Text], text: Any) -> None:
-        if isinstance(text, str) and text:
-            self._wait()
-            self.parts.append(kind((text,) if self.stream else text))
+        if not isinstance(text, str) or not text:
+            return
+        self._wait()
+        content: Content = (text,) if self.stream else text
+        self.parts.append(kind(content))
 
     def fail(self, message: Any, error: Any) -> None:
         """Add a failure.
@@ -112,12 +121,9 @@ class ReplyBuilder:
         The code or the type of the recorded error object determines its HTTP status.
         """
         self._wait()
-        code = get(error, "code")
-        status = _STATUSES.get(str(code)) or _STATUSES.get(str(get(error, "type"))) or 500
-        status = code if isinstance(code, int) and 400 <= code <= 599 else status
-        self.parts.append(
-            Failure(message if isinstance(message, str) else json.dumps(message), status)
-        )
+        if not isinstance(message, str):
+            message = json.dumps(message)
+        self.parts.append(Failure(message, _failure_status(error)))
 
     def call(self, index: Any, function: Any, id: Any = None) -> None:
         """Add an object with the name or the arguments of a tool call.
@@ -139,7 +145,8 @@ class ReplyBuilder:
 
     def end(self, reason: Any, usage: Any = None) -> None:
         """Store the finish reason and the token counts that a response contains."""
-        self.finish = _FINISH.get(reason, self.finish) if isinstance(reason, str) else self.finish
+        if isinstance(reason, str):
+            self.finish = _FINISH.get(reason, self.finish)
         for name, paths in _USAGE.items():
             for path in paths.split():
                 count = get(usage, *path.split("."))
@@ -150,19 +157,27 @@ class ReplyBuilder:
         self._wait()
         if self.calls:
             self.parts.append(ToolCalls([call.finished() for call in self.calls.values()]))
-        reply = Reply(
+        return Reply(
             self.parts,
-            self.finish,
-            Usage(**self.usage),
-            self.durations,
+            finish=self.finish,
+            usage=Usage(**self.usage),
+            durations=self.durations,
             stop_sequence=self.stop_sequence,
+            pace=Pace(characters_per_second=math.inf),
         )
-        return replace(reply, pace=Pace(characters_per_second=math.inf))
 
     def _wait(self) -> None:
         if self.timestamp > self.last:
             self.parts.append(Pause((self.timestamp - self.last) / 1e9))
         self.last = self.timestamp
+
+
+def _failure_status(error: Any) -> int:
+    code = get(error, "code")
+    if isinstance(code, int) and 400 <= code <= 599:
+        return code
+    kind = get(error, "type")
+    return _STATUSES.get(str(code)) or _STATUSES.get(str(kind)) or 500
 
 
 class RecordedFormat(NamedTuple):
@@ -187,9 +202,11 @@ def event_frame(value: Any, *, named: bool = True, end: str = "\n\n", done: str 
     """
     if value == DONE:
         return done
-    text = value.replace("\n", "\ndata: ") if isinstance(value, str) else compact_json(value)
+    data = value.replace("\n", "\ndata: ") if isinstance(value, str) else compact_json(value)
     name = get(value, "type") if named else None
-    return f"event: {name}\ndata: {text}{end}" if name else f"data: {text}{end}"
+    if not name:
+        return f"data: {data}{end}"
+    return f"event: {name}\ndata: {data}{end}"
 
 
 def line_frame(value: Any) -> str:
@@ -197,4 +214,5 @@ def line_frame(value: Any) -> str:
 
     A text is a line that was not JSON, and stays unchanged.
     """
-    return (value if isinstance(value, str) else go_dumps(value)) + "\n"
+    line = value if isinstance(value, str) else go_dumps(value)
+    return f"{line}\n"

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
@@ -118,11 +117,10 @@ class Recording:
             texts = (format.encode(body),)
             content_type = "application/json"
         content_type = self.response.headers.get("content-type") or content_type
-        headers = tuple(
-            (name.encode(), text.encode("latin-1"))
-            for name, text in self.response.headers.items()
-            if name not in _NOT_REPLAYED
-        )
+        headers = []
+        for name, text in self.response.headers.items():
+            if name not in _NOT_REPLAYED:
+                headers.append((name.encode(), text.encode("latin-1")))
         return Frames(
             path=ending,
             stream=self.stream,
@@ -130,7 +128,7 @@ class Recording:
             due=self.timestamps,
             status=self.response.status,
             content_type=content_type.encode("latin-1"),
-            headers=headers,
+            headers=tuple(headers),
         )
 
     def _translated(self, read: Callable[[Any, ReplyBuilder], None]) -> Reply:
@@ -156,12 +154,11 @@ class Recording:
             message = f"error {self.response.status}"
         elif not isinstance(message, str):
             message = go_dumps(message)
-        retry = tuple(
-            (name, value)
-            for name, value in self.response.headers.items()
-            if name.startswith(("retry-after", "x-ratelimit"))
-        )
-        return Failure(message, self.response.status, retry)
+        retry = []
+        for name, value in self.response.headers.items():
+            if name.startswith(("retry-after", "x-ratelimit")):
+                retry.append((name, value))
+        return Failure(message, self.response.status, tuple(retry))
 
 
 def playback(generation: Generation, request: Request) -> Generation:
@@ -178,8 +175,11 @@ def playback(generation: Generation, request: Request) -> Generation:
     if frames.stream and not generation.encoder.content_type.decode().startswith(stream_type):
         return generation  # Gemini can also stream a JSON list instead of events
     parts: list[Part] = []
-    for text, (before, due) in zip(frames.texts, pairwise((0, *frames.due)), strict=False):
-        parts += [Pause(max(due - before, 0) / 1e9), Text((text,))]
+    before = 0
+    for text, due in zip(frames.texts, frames.due, strict=False):
+        pause = max(due - before, 0) / 1e9
+        parts += [Pause(pause), Text((text,))]
+        before = due
     reply = replace(generation.reply, parts=parts, pace=Pace(characters_per_second=math.inf))
     fields = {"mode": "recorded", **generation.journal_fields}
     return Generation(reply, frames, frames.stream, fields)
@@ -202,7 +202,8 @@ def read_recording(path: Path, data: bytes) -> Recording:
     """Parse the bytes of a recorded file. Raises ConfigError."""
     document = parse(data, str(path))
     exchange = document.validate(_Exchange, document.data)
-    request, response = exchange.request, exchange.response
+    request = exchange.request
+    response = exchange.response
     streams = get(request.body, "stream") is not False and isinstance(response.body, list)
     stream = streams if response.is_streaming is None else response.is_streaming
     if stream and not isinstance(response.body, list):
@@ -220,7 +221,10 @@ def read_recording(path: Path, data: bytes) -> Recording:
 
 def path_ending(path: str) -> str | None:
     """Return the ending that the path has in `RECORDED_FORMATS`, or None for a path of no model."""
-    return next((ending for ending in RECORDED_FORMATS if path.rstrip("/").endswith(ending)), None)
+    for ending in RECORDED_FORMATS:
+        if path.rstrip("/").endswith(ending):
+            return ending
+    return None
 
 
 def _spread(reply: Reply, duration: int) -> Reply:

@@ -122,10 +122,14 @@ class Gate:
             self._opened.set_result(None)
 
     async def wait(self) -> None:
-        loop, event = asyncio.get_running_loop(), asyncio.Event()
-        self._opened.add_done_callback(
-            lambda _: loop.is_closed() or loop.call_soon_threadsafe(event.set)
-        )
+        loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+
+        def wake(_opened: Future[None]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+        self._opened.add_done_callback(wake)
         await event.wait()
 
 
@@ -248,9 +252,13 @@ class Reply:
 
         Empty parts are omitted.
         """
-        parts: list[Part] = [Reasoning(reasoning)] if reasoning else []
-        parts += [Text(text)] if text else []
-        parts += [ToolCalls(tool_calls)] if tool_calls else []
+        parts: list[Part] = []
+        if reasoning:
+            parts.append(Reasoning(reasoning))
+        if text:
+            parts.append(Text(text))
+        if tool_calls:
+            parts.append(ToolCalls(tool_calls))
         return cls(parts, finish=finish, usage=usage or Usage())
 
     @cached_property
@@ -274,8 +282,12 @@ class Reply:
         """Kinds of content in their order, for example `reasoning+text`, or "empty" for a reply
         without content.
         """
-        kinds = [_MODES[type(part)] for part in self.parts if type(part) in _MODES]
-        return "+".join(dict.fromkeys(kinds)) or "empty"
+        kinds: list[str] = []
+        for part in self.parts:
+            kind = _MODES.get(type(part))
+            if kind is not None and kind not in kinds:
+                kinds.append(kind)
+        return "+".join(kinds) or "empty"
 
 
 Scripted: TypeAlias = "Reply | str | ToolCall"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, product
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -28,7 +28,8 @@ from mochi_stub.reply import Choice, Cut, Failure, Part, Reasoning, Reply, Text,
 MAX_SHOWN = 60
 MAX_WORDS = 1_000_000
 NO_RESULT = "Done."
-_START, _END = "<|instruction_start|>", "<|instruction_end|>"
+_START = "<|instruction_start|>"
+_END = "<|instruction_end|>"
 
 
 def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
@@ -41,15 +42,13 @@ def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
     if prompt.think is False:
         parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
         return replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
-    if (
-        prompt.thinks
-        and prompt.think
-        and not reply.reasoning
-        and not reply.text.startswith("<think>")
-    ):
-        words = lorem(5 + stable_hash(prompt.user_text) % 16)
-        return replace(reply, parts=[Reasoning(words), *reply.parts])
-    return reply
+    if not prompt.thinks or not prompt.think:
+        return reply
+    if reply.reasoning or reply.text.startswith("<think>"):
+        return reply
+    count = 5 + stable_hash(prompt.user_text) % 16
+    reasoning = Reasoning(lorem(count))
+    return replace(reply, parts=[reasoning, *reply.parts])
 
 
 def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
@@ -58,16 +57,14 @@ def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
 
     Recorded replies, replies with tool calls and replies that end early stay unchanged.
     """
-    ends_early = reply.finish != "stop" or any(
-        isinstance(part, (Failure, Cut)) for part in reply.parts
-    )
-    if not prompt.required_tools or reply.frames is not None or reply.tool_calls or ends_early:
+    if not prompt.required_tools or reply.frames is not None or reply.tool_calls:
+        return reply
+    if reply.finish != "stop" or any(isinstance(part, (Failure, Cut)) for part in reply.parts):
         return reply
     call = call_of(_next_tool(prompt), prompt.user_text, complete=True)
     parts = [part for part in reply.parts if not isinstance(part, Text)]
-    return replace(
-        reply, parts=[*parts, ToolCalls([call])], rule=f"{reply.rule}, with the required tool call"
-    )
+    rule = f"{reply.rule}, with the required tool call"
+    return replace(reply, parts=[*parts, ToolCalls([call])], rule=rule)
 
 
 def _next_tool(prompt: Prompt) -> Function:
@@ -87,35 +84,39 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     """
     passed_over: list[str] = []
     model = config.find(prompt.model) if config else None
-    block = _block_reply(prompt, passed_over)
-    configured = None if block else _configured_reply(prompt, model, passed_over)
-    reply = block or with_required_call(
-        prompt, configured or with_requested_thinking(prompt, default_reply(prompt))
-    )
+    reply = _block_reply(prompt, passed_over)
+    configured = None
+    if reply is None:
+        configured = _configured_reply(prompt, model, passed_over)
+        found = configured or with_requested_thinking(prompt, default_reply(prompt))
+        reply = with_required_call(prompt, found)
     if model is not None and configured is None:
         reply = model.settings.paced(reply, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
 
 
 def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
+    """Return the current round of the latest instruction block, or None.
+
+    If there is none, add the reason to `passed_over`.
+    """
     if prompt.operation == "embed":
         return None
     if requests_summary(prompt, by_user=False):
         passed_over.append("instruction block: ignored in a request for a summary")
         return None
     index, rounds = _latest_block(prompt)
-    is_latest, later = index == prompt.last_user, prompt.messages[index + 1 :]
-    ended = sum(
-        bool(message.tool_calls) for message in later
-    )  # each message with tool calls completes a round
-    if (
-        rounds is not None
-        and ended < len(rounds)
-        and (is_latest or _continues(rounds[0], later, prompt))
-    ):
+    if rounds is None:
+        passed_over.append("instruction block: no valid block")
+        return None
+    later = prompt.messages[index + 1 :]
+    # each message with tool calls completes a round
+    ended = sum(bool(message.tool_calls) for message in later)
+    is_latest = index == prompt.last_user
+    if ended < len(rounds) and (is_latest or _continues(rounds[0], later, prompt)):
         rule = "instruction block" if is_latest else "instruction block of an earlier message"
         return Reply(rounds[ended], rule=rule, sends_unoffered_calls=True)
-    problem = "no valid block" if rounds is None or not is_latest else "all rounds have ended"
+    problem = "all rounds have ended" if is_latest else "no valid block"
     passed_over.append(f"instruction block: {problem}")
     return None
 
@@ -125,9 +126,12 @@ def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
     None.
     """
     indices = range(prompt.last_user, -1, -1)
-    for index in indices[:1] if prompt.choices else indices:
+    if prompt.choices:
+        indices = indices[:1]
+    for index in indices:
         message = prompt.messages[index]
-        if message.role == "user" and (rounds := _rounds(message.content, prompt)) is not None:
+        rounds = _rounds(message.content, prompt) if message.role == "user" else None
+        if rounds is not None:
             return index, rounds
     return -1, None
 
@@ -139,11 +143,13 @@ def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt
     answers = [message for message in later if message.role == "assistant"]
     if not answers or answers[-1].tool_calls:
         return True
+    if any(message.tool_calls for message in later):
+        return False
     # After a text, such as a plan, the block begins if the request offers all tools of its first
     # round.
-    called = {call.name for call in Reply(first_round).tool_calls}
+    calls = {call.name for call in Reply(first_round).tool_calls}
     offered = {function.name for function in functions(prompt.tools)}
-    return bool(called) and called <= offered and not any(message.tool_calls for message in later)
+    return bool(calls) and calls <= offered
 
 
 def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
@@ -172,17 +178,17 @@ def _parse_block(text: str) -> Any:
 
 def _entries(block: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
     label = block.get("id_message") or ""
-    reasoning = _labelled(label, block["reasoning"]) if block.get("reasoning") is not None else None
+    reasoning: list[Part] = []
+    if block.get("reasoning") is not None:
+        reasoning.append(Reasoning(_labelled(label, block["reasoning"])))
     entries: list[list[Part]] = []
     for entry in block["messages"]:
         if "tool_call" in entry:
             calls = list(map(_entry_call, entry["tool_call"]))
             entries.append([ToolCalls(calls)])
-        else:
-            text = Text(_labelled(label, entry["text_message"]))
-            entries.append(
-                [Reasoning(reasoning), text] if reasoning is not None and thinks else [text]
-            )
+            continue
+        text = Text(_labelled(label, entry["text_message"]))
+        entries.append([*reasoning, text] if thinks else [text])
     return entries
 
 
@@ -199,21 +205,25 @@ def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
 
     Tool calls end a round. Blank lines separate the texts of a round.
     """
-    rounds: list[list[Part]] = [[]]
+    current: list[Part] = []
+    rounds = [current]
     for part in chain.from_iterable(entries):
-        kinds = set(map(type, rounds[-1]))
-        if isinstance(part, (Reasoning, Text)) and type(part) in kinds:
-            rounds[-1].append(type(part)("\n\n"))
-        rounds[-1].append(part)
+        if isinstance(part, (Reasoning, Text)):
+            kind = type(part)
+            if any(isinstance(earlier, kind) for earlier in current):
+                current.append(kind("\n\n"))
+        current.append(part)
         if isinstance(part, ToolCalls):
-            rounds.append([])
+            current = []
+            rounds.append(current)
     return [parts for parts in rounds if parts]
 
 
 def _labelled(label: str, message: Mapping[str, Any]) -> str:
     length = int(message["length"])
     words = lorem(max(0, min(length, MAX_WORDS)))
-    return " ".join(filter(None, [label, words, label]))
+    parts = [label, words, label]
+    return " ".join(filter(None, parts))
 
 
 def _configured_reply(
@@ -224,12 +234,11 @@ def _configured_reply(
         return None
     answered = ""
     for rule, response in _candidates(prompt, model, passed_over):
-        if not isinstance(response, ErrorResponse) and isinstance(response, EmbeddingResponse) != (
-            prompt.operation == "embed"
-        ):
+        if not _suits(response, prompt):
             passed_over.append(f"{rule}: not for {prompt.operation} requests")
             continue
-        reply, is_turn = response.reply(prompt, model.model), rule.startswith("turn ")
+        is_turn = rule.startswith("turn ")
+        reply = response.reply(prompt, model.model)
         if not is_turn or prompt.think is False:
             reply = with_requested_thinking(prompt, reply)
         settings = model.settings
@@ -241,9 +250,8 @@ def _configured_reply(
             return reply
         if reply.text:  # without tool calls, because the client would run them again and again
             contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
-            return replace(
-                reply, parts=contents, frames=None, rule=f"{rule}, without its tool calls"
-            )
+            without_calls = f"{rule}, without its tool calls"
+            return replace(reply, parts=contents, frames=None, rule=without_calls)
         passed_over.append(f"{rule}: its tool calls already have results")
         answered = answered or rule
     if not answered:
@@ -253,6 +261,13 @@ def _configured_reply(
     reply = with_requested_thinking(prompt, Reply.of(text))
     reply = model.settings.paced(reply, model.model, prompt)
     return replace(reply, rule=f"{answered}, with the results of its tool calls")
+
+
+def _suits(response: Response, prompt: Prompt) -> bool:
+    """Return whether a response is for the operation of the prompt. Errors are for all."""
+    if isinstance(response, ErrorResponse):
+        return True
+    return isinstance(response, EmbeddingResponse) == (prompt.operation == "embed")
 
 
 def _is_answered(reply: Reply, prompt: Prompt) -> bool:
@@ -275,25 +290,36 @@ def _candidates(
     prompt: Prompt, model: ConfiguredModel, passed_over: list[str]
 ) -> Iterator[tuple[str, Response]]:
     yield from _replies_of_turns(prompt, model)
-    texts = [message.content for message in prompt.messages if message.role == "user"]
-    # a reminder can follow tool results; then a trigger can also match the message before it
-    texts = texts[:-3:-1] if prompt.results and not prompt.after_tools else [prompt.user_text]
+    texts = [prompt.user_text]
+    if prompt.results and not prompt.after_tools:
+        # after a reminder, a trigger can also match the message before it
+        users = [message.content for message in prompt.messages if message.role == "user"]
+        texts = users[:-3:-1]
     for script in model.scripts:
-        pairs = product(texts, script.triggers.items())
-        found = next((entry for text, entry in pairs if entry[1].applies_to(entry[0], text)), None)
-        if found is not None:
-            trigger, response = found
-            how = "" if response.match == "exact" else f" ({response.match})"
-            yield f"trigger {shortened(trigger, MAX_SHOWN)!r}{how} of {script.name}", response
-        else:
-            passed_over.append(
-                f"{script.name}: no match among its triggers ({len(script.triggers)})"
-            )
+        found = _triggered(script.triggers, texts)
+        if found is None:
+            count = len(script.triggers)
+            passed_over.append(f"{script.name}: no match among its triggers ({count})")
+            continue
+        trigger, response = found
+        how = "" if response.match == "exact" else f" ({response.match})"
+        yield f"trigger {shortened(trigger, MAX_SHOWN)!r}{how} of {script.name}", response
     for script in model.scripts:
         if script.default is not None:
             yield f"_default of {script.name}", script.default
         else:
             passed_over.append(f"{script.name}: no _default")
+
+
+def _triggered(
+    triggers: Mapping[str, Response], texts: Sequence[str]
+) -> tuple[str, Response] | None:
+    """Return the first trigger that matches the first text with a match, and its response."""
+    for text in texts:
+        for trigger, response in triggers.items():
+            if response.applies_to(trigger, text):
+                return trigger, response
+    return None
 
 
 def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[str, Response]]:
@@ -308,13 +334,13 @@ def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[
     position = roles.count("user")
     ended = roles[prompt.last_user + 1 :].count("assistant")
     for script in model.scripts:
-        turns = []
+        numbers = []
         for number, (user, _) in enumerate(script.turns, 1):
             if user == prompt.user_text:
-                turns.append(number)
-        if not turns:
+                numbers.append(number)
+        if not numbers:
             continue
-        turn = position if position in turns else turns[-1]
-        _, replies = script.turns[turn - 1]
+        number = position if position in numbers else numbers[-1]
+        _, replies = script.turns[number - 1]
         if ended < len(replies):
-            yield f"turn {turn} of {script.name}, reply {ended + 1}", replies[ended]
+            yield f"turn {number} of {script.name}, reply {ended + 1}", replies[ended]

@@ -164,7 +164,8 @@ class StubServer:
                 if scripted is None:
                     return resolve(prompt, self._config())
                 reply = as_reply(scripted)
-                if not prompt.choices and any(isinstance(part, Choice) for part in reply.parts):
+                has_choices = any(isinstance(part, Choice) for part in reply.parts)
+                if has_choices and not prompt.choices:
                     raise ValueError(
                         "this API has only one choice, so the reply must not contain a Choice"
                     )
@@ -175,12 +176,12 @@ class StubServer:
 
         scheduler = Scheduler(self.machine, wait=self.load or load)
         stub = Stub(
-            ModelRegistry(declared_models),
-            resolve_reply,
-            scheduler,
-            scheduler.acquire,
-            self._journal,
-            self.seed,
+            registry=ModelRegistry(declared_models),
+            resolve=resolve_reply,
+            scheduler=scheduler,
+            load=scheduler.acquire,
+            journal=self._journal,
+            seed=self.seed,
         )
         return App(stub, self.speed)
 
@@ -242,16 +243,17 @@ class ScriptedStub(StubServer):
         built-in reply. Raises TypeError for other values.
         """
         self._is_scripted = True
-        self._queue.extend([reply if callable(reply) else as_reply(reply) for reply in replies])
+        checked = [reply if callable(reply) else as_reply(reply) for reply in replies]
+        self._queue.extend(checked)
 
     def _next(self, prompt: Prompt) -> Scripted | None:
-        if not self._queue:
-            if self._is_scripted:
-                self.unscripted.append(prompt.user_text)
-                raise LookupError("all scripted replies were sent; script another reply")
+        if self._queue:
+            scripted = self._queue.popleft()
+            return scripted(prompt) if callable(scripted) else scripted
+        if not self._is_scripted:
             return None
-        scripted = self._queue.popleft()
-        return scripted(prompt) if callable(scripted) else scripted
+        self.unscripted.append(prompt.user_text)
+        raise LookupError("all scripted replies were sent; script another reply")
 
 
 def _abort(connections: Iterable[web.RequestHandler]) -> None:

@@ -59,20 +59,23 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [plain(item) for item in value]
-    return value.value if isinstance(value, Scalar) else value
+    if isinstance(value, Scalar):
+        return value.value
+    return value
 
 
 def wrong_key(key: str, expected: str) -> PydanticCustomError:
-    return PydanticCustomError(
-        "wrong_key", "{text}", {"text": f"{expected}, found {key!r}", "key": key}
-    )
+    context = {"text": f"{expected}, found {key!r}", "key": key}
+    return PydanticCustomError("wrong_key", "{text}", context)
 
 
 def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
+    checked = {}
     for name, value in headers.items():
         if not _HEADER.fullmatch(f"{name}:{value}"):
             raise wrong_key(name, "a valid header")
-    return {name.lower(): value for name, value in headers.items()}
+        checked[name.lower()] = value
+    return checked
 
 
 Headers: TypeAlias = Annotated["dict[str, str]", AfterValidator(_checked_headers)]
@@ -92,19 +95,25 @@ class Entry(BaseModel):
     def _check_keys(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        aliases = [name.validation_alias for name in cls.model_fields.values()]
-        known = [*cls.model_fields, *(alias for alias in aliases if isinstance(alias, str))]
-        for key in value:
+        known = list(cls.model_fields)
+        for field_info in cls.model_fields.values():
+            if isinstance(field_info.validation_alias, str):
+                known.append(field_info.validation_alias)
+        given = {}
+        for key, item in value.items():
             if key not in known:
-                close = get_close_matches(key, known, 1)
-                raise wrong_key(
-                    key, f"the key {close[0]}" if close else f"one of {', '.join(known)}"
-                )
-        return {
-            key: item
-            for key, item in value.items()
-            if not (isinstance(item, Scalar) and item.value is None)
-        }
+                raise wrong_key(key, _expected_key(key, known))
+            is_null = isinstance(item, Scalar) and item.value is None
+            if not is_null:
+                given[key] = item
+        return given
+
+
+def _expected_key(key: str, known: list[str]) -> str:
+    close = get_close_matches(key, known, 1)
+    if close:
+        return f"the key {close[0]}"
+    return f"one of {', '.join(known)}"
 
 
 @lru_cache
@@ -127,42 +136,52 @@ class Document:
             return adapter.validate_python(value, context=Path(self.file).parent)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-        context, path = first.get("ctx", {}), (*path, *first["loc"])
+        context = first.get("ctx", {})
+        path = (*path, *first["loc"])
         if first["type"] == "wrong_key":
             raise self.key_error(first["msg"], *path, context["key"])
         if isinstance(context.get("error"), ConfigError):  # of another file
             raise context["error"]
-        raise self.error(_expected(first, self._find(*path)[2]), *path)
+        _, _, key = self._find(*path)
+        raise self.error(_expected(first, key), *path)
 
     def error(self, expected: str, *path: str | int) -> ConfigError:
-        return ConfigError(f"{self.file}:{self._find(*path)[1]}: expected {expected}")
+        _, line, _ = self._find(*path)
+        return ConfigError(f"{self.file}:{line}: expected {expected}")
 
     def key_error(self, expected: str, *path: str | int) -> ConfigError:
-        return ConfigError(f"{self.file}:{self._find(*path)[0]}: expected {expected}")
+        line, _, _ = self._find(*path)
+        return ConfigError(f"{self.file}:{line}: expected {expected}")
 
     def _find(self, *path: str | int) -> tuple[int, int, str]:
         """Return the line of the key, the line of the value, and the key at a path.
 
         Unknown steps are skipped.
         """
-        node, key_line, line, name = self.root, 1, 1, ""
+        node = self.root
+        key_line = 1
+        line = 1
+        name = ""
         for step in path:
             pairs: list[tuple[yaml.Node, yaml.Node]] = []
             if isinstance(node, yaml.MappingNode):
                 pairs = [(key, value) for key, value in node.value if key.value == step]
             elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
                 pairs = [(item, item) for item in node.value[step : step + 1]]
-            if pairs:
-                key, node = pairs[-1]
-                key_line = key.start_mark.line + 1
-                line = max(node.start_mark.line + 1, key_line)
-                name = step if isinstance(step, str) else name
+            if not pairs:
+                continue
+            key, node = pairs[-1]
+            key_line = key.start_mark.line + 1
+            line = max(node.start_mark.line + 1, key_line)
+            if isinstance(step, str):
+                name = step
         return key_line, line, name
 
 
 def _expected(error: Any, key: str) -> str:
     if error["type"] == "missing":
-        return f"the key {error['loc'][-1]}" + (f" in {key}" if key else "")
+        missing = f"the key {error['loc'][-1]}"
+        return f"{missing} in {key}" if key else missing
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     kinds = {
@@ -171,16 +190,16 @@ def _expected(error: Any, key: str) -> str:
         "list_type": "a list",
         "tuple_type": "a list",
     }
-    text = (
-        kinds.get(error["type"], error["msg"])
-        .removeprefix("Input should be ")
-        .partition(", unable")[0]
-    )
-    text = f"a number {text}" if text.startswith(("greater", "less")) else text
+    message = kinds.get(error["type"], error["msg"])
+    text, _, _ = message.removeprefix("Input should be ").partition(", unable")
+    if text.startswith(("greater", "less")):
+        text = f"a number {text}"
+    if key:
+        text += f" as {key}"
     value = plain(error["input"])
     names: dict[type, str] = {dict: "a mapping", list: "a list", type(None): "nothing"}
     found = names.get(type(value)) or shortened(repr(value), 57)
-    return f"{text}{f' as {key}' if key else ''}, found {found}"
+    return f"{text}, found {found}"
 
 
 @dataclass
@@ -205,7 +224,8 @@ class WatchedFile(Generic[_T]):
             if self.stamp != _stamp(os.stat(self.path)):  # noqa: PTH116  # every request does this; Path.stat is slower
                 self._read()
         except OSError as error:
-            self.stamp = self.data = None
+            self.stamp = None
+            self.data = None
             self.value = ConfigError(
                 f"{self.path}:1: expected a readable file ({error.strerror or error})"
             )
@@ -215,10 +235,10 @@ class WatchedFile(Generic[_T]):
 
     def _read(self) -> None:
         with self.path.open("rb") as file:
-            status, data = os.fstat(file.fileno()), file.read()
-        self.stamp = (
-            _stamp(status) if time.time_ns() - status.st_mtime_ns > MTIME_RESOLUTION else None
-        )
+            status = os.fstat(file.fileno())
+            data = file.read()
+        age = time.time_ns() - status.st_mtime_ns
+        self.stamp = _stamp(status) if age > MTIME_RESOLUTION else None
         if data != self.data:
             try:
                 self.value = self.parse(data)
@@ -240,25 +260,36 @@ def parse(data: bytes, file: str) -> Document:
         text = data.decode("utf-8-sig")
         loader = _Loader(text)
         root = loader.get_single_node()
-        return Document(file, None if root is None else loader.construct_document(root), root)
+        content = None if root is None else loader.construct_document(root)
+        return Document(file, content, root)
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{file}:{error.object.count(10, 0, error.start) + 1}: expected UTF-8"
-        ) from None
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{file}:{line}: expected UTF-8") from None
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        last = data.rstrip(b"\n").count(b"\n") + 1
-        line = (
-            min(mark.line + 1, last)
-            if mark
-            else text.count("\n", 0, getattr(error, "position", 0)) + 1
-        )
-        problem = (
-            getattr(error, "problem", None)
-            or getattr(error, "reason", None)
-            or " ".join(str(error).split())
-        )
+        line = _error_line(error, text)
+        own_words = " ".join(str(error).split())
+        problem = _first_attribute(error, "problem", "reason") or own_words
         raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
+
+
+def _error_line(error: Exception, text: str) -> int:
+    """Return the line of an error of the parser, which has marks or a position in the text."""
+    mark = _first_attribute(error, "problem_mark", "context_mark")
+    if mark is None:
+        position = getattr(error, "position", 0)
+        return text.count("\n", 0, position) + 1
+    line: int = mark.line + 1
+    last = text.rstrip("\n").count("\n") + 1
+    return min(line, last)
+
+
+def _first_attribute(error: Exception, *names: str) -> Any:
+    """Return the first of the attributes that is set, or None."""
+    for name in names:
+        value = getattr(error, name, None)
+        if value:
+            return value
+    return None
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -273,12 +304,10 @@ def _construct_scalar(loader: Any, node: yaml.ScalarNode) -> str:
         value = yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
     except ValueError:  # an impossible date, such as 2026-02-30
         value = node.value
-    is_plain = (
-        value is None
-        or isinstance(value, int)
-        or (isinstance(value, float) and math.isfinite(value))
-    )
-    return Scalar(node.value, value) if is_plain else str(node.value)
+    is_infinite = isinstance(value, float) and not math.isfinite(value)
+    if is_infinite or not isinstance(value, (int, float, type(None))):
+        return str(node.value)
+    return Scalar(node.value, value)
 
 
 for _name in ("int", "float", "bool", "null", "timestamp", "binary"):

@@ -98,7 +98,9 @@ def _has_results(turn: Json) -> bool:
 
     A call that waits for approval has none.
     """
-    calls = sum(len(reply.get("tool_calls", ())) for reply in turn["replies"])
+    calls = 0
+    for reply in turn["replies"]:
+        calls += len(reply.get("tool_calls", ()))
     results: int = len(turn["tools"])
     return calls == results
 
@@ -293,15 +295,13 @@ def _reply(message: Json, mask: Masking, answer_mask: Masking) -> Json:
         reply["tool_calls"] = calls
     if message.get("done_reason") == "length":
         reply["finish"] = "length"
-    reply["usage"] = {
-        name: message[key] for name, key in _USAGE.items() if message.get(key) is not None
-    }
-    reply["durations"] = durations = {}
+    usage = {name: message[key] for name, key in _USAGE.items() if message.get(key) is not None}
+    durations = {}
     for name in ("total", "load", "prompt_eval", "eval"):
         nanoseconds = message.get(f"{name}_duration")
         if nanoseconds is not None:
             durations[name] = nanoseconds / 1e9
-    return reply
+    return reply | {"usage": usage, "durations": durations}
 
 
 def _compared(turn: Json) -> Json:
@@ -311,7 +311,8 @@ def _compared(turn: Json) -> Json:
     """
     compared: Json = {}
     for number, reply in enumerate(turn["replies"], 1):
-        compared[f"answer {number}"] = {name: reply[name] for name in _COMPARED if name in reply}
+        fields = {name: reply[name] for name in _COMPARED if name in reply}
+        compared[f"answer {number}"] = fields
     for number, result in enumerate(turn["tools"], 1):
         compared[f"result {number}"] = result
     for name, (kind, key) in _FIGURES.items():

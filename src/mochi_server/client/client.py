@@ -22,9 +22,8 @@ from mochi_server.util.net import is_loopback
 from mochi_server.util.tasks import BlockingClient, blocking
 
 Json = dict[str, Any]
-Picture = (
-    bytes | str | os.PathLike[str]
-)  # an image: its bytes, its base64 text or data URL, or the path of its file
+Picture = bytes | str | os.PathLike[str]
+"""An image: its bytes, its base64 text or data URL, or the path of its file."""
 
 
 class AttachedFile(TypedDict, total=False):
@@ -104,11 +103,8 @@ class Decision(TypedDict, total=False):
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | Decision | Awaitable[bool | Decision]"]
 """Callback that approves or denies a tool call."""
 
-_TOO_LATE = (
-    404,
-    408,
-    409,
-)  # HTTP status codes of decisions for calls that no longer wait for a decision
+_TOO_LATE = (404, 408, 409)
+"""HTTP status codes of decisions for calls that no longer wait for a decision."""
 _COMPARED_FIELDS = {
     "model": "modelId",
     "response": "response",
@@ -150,8 +146,8 @@ class AsyncMochiClient:
             base_url=base_url,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             trust_env=trust_env,
-            verify=trust_env
-            or base_url.scheme == "https",  # reading the trusted certificates takes 30 ms
+            # reading the trusted certificates takes 30 ms
+            verify=trust_env or base_url.scheme == "https",
             limits=httpx.Limits(),  # each stream uses a connection until it ends
         )
         self._delays = delays
@@ -185,11 +181,11 @@ class AsyncMochiClient:
         ``MCP_AUTHORIZATION_FAILED`` if the MCP server refuses.
         """
         body = _without_none(callback_url=callback_url)
-        return await self._send("POST", f"{_path('mcp/servers', name)}/authorize", json=body)
+        return await self._send("POST", _path("mcp/servers", name, "authorize"), json=body)
 
     async def forget_mcp_authorization(self, name: str) -> None:
         """Remove the OAuth tokens of an MCP server, and end its connection."""
-        await self._request("DELETE", f"{_path('mcp/servers', name)}/authorize")
+        await self._request("DELETE", _path("mcp/servers", name, "authorize"))
 
     async def get_tool(self, name: str) -> Json:
         """Get a tool with its JSON schema. The error is ``TOOL_NOT_FOUND`` if it does not exist."""
@@ -311,21 +307,21 @@ class AsyncMochiClient:
 
     async def get_status(self, session_id: str) -> Json:
         """Get the state of a session, including its context window."""
-        return await self._send("GET", f"{_path('sessions', session_id)}/status")
+        return await self._send("GET", _path("sessions", session_id, "status"))
 
     async def list_messages(self, session_id: str) -> list[Json]:
         """Get the messages of a session."""
-        return await self._list("messages", "GET", f"{_path('sessions', session_id)}/messages")
+        return await self._list("messages", "GET", _path("sessions", session_id, "messages"))
 
     async def get_image(self, session_id: str, sha256: str) -> bytes:
         """Get an image of a message by its SHA-256, which the message contains."""
-        path = f"{_path('sessions', session_id)}/blobs/{quote(sha256, safe='')}"
+        path = _path("sessions", session_id, "blobs", sha256)
         response = await self._request("GET", path)
         return response.content
 
     async def get_file(self, session_id: str, sha256: str) -> bytes:
         """Get a file of a message by its SHA-256, which the message contains."""
-        path = f"{_path('sessions', session_id)}/files/{quote(sha256, safe='')}"
+        path = _path("sessions", session_id, "files", sha256)
         response = await self._request("GET", path)
         return response.content
 
@@ -333,23 +329,23 @@ class AsyncMochiClient:
         self, session_id: str, content: str | None = None, *, source_file: str | None = None
     ) -> Json:
         """Set the system prompt of a session: ``content``, or else the text of a prompt file."""
-        path = f"{_path('sessions', session_id)}/system-prompt"
+        path = _path("sessions", session_id, "system-prompt")
         body = _without_none(content=content, source_file=source_file)
         return await self._send("PUT", path, json=body)
 
     async def remove_system_prompt(self, session_id: str) -> None:
         """Remove the system prompt of a session."""
-        await self._request("DELETE", f"{_path('sessions', session_id)}/system-prompt")
+        await self._request("DELETE", _path("sessions", session_id, "system-prompt"))
 
     async def summarize_session(self, session_id: str, model: str | None = None) -> Json:
         """Summarize a session now, with ``model`` if it is not None, and return the summary."""
-        path = f"{_path('sessions', session_id)}/summarize"
+        path = _path("sessions", session_id, "summarize")
         body = _without_none(model=model)
         return await self._send("POST", path, json=body, read_seconds=None)
 
     async def get_summary(self, session_id: str) -> Json:
         """Get the summary of a session. Without a summary, its fields are None."""
-        return await self._send("GET", f"{_path('sessions', session_id)}/summary")
+        return await self._send("GET", _path("sessions", session_id, "summary"))
 
     async def update_session(self, session_id: str, **changes: Unpack[SessionChanges]) -> Json:
         """Change settings of a session.
@@ -365,8 +361,7 @@ class AsyncMochiClient:
         ``chat`` without a message. The error is ``INVALID_MESSAGE_INDEX`` if the message at
         ``index`` does not exist or is not from the user.
         """
-        session = _path("sessions", session_id)
-        path = f"{session}/messages/{index}"
+        path = _path("sessions", session_id, "messages", str(index))
         return await self._send("PUT", path, json={"content": content})
 
     async def set_title(self, session_id: str, title: str | None) -> Json:
@@ -389,7 +384,7 @@ class AsyncMochiClient:
         tool calls.
         """
         body = _without_none(message_index=message_index, message_id=message_id)
-        path = f"{_path('sessions', session_id)}/fork"
+        path = _path("sessions", session_id, "fork")
         params = {"versions": "true"} if versions else {}
         return await self._send("POST", path, json=body, params=params)
 
@@ -398,7 +393,7 @@ class AsyncMochiClient:
 
         The error is ``INVALID_MESSAGE_INDEX`` if the session does not have the message.
         """
-        path = f"{_path('sessions', session_id)}/versions"
+        path = _path("sessions", session_id, "versions")
         return await self._list("versions", "GET", path, params={"message_id": message_id})
 
     async def select_version(self, session_id: str, version_id: str) -> Json:
@@ -406,12 +401,12 @@ class AsyncMochiClient:
 
         The error is ``VERSION_NOT_FOUND`` if no message of the history has the version.
         """
-        path = f"{_path('sessions', session_id)}/versions/{quote(version_id, safe='')}/select"
+        path = _path("sessions", session_id, "versions", version_id, "select")
         return await self._send("POST", path)
 
     async def delete_versions(self, session_id: str, message_id: str) -> None:
         """Delete the versions of a message. The history stays as it is."""
-        path = f"{_path('sessions', session_id)}/versions"
+        path = _path("sessions", session_id, "versions")
         await self._request("DELETE", path, params={"message_id": message_id})
 
     async def export_session(
@@ -422,7 +417,7 @@ class AsyncMochiClient:
         versions: bool = False,
     ) -> bytes:
         """Export a session as a file. Only JSON can be imported again, and can have versions."""
-        path = f"{_path('sessions', session_id)}/export"
+        path = _path("sessions", session_id, "export")
         params: dict[str, str] = {"format": format}
         if versions:
             params["versions"] = "true"
@@ -462,9 +457,8 @@ class AsyncMochiClient:
         ``stream``.
         """
         key = idempotency_key or uuid.uuid4().hex
-        if (
-            on_confirm is not None
-        ):  # the stream shows which calls to decide; the request below returns its answer
+        # The stream shows which calls to decide; the request below returns its answer.
+        if on_confirm is not None:
             stream = self.stream(
                 session_id, message, on_confirm=on_confirm, idempotency_key=key, **options
             )
@@ -535,13 +529,11 @@ class AsyncMochiClient:
         confirmation_id = call if isinstance(call, str) else call.confirmation_id
         body = {"confirmation_id": confirmation_id, "approved": approved, "remember": remember}
         body |= _without_none(arguments=arguments, reason=reason)
-        return await self._send("POST", f"{_path('chat', session_id)}/confirm-tool", json=body)
+        return await self._send("POST", _path("chat", session_id, "confirm-tool"), json=body)
 
     async def list_confirmations(self, session_id: str) -> list[Json]:
         """List the tool calls that wait for approval, oldest first."""
-        return await self._list(
-            "confirmations", "GET", f"{_path('chat', session_id)}/confirmations"
-        )
+        return await self._list("confirmations", "GET", _path("chat", session_id, "confirmations"))
 
     async def compare(
         self,
@@ -575,11 +567,11 @@ class AsyncMochiClient:
 
     async def stop(self, session_id: str) -> Json:
         """Stop the running turn, if any, and store its partial answer."""
-        return await self._send("POST", f"{_path('chat', session_id)}/stop")
+        return await self._send("POST", _path("chat", session_id, "stop"))
 
     async def get_run(self, session_id: str) -> Json:
         """Get the state of the running or latest turn."""
-        return await self._send("GET", f"{_path('chat', session_id)}/run")
+        return await self._send("GET", _path("chat", session_id, "run"))
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -594,7 +586,7 @@ class AsyncMochiClient:
         self, session_id: str, on_confirm: OnConfirm | None, **start: Any
     ) -> AsyncStream:
         decide = partial(self._decide, session_id, on_confirm) if on_confirm else None
-        url = f"{_path('chat', session_id)}/stream"
+        url = _path("chat", session_id, "stream")
         return AsyncStream(self._http, url, self._delays, on_confirmation=decide, **start)
 
     async def _decide(
@@ -623,12 +615,10 @@ class AsyncMochiClient:
     async def _request(
         self, method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
     ) -> httpx.Response:
-        is_decision = path.endswith(
-            "/confirm-tool"
-        )  # only the first decision about a call has an effect
-        is_repeatable = (
-            method == "GET" or is_decision or "Idempotency-Key" in request.get("headers", {})
-        )
+        # only the first decision about a call has an effect
+        is_decision = path.endswith("/confirm-tool")
+        has_key = "Idempotency-Key" in request.get("headers", {})
+        is_repeatable = method == "GET" or is_decision or has_key
         backoff = Backoff(self._delays if is_repeatable else ())
         timeout = httpx.Timeout(READ_SECONDS, read=read_seconds)
         while True:
@@ -767,5 +757,6 @@ def _without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _path(resource: str, name: str) -> str:
-    return f"/{resource}/{quote(name, safe='')}"
+def _path(resource: str, *steps: str) -> str:
+    quoted = [quote(step, safe="") for step in steps]
+    return "/".join(["", resource, *quoted])

@@ -30,14 +30,8 @@ from mochi_server.events import (
 )
 from mochi_server.util.tasks import BlockingClient, run
 
-DELAYS = (
-    0.0,
-    0.5,
-    1.0,
-    2.0,
-    4.0,
-    8.0,
-)  # seconds before each attempt to resume after a lost connection
+DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds before each attempt to resume after a lost connection."""
 READ_SECONDS = 30  # on an idle stream, the server sends a comment every ten seconds
 _UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
 
@@ -222,7 +216,8 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         self._on_confirmation = on_confirmation
         self._to_decide: ToolConfirmationRequired | None = None
         self._backoff = Backoff(delays)
-        self._started = self._ended = False
+        self._started = False
+        self._ended = False
         self._content: list[str] = []
         self._thinking: list[str] = []
         self._events = self._run(http, url)

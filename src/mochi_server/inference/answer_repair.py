@@ -20,10 +20,9 @@ _CLOSING_TAGS = ("</think>", "</thinking>")
 _MENTION_BEFORE = frozenset(" \t`'\"(")
 """Characters before a closing tag in a sentence about the tag."""
 
-_MARKER = re.compile(r"<\|(start|end|message|channel|constrain|return|call)\|>")
-_MARKERS = tuple(
-    f"<|{name}|>" for name in ("start", "end", "message", "channel", "constrain", "return", "call")
-)
+_MARKER_NAMES = ("start", "end", "message", "channel", "constrain", "return", "call")
+_MARKER = re.compile(rf"<\|({'|'.join(_MARKER_NAMES)})\|>")
+_MARKERS = tuple(f"<|{name}|>" for name in _MARKER_NAMES)
 _HEADER = re.compile(
     r"(?:<\|(?:end|return|call)\|>\s*)?(?:<\|start\|>\w+)?<\|channel\|>\w[^<]*"
     r"(?:<\|constrain\|>\w*)?\s*<\|message\|>"
@@ -206,9 +205,11 @@ class AnswerRepair:
 
     def _closes(self, tag: re.Match[str]) -> bool:
         """Return whether a closing tag ends the reasoning, and does not stand in a sentence."""
-        before = self._held[: tag.start()][-1:] or self._last_character
         after = self._held[tag.end() :]
-        return before not in _MENTION_BEFORE or after.startswith("\n") or not after
+        if not after or after.startswith("\n"):
+            return True
+        character_before = self._held[: tag.start()][-1:] or self._last_character
+        return character_before not in _MENTION_BEFORE
 
     # Messages of the Harmony format, such as <|channel|>final<|message|>Hello<|return|>.
 
@@ -326,19 +327,22 @@ def _calls(text: str, tools: Collection[str]) -> list[dict[str, Any]]:
         sources = [fenced[1] if fenced else text.removeprefix("<tool_call>")]
     calls: list[dict[str, Any]] = []
     for source in sources:
-        call = _call(source, tools)
+        call = _tool_call(source, tools)
         if call is None:
             return []
         calls.append(call)
     return calls
 
 
-def _call(source: str, tools: Collection[str]) -> dict[str, Any] | None:
-    value = parsed_object(source)
-    if value is None or not value.keys() <= _CALL_FIELDS or value.get("name") not in tools:
+def _tool_call(source: str, tools: Collection[str]) -> dict[str, Any] | None:
+    fields = parsed_object(source)
+    if fields is None or not fields.keys() <= _CALL_FIELDS:
         return None
-    arguments = value.get("arguments", value.get("parameters", {}))
-    return {"name": value["name"], "arguments": arguments}
+    name = fields.get("name")
+    if name not in tools:
+        return None
+    arguments = fields.get("arguments", fields.get("parameters", {}))
+    return {"name": name, "arguments": arguments}
 
 
 def parsed_object(source: str) -> dict[str, Any] | None:

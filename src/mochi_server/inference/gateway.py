@@ -128,14 +128,14 @@ class ModelGateway:
                 new.loaded_windows, dynamic, observer.context_adjusted, initial, new.size_of
             )
             tracker = RequestTracker(observer.first_token)
-            return Host(address.name, new, windows, tracker, FairQueue(slots))
+            return Host(address.name, new, windows=windows, tracker=tracker, queue=FairQueue(slots))
 
         self.fleet = Fleet(hosts, connect, hosts_file)
-        self.observer, self.max_queue = observer, max_queue
+        self.observer = observer
+        self.max_queue = max_queue
         self.turns = LRUCache[str, HostOfTurn](_MAX_TURNS)  # by session ID
-        self.trims = LRUCache[str, tuple[int, str]](
-            _MAX_TURNS
-        )  # window and last trimmed message, by session ID
+        # window and last trimmed message, by session ID
+        self.trims = LRUCache[str, tuple[int, str]](_MAX_TURNS)
         self._tickets: WeakSet[Ticket] = WeakSet()
         self._thinking_refusals: set[tuple[str, str | None]] = set()
         """Names and digests of models that Ollama lists with thinking, and that refuse it."""
@@ -167,11 +167,11 @@ class ModelGateway:
         for host in self.fleet.active:
             if host.name == name:
                 return self._at(host)
-        text = (
-            f"The session is pinned to the Ollama host {name}, which is not in MOCHI_OLLAMA_HOSTS."
+        message = (
+            f"The session is pinned to the Ollama host {name}, which is not in MOCHI_OLLAMA_HOSTS. "
+            "Add it, or set the session's `ollama_host` to null."
         )
-        advice = "Add it, or set the session's `ollama_host` to null."
-        raise HostsUnreachable(f"{text} {advice}", ollama_host=name)
+        raise HostsUnreachable(message, ollama_host=name)
 
     def of_session(self, session_id: str, model: str) -> "ModelGateway":
         """Return the gateway to the host of the session's latest turn, or to another one that has
@@ -211,10 +211,14 @@ class ModelGateway:
 
     def refuses_thinking(self, model: str) -> bool:
         """Return whether ``model`` has refused to think since it was installed."""
-        return (qualified_name(model), self.host.client.digest(model)) in self._thinking_refusals
+        return self._installed(model) in self._thinking_refusals
 
     def record_thinking_refusal(self, model: str) -> None:
-        self._thinking_refusals.add((qualified_name(model), self.host.client.digest(model)))
+        self._thinking_refusals.add(self._installed(model))
+
+    def _installed(self, model: str) -> tuple[str, str | None]:
+        """Return the full name of a model, and the digest of what is installed under it."""
+        return qualified_name(model), self.host.client.digest(model)
 
     def allocate(
         self,
@@ -432,7 +436,8 @@ class ModelGateway:
 
     def _choose(self, request: ModelRequest, failures: Mapping[Host, MochiError]) -> Host | None:
         """Return the host for a request, or None if all hosts have failed."""
-        fleet, allocation = self.fleet, request.allocation
+        fleet = self.fleet
+        allocation = request.allocation
         hosts = [self._only] if self._only else fleet.active
         if allocation.is_fixed and allocation.size is not None:  # the window is that of one host
             hosts = [host for host in fleet.hosts if host.windows is allocation.windows] or hosts
@@ -453,9 +458,11 @@ class ModelGateway:
         return host
 
     def _record_turn(self, request: ModelRequest, host: Host, reason: str) -> None:
-        digest = self._digest_of_conversation(request) or host.client.digest(request.model)
         self.turns[request.session_id] = HostOfTurn(
-            host.name, reason, qualified_name(request.model), digest
+            host.name,
+            reason,
+            model=qualified_name(request.model),
+            digest=self._digest_of_conversation(request) or host.client.digest(request.model),
         )
 
     def _digest_of_conversation(self, request: ModelRequest) -> str | None:
@@ -477,10 +484,11 @@ def _adapt_window(request: ModelRequest, size: PromptSize, error: OllamaError) -
         allocation.estimate.observe(size, tokens)
         # If the prompt cannot be shortened and exceeds the model's maximum, Ollama must not reload
         # the model.
-        is_too_long = isinstance(request.prompt, FixedPrompt) and tokens >= (
-            allocation.model.context_length or inf
-        )
-        return None if not is_too_long and allocation.grow(tokens) else tokens
+        maximum = allocation.model.context_length or inf
+        is_too_long = isinstance(request.prompt, FixedPrompt) and tokens >= maximum
+        if not is_too_long and allocation.grow(tokens):
+            return None
+        return tokens
     if is_out_of_memory(error) and allocation.step_down():
         return None
     raise error

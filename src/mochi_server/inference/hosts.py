@@ -61,7 +61,9 @@ class Host:
 
     @property
     def state(self) -> Literal["up", "down", "draining"]:
-        return "draining" if self.is_draining else "down" if self.failure is not None else "up"
+        if self.is_draining:
+            return "draining"
+        return "up" if self.failure is None else "down"
 
     def slots(self, model: str) -> ModelSlots:
         return self.models.setdefault(qualified_name(model), ModelSlots())
@@ -76,7 +78,8 @@ class Host:
 
     def update_loaded(self) -> None:
         """Learn from the loaded models how many of them fit into memory."""
-        before, self.loaded = self.loaded, frozenset(self.client.last_windows or ())
+        before = self.loaded
+        self.loaded = frozenset(self.client.last_windows or ())
         if self.loaded - before and before - self.loaded:
             self.max_models = len(self.loaded)
         elif self.max_models:
@@ -84,10 +87,11 @@ class Host:
 
     def prompts_of_others(self, model: str) -> list[HeldPrompt | None]:
         """Return the prompts in the slots of all other loaded models."""
-        names = self.loaded - {qualified_name(model)}
-        return [
-            prompt for name in names if name in self.models for prompt in self.models[name].prompts
-        ]
+        prompts: list[HeldPrompt | None] = []
+        for name in self.loaded - {qualified_name(model)}:
+            if name in self.models:
+                prompts += self.models[name].prompts
+        return prompts
 
     def has(self, model: str) -> bool:
         """Return whether the latest list of the host's models contains a model."""
@@ -101,15 +105,18 @@ def is_host_failure(error: MochiError) -> bool:
     if not isinstance(error, OllamaError):
         return isinstance(error, OllamaUnreachable)
     is_about_request = error.is_reported and error.details.get("upstream_status") in _REFUSALS
-    return not (is_about_request or is_context_refusal(error) or is_out_of_memory(error))
+    if is_about_request:
+        return False
+    return not is_context_refusal(error) and not is_out_of_memory(error)
 
 
 def may_succeed_elsewhere(error: MochiError) -> bool:
     """Return whether another host may answer a failed request, because it works, has the model or
     has more memory.
     """
-    lacks_memory = isinstance(error, OllamaError) and is_out_of_memory(error)
-    return is_host_failure(error) or isinstance(error, ModelNotFound) or lacks_memory
+    if isinstance(error, ModelNotFound) or is_host_failure(error):
+        return True
+    return isinstance(error, OllamaError) and is_out_of_memory(error)
 
 
 def _has_responded(error: MochiError) -> bool:
@@ -135,13 +142,14 @@ class Fleet:
 
         It may raise ``ValueError``.
         """
-        self._read, self._connect, self._file = read, connect, file
+        self._read = read
+        self._connect = connect
+        self._file = file
         self._version = self._file_version()
         self._reading: asyncio.Future[None] | None = None
         self._is_slow = False  # whether the file system does not respond
-        self._by_address = {
-            address: connect(address) for address in read()
-        }  # includes the removed hosts
+        # includes the removed hosts
+        self._by_address = {address: connect(address) for address in read()}
         self._tasks: set[asyncio.Future[Any]] = set()
         self._warned: set[str] = set()
 
@@ -215,18 +223,18 @@ class Fleet:
         await self.refresh()
 
         async def check(host: Host) -> bool:
-            if responds := await host.client.is_reachable():
-                host.failure = None if self.is_single else host.failure
-            else:
+            responds = await host.client.is_reachable()
+            if not responds:
                 endpoint = host.client.endpoint
                 reason = "it does not respond"
                 self.failed(host, OllamaUnreachable(endpoint.url, reason, endpoint.setting))
+            elif self.is_single:
+                host.failure = None
             return responds
 
         results = await asyncio.gather(*map(check, self.active))
-        self._warn_if_different(
-            "versions", {host.name: host.client.version for host in self.active}
-        )
+        versions = {host.name: host.client.version for host in self.active}
+        self._warn_if_different("versions", versions)
         return any(results)
 
     async def revived(self, failures: Mapping[Host, MochiError]) -> list[Host]:
@@ -283,11 +291,10 @@ class Fleet:
         if found:
             digests = {host.name: host.client.digest(name) or "" for host in found}
             self._warn_if_different(f"digests of model {name}", digests)
-            return replace(next(iter(found.values())), hosts=self._names(digests))
+            first = next(iter(found.values()))
+            return replace(first, hosts=self._names(digests))
         away = {host: host.failure for host in self.active if host.failure and host.has(name)}
-        missing = {
-            host.name: error for host, error in errors.items() if isinstance(error, ModelNotFound)
-        }
+        missing = _missing_on(errors)
         if away or not missing:
             raise no_host_left(away or errors)
         raise ModelNotFound.on_hosts(missing)
@@ -299,9 +306,8 @@ class Fleet:
         union: dict[object, ModelInfo] = {}
         for host, models in found.items():
             for number, model in enumerate(models):
-                key = (
-                    qualified_name(model.name) if len(found) > 1 else number
-                )  # one host may repeat a name
+                # one host may repeat a name
+                key = qualified_name(model.name) if len(found) > 1 else number
                 before = union.get(key, model)
                 union[key] = replace(before, hosts=[*before.hosts, *self._names([host.name])])
         return [*union.values()]
@@ -368,7 +374,8 @@ class Fleet:
         except ValueError as error:
             logger.warning("Ollama hosts not changed: %s", error)
         finally:
-            self._reading, self._is_slow = None, False
+            self._reading = None
+            self._is_slow = False
 
     def _read_if_changed(self) -> Sequence[HostAddress] | None:
         version = self._file_version()
@@ -378,14 +385,13 @@ class Fleet:
         return self._read()
 
     def _change(self, addresses: Sequence[HostAddress]) -> None:
-        before, was_single = self._by_address, self.is_single
+        before = self._by_address
+        was_single = self.is_single
         listed = {address: before.get(address) or self._connect(address) for address in addresses}
-        self._by_address = listed | {
-            address: host for address, host in before.items() if address not in listed
-        }
-        logger.info(
-            "Ollama hosts changed hosts=%s", ",".join(address.name for address in addresses)
-        )
+        removed = {address: host for address, host in before.items() if address not in listed}
+        self._by_address = listed | removed
+        names = [address.name for address in addresses]
+        logger.info("Ollama hosts changed hosts=%s", ",".join(names))
         for host in listed.values():
             if host.is_draining or was_single:
                 host.failure = None  # the host was not probed
@@ -393,18 +399,17 @@ class Fleet:
         for host in self.hosts:
             if host not in listed.values():
                 host.is_draining = True
-                host.queue.abort(
-                    OllamaUnreachable(
-                        host.client.endpoint.url, "it was removed from the list of hosts"
-                    )
-                )
+                reason = "it was removed from the list of hosts"
+                host.queue.abort(OllamaUnreachable(host.client.endpoint.url, reason))
 
     def _file_version(self) -> tuple[int, ...] | None:
+        if self._file is None:
+            return None
         try:
-            status = self._file and self._file.stat()
+            status = self._file.stat()
         except OSError:
             return None
-        return (status.st_mtime_ns, status.st_size, status.st_ino) if status else None
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
     def _warn_if_different(self, what: str, values: Mapping[str, str]) -> None:
         known = {name: value for name, value in values.items() if value}
@@ -412,8 +417,8 @@ class Fleet:
         if not is_different or what in self._warned:
             return
         self._warned.add(what)
-        texts = ", ".join(f"{name}: {value}" for name, value in sorted(known.items()))
-        logger.warning("Ollama hosts have different %s. %s", what, texts)
+        texts = [f"{name}: {value}" for name, value in sorted(known.items())]
+        logger.warning("Ollama hosts have different %s. %s", what, ", ".join(texts))
 
 
 def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:
@@ -421,22 +426,27 @@ def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:
     errors = [*failures.values()]
     if len(errors) == 1:
         return errors[0]
-    missing = {
-        host.name: error for host, error in failures.items() if isinstance(error, ModelNotFound)
-    }
+    missing = _missing_on(failures)
     if len(missing) == len(errors):
         return ModelNotFound.on_hosts(missing)
     reasons = {host.name: error.message for host, error in failures.items()}
-    text = "No Ollama host can answer. " + " ".join(
-        f"{name}: {reason}" for name, reason in reasons.items()
-    )
+    shown = [f"{name}: {reason}" for name, reason in reasons.items()]
+    text = f"No Ollama host can answer. {' '.join(shown)}"
     if all(isinstance(error, OllamaBusy) for error in errors):
-        busy = OllamaBusy("all hosts", retry_after=max(error.retry_after or 1 for error in errors))
-        busy.message, busy.details["hosts"] = text, reasons
+        seconds = max(error.retry_after or 1 for error in errors)
+        busy = OllamaBusy("all hosts", retry_after=seconds)
+        busy.message = text
+        busy.details["hosts"] = reasons
         return busy
-    kind = (
-        HostsUnreachable
-        if all(isinstance(error, OllamaUnreachable) for error in errors)
-        else OllamaError
-    )
-    return kind(text, hosts=reasons)
+    if all(isinstance(error, OllamaUnreachable) for error in errors):
+        return HostsUnreachable(text, hosts=reasons)
+    return OllamaError(text, hosts=reasons)
+
+
+def _missing_on(failures: Mapping[Host, MochiError]) -> dict[str, ModelNotFound]:
+    """Return the errors of the hosts that lack the model, by the names of the hosts."""
+    missing = {}
+    for host, error in failures.items():
+        if isinstance(error, ModelNotFound):
+            missing[host.name] = error
+    return missing

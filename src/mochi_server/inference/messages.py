@@ -38,8 +38,10 @@ def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[Cha
             missing.pop(message.get("tool_call_id", ""), None)
         elif message["role"] != "system":  # results may follow instructions
             sent.extend(_missing_results(missing))
-            calls = tool_calls_of(message)
-            missing = {call["id"]: call["function"]["name"] for call in calls if call.get("id")}
+            missing = {}
+            for call in tool_calls_of(message):
+                if call.get("id"):
+                    missing[call["id"]] = call["function"]["name"]
         if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
             sent.append(_to_ollama(message, with_thinking=index > turn_start))
     return [*sent, *_missing_results(missing)]
@@ -94,9 +96,13 @@ def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
     The thinking of the model is omitted.
     """
     converted = to_ollama_messages(messages, len(messages))
-    encoded = Encoded(b",".join(map(orjson.dumps, converted)))
-    is_complete = not any(map(_names_blobs, converted))
-    return EncodedMessages(encoded, PromptSize.of(converted), is_complete)
+    objects = [orjson.dumps(message) for message in converted]
+    names_blobs = any(map(_names_blobs, converted))
+    return EncodedMessages(
+        encoded=Encoded(b",".join(objects)),
+        size=PromptSize.of(converted),
+        is_complete=not names_blobs,
+    )
 
 
 def _names_blobs(message: ChatMessage) -> bool:
@@ -104,9 +110,10 @@ def _names_blobs(message: ChatMessage) -> bool:
 
 
 def shows_images(history: History) -> bool:
-    return any(block.cached(encode_messages).size.images for block in history.blocks) or any(
-        images_of(message) for message in history.tail
-    )
+    """Return whether a prompt of the history contains images."""
+    if any(block.cached(encode_messages).size.images for block in history.blocks):
+        return True
+    return any(map(images_of, history.tail))
 
 
 async def with_images(
@@ -116,23 +123,23 @@ async def with_images(
 
     Return the messages and the number of missing images.
     """
-    names = [
-        name
-        for message in messages
-        if isinstance(message, dict)
-        for name in message.get("images") or ()
-    ]
+    names: list[str] = []
+    for message in messages:
+        if isinstance(message, dict):
+            names += message.get("images") or ()
     encoded: dict[str, str] = {}
     for name in dict.fromkeys(names):
         with suppress(BlobNotFound):
             data = await load(name)
-            encoded[name] = (await anyio.to_thread.run_sync(b64encode, data)).decode()
-    sent: list[ChatMessage | Encoded] = [
-        {**message, "images": [encoded[name] for name in message["images"] if name in encoded]}
-        if isinstance(message, dict) and message.get("images")
-        else message
-        for message in messages
-    ]
+            base64 = await anyio.to_thread.run_sync(b64encode, data)
+            encoded[name] = base64.decode()
+    sent: list[ChatMessage | Encoded] = []
+    for message in messages:
+        if isinstance(message, dict) and message.get("images"):
+            loaded = [encoded[name] for name in message["images"] if name in encoded]
+            sent.append({**message, "images": loaded})
+        else:
+            sent.append(message)
     return sent, sum(name not in encoded for name in names)
 
 

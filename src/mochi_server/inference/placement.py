@@ -2,7 +2,7 @@
 hosts have shown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -31,14 +31,6 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     What the host has not shown is the mean of the other hosts.
     """
 
-    def known(name: str, default: float) -> float:
-        own = getattr(host.slots(request.model), name)
-        if own:
-            return float(own)
-        values = [getattr(other.slots(request.model), name) for other in hosts]
-        known_values = [value for value in values if value is not None] or [default]
-        return float(sum(known_values) / len(known_values))
-
     is_cloud = request.allocation.model.is_cloud  # such a model needs no memory of the host
     window = 0 if is_cloud else host.loaded_window(request.model)
     is_reload = window is not None and not request.allocation.fits(window, request.tokens)
@@ -47,11 +39,12 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     # Prompts that the slots hold. Without a limit of requests, their number may be unknown.
     parallel = host.queue.limit or host.tracker.slots(request.model)
     slots = host.slots(request.model)
+    slots_of_hosts = [each.slots(request.model) for each in hosts]
     capacity = max(slots.capacity, parallel)
     max_capacity = host.queue.limit or slots.max_capacity
     if max_capacity is None:
         # Expect the host to hold as many prompts as any other, until a miss shows its limit.
-        capacity = max(capacity, *(other.slots(request.model).capacity for other in hosts))
+        capacity = max(capacity, *(each.capacity for each in slots_of_hosts))
     prompts = slots.prompts
     if max_capacity:
         prompts = prompts[-max(capacity, max_capacity) :]
@@ -71,13 +64,32 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     others = [prompt for prompt in evicted if prompt is not None and prompt is not own]
     tokens = request.tokens - held_tokens + sum(prompt.tokens for prompt in others)
 
+    def known(name: str, default: float) -> float:
+        own_value = getattr(slots, name)
+        if own_value:
+            return float(own_value)
+        return _mean([getattr(each, name) for each in slots_of_hosts], default)
+
     requests = host.tracker.count(None if host.queue.limit else request.model)
-    cost = tokens / known("tokens_per_second", _TOKENS_PER_SECOND)
     rounds_before = max(requests - parallel + 1, 0) / parallel
+    cost = tokens / known("tokens_per_second", _TOKENS_PER_SECOND)
     cost += rounds_before * known("answer_seconds", _ANSWER_SECONDS)
     if loads:
         cost += known("load_seconds", _LOAD_SECONDS)
-    return Prediction(cost, bool(others), held_tokens, loads)
+    return Prediction(
+        cost=cost,
+        evicts=bool(others),
+        held=held_tokens,
+        loads=loads,
+    )
+
+
+def _mean(values: Iterable[float | None], default: float) -> float:
+    """Return the mean of the known values, or ``default`` if no value is known."""
+    known_values = [value for value in values if value is not None]
+    if not known_values:
+        return default
+    return float(sum(known_values) / len(known_values))
 
 
 def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> tuple[Host, str]:

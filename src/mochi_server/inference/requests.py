@@ -75,25 +75,24 @@ class ModelRequest:
         """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window
         sets one.
         """
-        options, limit, window = (
-            dict(self.payload.get("options") or {}),
-            None,
-            self.allocation.num_ctx,
-        )
-        more: dict[str, Any] = {}
-        if window is None and not self.allocation.model.is_cloud:
-            # If Ollama chooses the window, an answer must end where it ends. Ollama would drop the
-            # oldest messages.
-            more = {"shift": False}
+        body = {**self.payload, "messages": prompt.messages}
+        options = dict(self.payload.get("options") or {})
+        limit = None
+        window = self.allocation.num_ctx
         if window is not None:
             options["num_ctx"] = window
             if self.limits_answer:
-                limit = self.allocation.answer_limit(
-                    prompt.size, window, options.get("num_predict")
-                )
-                options |= {} if limit is None else {"num_predict": limit}
-        more |= {"options": options} if options else {}
-        return {**self.payload, "messages": prompt.messages, **more}, limit
+                requested = options.get("num_predict")
+                limit = self.allocation.answer_limit(prompt.size, window, requested)
+            if limit is not None:
+                options["num_predict"] = limit
+        elif not self.allocation.model.is_cloud:
+            # If Ollama chooses the window, an answer must end where it ends. Ollama would drop the
+            # oldest messages.
+            body["shift"] = False
+        if options:
+            body["options"] = options
+        return body, limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,18 +35,19 @@ def turn_allocation(
     ``history`` includes the new messages of the turn. The first window has room for an answer of
     ``answer_tokens``.
     """
-    metadata, previous = session.metadata, previous_model(history)
+    metadata = session.metadata
+    previous = previous_model(history)
+    allocation = gateway.allocate(
+        model, metadata.context_window_config, previous_model=previous, answer_tokens=answer_tokens
+    )
     answer = last_answer(history)
-    config = metadata.context_window_config
-    allocation = gateway.allocate(model, config, previous, answer_tokens)
-    if (
-        answer is not None
-        and previous == session.model
-        and Checkpoint.from_dict(metadata.compaction) is None
-    ):
-        allocation.usage = allocation.counted = usage_tokens(answer) or 0
-        if answer.get("thinking"):  # it is not sent again
-            allocation.counted = answer.get("prompt_eval_count") or 0
+    is_compacted = Checkpoint.from_dict(metadata.compaction) is not None
+    if answer is None or previous != session.model or is_compacted:
+        return allocation
+    allocation.usage = usage_tokens(answer) or 0
+    allocation.counted = allocation.usage
+    if answer.get("thinking"):  # it is not sent again
+        allocation.counted = answer.get("prompt_eval_count") or 0
     return allocation
 
 
@@ -55,7 +56,8 @@ async def save_window(allocation: Allocation, session: ChatSession, store: Sessi
 
     Errors are logged.
     """
-    before, decision = session.metadata.context_window_config, allocation.decision
+    before = session.metadata.context_window_config
+    decision = allocation.decision
     # A manual window is stored already.
     if decision is None or manual_window(allocation.model, before) is not None:
         return
@@ -64,7 +66,9 @@ async def save_window(allocation: Allocation, session: ChatSession, store: Sessi
         return
 
     def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
-        return {"context_window_config": after} if stored.context_window_config == before else {}
+        if stored.context_window_config != before:
+            return {}
+        return {"context_window_config": after}
 
     try:
         await store.patch(session.session_id, unless_changed)

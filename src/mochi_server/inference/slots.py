@@ -96,10 +96,10 @@ class ModelSlots:
 
     def find(self, session_id: str) -> HeldPrompt | None:
         """Return the prompt of a session, if it is recorded."""
-        return next(
-            (each for each in self.prompts if each is not None and each.session_id == session_id),
-            None,
-        )
+        for prompt in self.prompts:
+            if prompt is not None and prompt.session_id == session_id:
+                return prompt
+        return None
 
     def record(
         self,
@@ -112,16 +112,15 @@ class ModelSlots:
         session.
         """
         self._measure(last, seconds)
-        count, cached = number(last.get("prompt_eval_count")), last.get("prompt_eval_cached_count")
+        count = number(last.get("prompt_eval_count"))
+        cached = last.get("prompt_eval_cached_count")
         self._counts_cached_tokens = cached is not None
-        is_longer = (
-            count >= prompt.tokens > 0
-        )  # a prompt that was shortened may differ from the latest one
+        # A prompt that was shortened may differ from the latest one.
+        is_longer = count >= prompt.tokens > 0
         if cached is not None and is_longer and not load_seconds(last):
             self._learn(prompt.newer, is_cached=number(cached) >= prompt.tokens * _CACHED_RATIO)
-        if (
-            exchange is not None and exchange is not prompt.exchange
-        ):  # otherwise a summary has continued the prompt
+        # Without a new exchange, a summary has continued the prompt.
+        if exchange is not None and exchange is not prompt.exchange:
             prompt.tokens = int(count) or exchange.tokens
         prompt.exchange = exchange if self._count_newer(prompt) < self.capacity else None
 
@@ -135,12 +134,11 @@ class ModelSlots:
         return prompt.exchange, self._count_newer(prompt) < self.capacity
 
     def _measure(self, last: Mapping[str, Any], seconds: float) -> None:
-        evaluated = number(last.get("prompt_eval_count")) - number(
-            last.get("prompt_eval_cached_count")
-        )
-        evaluation = number(last.get("prompt_eval_duration")) / 1e9
-        if evaluation and evaluated > 0:
-            speed = min(evaluated / evaluation, _MAX_TOKENS_PER_SECOND)
+        cached = number(last.get("prompt_eval_cached_count"))
+        evaluated = number(last.get("prompt_eval_count")) - cached
+        evaluation_seconds = number(last.get("prompt_eval_duration")) / 1e9
+        if evaluation_seconds and evaluated > 0:
+            speed = min(evaluated / evaluation_seconds, _MAX_TOKENS_PER_SECOND)
             self.tokens_per_second = _smooth(self.tokens_per_second, speed)
         load = load_seconds(last)
         if load:
@@ -170,11 +168,15 @@ def load_seconds(last: Mapping[str, Any]) -> float:
     memory.
     """
     seconds = number(last.get("load_duration")) / 1e9
-    return seconds if seconds >= _MIN_LOAD_SECONDS else 0
+    if seconds < _MIN_LOAD_SECONDS:
+        return 0
+    return seconds
 
 
 def _smooth(before: float | None, value: float) -> float:
-    return value if before is None else before + _SMOOTHING * (value - before)
+    if before is None:
+        return value
+    return before + _SMOOTHING * (value - before)
 
 
 def number(value: object) -> float:

@@ -63,8 +63,11 @@ class TokenEstimate:
     tokens_per_char: float | None = None
 
     def tokens(self, size: PromptSize) -> int:
-        text = int(size.characters * (self.tokens_per_char or _TOKENS_PER_CHAR))
-        return text + IMAGE_TOKENS * size.images + 1
+        """Return the estimated number of tokens of a prompt, at least 1."""
+        tokens_per_char = self.tokens_per_char or _TOKENS_PER_CHAR
+        text_tokens = int(size.characters * tokens_per_char)
+        image_tokens = IMAGE_TOKENS * size.images
+        return text_tokens + image_tokens + 1
 
     def room(
         self, size: PromptSize, window: int, *, counted: int = 0, answer_tokens: int = 0
@@ -88,6 +91,8 @@ class TokenEstimate:
 
         Ignore short prompts, images and implausibly low counts.
         """
-        is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
-        if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
-            self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
+        if size.images or size.characters < _MIN_CALIBRATION_CHARS:
+            return
+        measured = tokens / size.characters
+        if measured >= _MIN_TOKENS_PER_CHAR:
+            self.tokens_per_char = min(measured, _MAX_TOKENS_PER_CHAR)

@@ -43,7 +43,9 @@ class FairQueue:
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
-        self.running = self._round = self._number = 0
+        self.running = 0
+        self._round = 0
+        self._number = 0
         self._waiting: list[_Waiting] = []  # the next request first
 
     @property
@@ -54,9 +56,10 @@ class FairQueue:
         """Return the position of a session's first waiting request, starting at 1, or None if none
         waits.
         """
-        return next(
-            (i for i, each in enumerate(self._waiting, 1) if each.session_id == session_id), None
-        )
+        for position, waiting in enumerate(self._waiting, 1):
+            if waiting.session_id == session_id:
+                return position
+        return None
 
     @asynccontextmanager
     async def slot(
@@ -142,9 +145,10 @@ class RequestTracker:
 
     def count(self, model: str | None = None) -> int:
         """Return the number of requests, or of those to one model."""
-        return sum(
-            model is None or request.model == qualified_name(model) for request in self._running
-        )
+        if model is None:
+            return len(self._running)
+        name = qualified_name(model)
+        return sum(request.model == name for request in self._running)
 
     def slots(self, model: str) -> int:
         """Return the highest number of parallel answers of a model so far, at least 1."""
@@ -166,19 +170,17 @@ class RequestTracker:
         must load models.
         """
         earlier = takewhile(lambda other: other is not request, self._running)
-        count = sum(
-            other.sent is not None and (not loaded or other.model == request.model)
-            for other in earlier
-        )
-        return count >= (self.slots(request.model) if loaded else 1)
+        sent = [other for other in earlier if other.sent is not None]
+        if not loaded:
+            return bool(sent)
+        same_model = [other for other in sent if other.model == request.model]
+        return len(same_model) >= self.slots(request.model)
 
 
-State = tuple[
-    str, int | None
-]  # of a waiting request, and its position in this server's queue, starting at 1
-Report = Callable[
-    ..., None
-]  # receives a state, its position or None, and perhaps the name of a host
+State = tuple[str, int | None]
+"""State of a waiting request, and its position in this server's queue, starting at 1."""
+Report = Callable[..., None]
+"""Function that receives a state, its position or None, and perhaps the name of a host."""
 
 
 @contextmanager
@@ -191,11 +193,14 @@ def reporting_status(
     if report is None:
         yield lambda: None
         return
-    loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+    loop = asyncio.get_running_loop()
+    tasks: list[asyncio.Task[None]] = []
+
+    def begin() -> None:
+        tasks.append(loop.create_task(_report_status(state, report)))
+
     # Most answers begin before the first report, so that a timer is enough.
-    timer = loop.call_later(
-        _POLL_SECONDS, lambda: tasks.append(loop.create_task(_report_status(state, report)))
-    )
+    timer = loop.call_later(_POLL_SECONDS, begin)
 
     def end() -> None:
         timer.cancel()
@@ -212,8 +217,10 @@ async def _report_status(state: Callable[[], Awaitable[State]], report: Report) 
     last_status: State = "", None
     reported_at = 0.0
     while True:
-        status, now = await state(), time.monotonic()
+        status = await state()
+        now = time.monotonic()
         if status != last_status or now - reported_at >= _REPEAT_SECONDS:
-            last_status, reported_at = status, now
+            last_status = status
+            reported_at = now
             report(*status)
         await asyncio.sleep(_POLL_SECONDS)

@@ -79,8 +79,10 @@ class Allocation:
     @property
     def can_grow(self) -> bool:
         """Whether the next request has a larger window, if that does not depend on its prompt."""
+        if not self._can_change:
+            return False
         later = self.windows.size(self.model.name)
-        return self._can_change and later is not None and later > (self.size or 0)
+        return later is not None and later > (self.size or 0)
 
     @property
     def _can_change(self) -> bool:
@@ -96,8 +98,10 @@ class Allocation:
 
         The window 0 is unknown.
         """
-        if self.manual is not None or not loaded:
-            return loaded in (0, self.manual)
+        if loaded == 0:
+            return True
+        if self.manual is not None:
+            return loaded == self.manual
         current = (self.config or {}).get("current_window") or 0
         own = capped(current, self.model.context_length)
         return loaded >= max(own, tokens * BUFFER)
@@ -129,8 +133,9 @@ class Allocation:
             prompt, window, counted=self.counted, answer_tokens=self.answer_tokens
         )
         room = max(free, MIN_ANSWER_TOKENS)
-        is_enough = isinstance(num_predict, int) and 0 <= num_predict <= room
-        return None if is_enough else room
+        if isinstance(num_predict, int) and 0 <= num_predict <= room:
+            return None
+        return room
 
     def grow(self, tokens: int) -> bool:
         """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens.
@@ -174,13 +179,14 @@ class Allocation:
         answer_tokens = answered if isinstance(answered, int) else 0
         prompt_tokens = self.estimate.tokens(prompt)
         is_truncated = False
+        used = answer_tokens
         if isinstance(counted, int):
             prompt_tokens = max(counted, prompt_tokens)
             is_truncated = self._is_truncated(counted, prompt.characters)
             if not is_truncated:
                 self.estimate.observe(prompt, counted)
             self._highest_count = max(self._highest_count, counted)
-        used = (counted if isinstance(counted, int) else 0) + answer_tokens
+            used += counted
         # The done reason `length` is no proof, because some models report it for shorter answers
         # too.
         is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
@@ -191,14 +197,16 @@ class Allocation:
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
-        """Return whether a count fills the window, or is too small for the text and not for cached
-        tokens.
+        """Return whether Ollama has truncated a prompt: its count fills the window, or is too small
+        for the text.
+
+        A count that is also lower than an earlier one may only omit cached tokens.
         """
         if self.model.is_cloud:  # Ollama does not truncate its prompts
             return False
         if self.size is not None and prompt_tokens >= self.size:
             return True
-        is_too_small = (
-            characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
-        )
-        return is_too_small and prompt_tokens * 1.1 >= max(self._highest_count, self.usage)
+        if characters <= _LONG_CHARS or prompt_tokens * _MAX_CHARS_PER_TOKEN >= characters:
+            return False
+        earlier = max(self._highest_count, self.usage)
+        return prompt_tokens * 1.1 >= earlier

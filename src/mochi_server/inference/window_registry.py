@@ -46,12 +46,10 @@ class _ModelWindow:
     # Upper limit of the window after Ollama has run out of memory, or None.
     ceiling: int | None = None
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
-    manual: set[int] = field(
-        default_factory=set
-    )  # manual windows, which other sessions do not adopt
-    requested: set[int | None] = field(
-        default_factory=set
-    )  # windows with which this server may have loaded the model
+    # Manual windows, which other sessions do not adopt.
+    manual: set[int] = field(default_factory=set)
+    # Windows with which this server may have loaded the model.
+    requested: set[int | None] = field(default_factory=set)
     by_ollama: int = 0  # window with which another program has loaded the model, or 0
 
 
@@ -74,9 +72,8 @@ class WindowRegistry:
     on_adjusted: Callable[[str], object] = lambda _: None  # receives the reason of a change
     # First window of a model that a user has set, in place of the default.
     initial: int | None = None
-    size_of: Callable[[str], float | None] = lambda _: (
-        None
-    )  # returns the size of an installed model in MiB
+    # Returns the size of an installed model in MiB.
+    size_of: Callable[[str], float | None] = lambda _: None
     _entries: dict[str, _ModelWindow] = field(default_factory=dict, init=False)
 
     async def decide(
@@ -95,9 +92,8 @@ class WindowRegistry:
         """
         if model.is_cloud:
             return _cloud_window(model, config, previous_model)
-        self.record_request(
-            model.name, config.get("current_window")
-        )  # that of an earlier process of this server
+        # An earlier process of this server may have loaded the model with the stored window.
+        self.record_request(model.name, config.get("current_window"))
         windows = await self._loaded_windows()
         entry = self._entry(model.name)
         loaded = None if windows is None else windows.get(qualified_name(model.name))
@@ -114,9 +110,8 @@ class WindowRegistry:
             # Ollama must load the model anyway, so a new session need not keep a larger window
             entry.window = None
         window = entry.window or self._initial_window(entry, model)
-        is_same = previous_model is not None and qualified_name(previous_model) == qualified_name(
-            model.name
-        )
+        previous = None if previous_model is None else qualified_name(previous_model)
+        is_same = previous == qualified_name(model.name)
         if is_same:
             # After a restart, or after a new session has reset it, it may be smaller than the
             # window of this session.
@@ -125,20 +120,26 @@ class WindowRegistry:
         reason = None
         is_manual = loaded in entry.manual
         if loaded is not None and loaded > window and not is_manual:
-            window, reason = loaded, "adopted_loaded"
+            window = loaded
+            reason = "adopted_loaded"
         needed = _needed(required_tokens, answer_tokens, is_loaded=loaded is not None)
         larger = self._window_step(entry, model, needed)
         if needed > window and larger > window:
-            window, reason = larger, "usage_threshold"
+            window = larger
+            reason = "usage_threshold"
         entry.window = window
         if reason is None and previous_model is None:
-            reason = (
-                "adopted_loaded"
-                if loaded == window > (self.initial or DEFAULT_WINDOW)
-                else "initial_setup"
-            )
-        reason = reason or (_reason(config, window, loaded) if is_same else "model_change")
-        return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
+            reason = self._initial_reason(window, loaded)
+        default_reason = _unchanged_reason(config, window, loaded) if is_same else "model_change"
+        return WindowDecision(
+            window, reason or default_reason, loaded, differs=is_manual and loaded != window
+        )
+
+    def _initial_reason(self, window: int, loaded: int | None) -> str:
+        """Return the reason for the first window of a session."""
+        if loaded == window > (self.initial or DEFAULT_WINDOW):
+            return "adopted_loaded"
+        return "initial_setup"
 
     async def decide_without_session(
         self, model: ModelInfo, required_tokens: int
@@ -163,9 +164,8 @@ class WindowRegistry:
         entry = self._entry(model.name)
         window = entry.window or self._initial_window(entry, model)
         exceeded = min(refused_window, window)
-        entry.window = max(
-            window, self._window_step(entry, model, max(required_tokens, exceeded + 1))
-        )
+        larger = self._window_step(entry, model, max(required_tokens, exceeded + 1))
+        entry.window = max(window, larger)
         return entry.window > exceeded
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
@@ -178,10 +178,13 @@ class WindowRegistry:
         """
         entry = self._entry(model.name)
         if entry.window is None or entry.window < 2 * MIN_WINDOW:
-            entry.window = entry.ceiling = None
+            entry.window = None
+            entry.ceiling = None
             return False
         if entry.window >= (failed or 0):
-            entry.ceiling = entry.window = entry.window // 2
+            half = entry.window // 2
+            entry.window = half
+            entry.ceiling = half
         return True
 
     def lower_ceiling(self, model: ModelInfo, failed: int | None) -> None:
@@ -194,9 +197,10 @@ class WindowRegistry:
             entry.ceiling = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
-        return WindowDecision(
-            self.size(model.name) or self._initial_window(self._entry(model.name), model), reason
-        )
+        """Return a decision for the present window of a model, or else for its first window."""
+        entry = self._entry(model.name)
+        window = entry.window or self._initial_window(entry, model)
+        return WindowDecision(window, reason)
 
     def size(self, model: str) -> int | None:
         """Return the window of a model in tokens, or None if no window has been chosen yet."""
@@ -237,9 +241,8 @@ class WindowRegistry:
             self.on_adjusted(decision.reason)
         if has_changed or by_user:
             entry = {"window": decision.window, "reason": decision.reason, "timestamp": timestamp}
-            result["adjustment_history"] = [*config["adjustment_history"], entry][
-                -_MAX_ADJUSTMENTS:
-            ]
+            history = [*config["adjustment_history"], entry]
+            result["adjustment_history"] = history[-_MAX_ADJUSTMENTS:]
         return result
 
     def _entry(self, model: str) -> _ModelWindow:
@@ -262,12 +265,13 @@ class WindowRegistry:
         return windows
 
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
-        """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
+        """Return the default window or the Modelfile's ``num_ctx``, whichever is larger, at most
+        the ceiling.
+        """
         default = self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
-        window = max(
-            min(max_window(model), default), capped(model.num_ctx or 0, model.context_length)
-        )
-        return capped(window, entry.ceiling)
+        of_registry = min(max_window(model), default)
+        of_modelfile = capped(model.num_ctx or 0, model.context_length)
+        return capped(max(of_registry, of_modelfile), entry.ceiling)
 
     def _window_by_ollama(self, model: ModelInfo) -> int:
         """Return the largest window that Ollama has chosen for models of at least this
@@ -309,14 +313,12 @@ def _cloud_window(
     """
     manual = manual_window(model, config)
     window = model.context_length if manual is None else manual
-    is_change = previous_model is not None and qualified_name(previous_model) != qualified_name(
-        model.name
-    )
+    previous = None if previous_model is None else qualified_name(previous_model)
     if manual is not None:
         reason = "manual_override"
-    elif is_change:
+    elif previous not in (None, qualified_name(model.name)):
         reason = "model_change"
-    elif previous_model is None or config.get("current_window") not in (None, window):
+    elif previous is None or config.get("current_window") not in (None, window):
         reason = "initial_setup"
     else:
         reason = "no_adjustment"
@@ -326,7 +328,9 @@ def _cloud_window(
 def _needed(required_tokens: int, answer_tokens: int, *, is_loaded: bool) -> float:
     """Return the smallest window for a prompt. Only a model that is not loaded gets more room."""
     needed = BUFFER * required_tokens
-    return needed if is_loaded else max(needed, with_margin(required_tokens) + answer_tokens)
+    if is_loaded:
+        return needed
+    return max(needed, with_margin(required_tokens) + answer_tokens)
 
 
 def max_window(model: ModelInfo) -> int:
@@ -336,13 +340,15 @@ def max_window(model: ModelInfo) -> int:
     return max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 
-def _reason(config: Mapping[str, Any], window: int, loaded: int | None) -> str:
+def _unchanged_reason(config: Mapping[str, Any], window: int, loaded: int | None) -> str:
     """Return the reason for a window of the same model that this decision has not changed."""
     if config.get("current_window") in (None, window):
         return "no_adjustment"
     # Another session or program changed the window. If a smaller window is loaded, the new one has
     # grown.
-    return "usage_threshold" if loaded and loaded < window else "adopted_loaded"
+    if loaded and loaded < window:
+        return "usage_threshold"
+    return "adopted_loaded"
 
 
 def capped(window: int, ceiling: int | None) -> int:

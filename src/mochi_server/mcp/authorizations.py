@@ -128,14 +128,14 @@ class McpAuthorizations:
             name=server.name,
             location=server.location,
             transport=server.transport,
-            state=_state_of(server.session),
+            state=_connection_state(server.session),
             is_authorized=await server.credentials.has_tokens(),
             tools=len(server.tools),
             problems=server.problems,
         )
 
 
-def _state_of(session: McpSession) -> McpState:
+def _connection_state(session: McpSession) -> McpState:
     if session.problem is None:
         return "connected"
     if session.problem == session.authorization_advice:

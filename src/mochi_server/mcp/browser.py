@@ -36,11 +36,11 @@ class _Browser:
     url: "asyncio.Future[str]"
 
     async def show(self, url: str) -> None:
-        await self.pending.begin(_state_of(url))
+        await self.pending.begin(_state_parameter(url))
         self.url.set_result(url)
 
     async def wait(self) -> AuthorizationCodeResult:
-        redirect = await self.pending.redirect(_state_of(self.url.result()))
+        redirect = await self.pending.redirect(_state_parameter(self.url.result()))
         code = checked_code(redirect)
         return AuthorizationCodeResult(code=code, state=redirect.state, iss=redirect.iss)
 
@@ -79,7 +79,7 @@ async def authorize(
         raise
     finally:
         if url.done() and not url.cancelled():
-            await pending.end(_state_of(url.result()), outcome)
+            await pending.end(_state_parameter(url.result()), outcome)
 
 
 def _not_asked(response: httpx2.Response) -> str:
@@ -88,6 +88,6 @@ def _not_asked(response: httpx2.Response) -> str:
     return "it does not require authorization"
 
 
-def _state_of(url: str) -> str:
+def _state_parameter(url: str) -> str:
     """Return the state in the query of the URL of an authorization server."""
     return parse_qs(urlsplit(url).query)["state"][-1]

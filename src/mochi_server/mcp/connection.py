@@ -90,7 +90,7 @@ class McpConnection:
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
-            raise ToolRaised(self._reason(error)) from error
+            raise ToolRaised(self._reason_of_failure(error)) from error
         except ValidationError as error:
             raise ToolRaised(invalid_response(error)) from error
         except Exception as error:  # another invalid response
@@ -100,7 +100,7 @@ class McpConnection:
             raise ToolRaised(content.text)
         return content
 
-    def _reason(self, error: MCPError) -> str:
+    def _reason_of_failure(self, error: MCPError) -> str:
         """Return why a call failed, and end the session if the connection or session is lost."""
         if self.session.needs_authorization:
             return self.session.authorization_advice
@@ -218,7 +218,9 @@ def _check_files(command: str, cwd: str | None, search_path: str) -> None:
 
 
 async def _chunks(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:
-    while stream is not None and (chunk := await stream.read(_CHUNK_BYTES)):
+    if stream is None:
+        return
+    while chunk := await stream.read(_CHUNK_BYTES):
         yield chunk
 
 

@@ -28,7 +28,9 @@ class Credentials:
     @classmethod
     def of(cls, name: str, config: ServerConfig, secrets: SecretStore) -> "Credentials":
         url = getattr(config, "url", "")
-        return cls(secrets, sha256(f"{name}\n{url}".encode()).hexdigest()[:32], SecretMasker(()))
+        digest = sha256(f"{name}\n{url}".encode())
+        key = digest.hexdigest()[:32]
+        return cls(secrets, key, SecretMasker(()))
 
     async def load(self) -> bytes:
         """Return the stored record as JSON, or an empty object."""

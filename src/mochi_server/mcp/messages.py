@@ -92,7 +92,7 @@ async def decode(data: bytes) -> JSONRPCMessage | None:
     if not data.lstrip().startswith(b"{"):
         return None
     if await _has_too_many_values(data):
-        return _error(data, f"it has more than {MAX_VALUES:,} values")
+        return _error_response(data, f"it has more than {MAX_VALUES:,} values")
     try:
         return mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
     except ValidationError:
@@ -127,10 +127,10 @@ def _repaired(data: bytes) -> JSONRPCMessage | None:
         return mcp_types.jsonrpc_message_adapter.validate_json(
             text.encode("utf-8", "replace"), by_name=False
         )
-    return _error(data, "it is malformed")
+    return _error_response(data, "it is malformed")
 
 
-def _error(data: bytes, reason: str) -> JSONRPCError | None:
+def _error_response(data: bytes, reason: str) -> JSONRPCError | None:
     if _METHOD.match(data) or not _RESPONSE_KEY.search(data):
         return None
     tail = max(0, len(data) - _TAIL_BYTES)
@@ -226,7 +226,8 @@ class MessageFilter(ObjectReceiveStream[Any]):
         tools = result.get("tools")
         if not isinstance(tools, list):
             return
-        result["tools"] = kept = []
+        kept: list[Any] = []
+        result["tools"] = kept
         for tool in tools[: max(0, MAX_TOOLS - self.listed)]:
             used = tool
             if isinstance(tool, dict):
@@ -235,7 +236,7 @@ class MessageFilter(ObjectReceiveStream[Any]):
                 parse_server_result("tools/list", self._version(), {**result, "tools": [used]})
                 kept.append(used)
             except ValidationError as error:
-                self.problems.append(_problem(tool, error))
+                self.problems.append(_tool_problem(tool, error))
             await asyncio.sleep(0)  # so that a long list does not delay requests
         self.listed += len(tools)
 
@@ -255,7 +256,7 @@ class _Outgoing(ObjectSendStream[Any]):
         await self._stream.aclose()
 
 
-def _problem(tool: Any, error: ValidationError) -> str:
+def _tool_problem(tool: Any, error: ValidationError) -> str:
     shown = "without a name"
     if isinstance(tool, dict) and isinstance(tool.get("name"), str):
         shown = repr(shorten(tool["name"], _MAX_SHOWN))

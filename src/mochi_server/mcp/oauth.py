@@ -353,8 +353,6 @@ def _failure(error: OAuthFlowError) -> OAuthFailed:
 
 def _status_in(error: Exception) -> str:
     """Return the HTTP status that the text of an error of the SDK contains, as text."""
-    text, _, _ = str(error).partition("{")
+    text, _, _ = str(error).partition("{")  # without a response body
     found = re.search(r"\b[1-5]\d\d\b", text)
-    if found is None:
-        return ""
-    return f" (HTTP {found[0]})"
+    return f" (HTTP {found[0]})" if found else ""

@@ -213,8 +213,9 @@ class McpServer:
 
     def _may_use_sse(self, session: McpSession) -> bool:
         """Return whether a failed connection shows that the server has only the transport SSE."""
-        is_free = isinstance(self.config, RemoteServer) and self.config.type is None
-        return is_free and session.is_opening and session.error_status in _WITHOUT_STREAMABLE_HTTP
+        if not isinstance(self.config, RemoteServer) or self.config.type is not None:
+            return False
+        return session.is_opening and session.error_status in _WITHOUT_STREAMABLE_HTTP
 
     async def _connect_over(self, session: McpSession, config: ServerConfig) -> None:
         # Imported here, because the import takes a second and needs an extra.

@@ -23,9 +23,8 @@ _EXITED = "it exited without a response; its last line on stderr is in the log"
 
 logger = logging.getLogger(__name__)
 
-Call = Callable[
-    [str, dict[str, Any]], Awaitable[ToolContent]
-]  # raises ``ToolRaised`` if the call fails
+Call = Callable[[str, dict[str, Any]], Awaitable[ToolContent]]
+"""Function that calls a tool. It raises ``ToolRaised`` if the call fails."""
 
 
 class NeedsAuthorization(Exception):

@@ -45,7 +45,8 @@ async def map_tools(
     listed: "Iterable[mcp_types.Tool]", checks: SchemaChecks
 ) -> tuple[list[McpTool], list[str]]:
     """Convert MCP tools. Return the valid tools, and the problems of invalid tools."""
-    usable, problems = [], []
+    usable = []
+    problems = []
     for tool in listed:
         try:
             if has_more_values(tool.input_schema, MAX_SCHEMA_VALUES):

@@ -10,7 +10,7 @@ PREFIX = "agent:"
 _NO_MODEL = "Ollama has no chat model. Install one with `ollama pull qwen3`."
 
 
-async def models(services: Services) -> dict[str, int]:
+async def change_times(services: Services) -> dict[str, int]:
     """Return the time of the last change of each model and each valid agent, in seconds since 1970.
 
     Chat models come first, because some clients select the first model of the list. Agents come
@@ -26,15 +26,16 @@ async def models(services: Services) -> dict[str, int]:
     return times
 
 
-async def modified(services: Services, name: str) -> int:
-    """Return the time of the last change of a model or an agent.
+async def change_time(services: Services, name: str) -> int:
+    """Return the time of the last change of a model or an agent, in seconds since 1970.
 
     Raises ``MochiError`` for an unknown name.
     """
     agent = await selected_agent(services, name)
     if agent is not None:
         return agent.modified
-    return (await services.fleet.find_installed(name)).modified
+    model = await services.fleet.find_installed(name)
+    return model.modified
 
 
 async def selected_agent(services: Services, name: str) -> AgentDefinition | None:

@@ -17,7 +17,7 @@ from mochi_server.container import Services
 from mochi_server.errors import ValidationFailed
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.agent_models import fallback_model, selected_agent
-from mochi_server.protocols.comparison import repeats, to_turn
+from mochi_server.protocols.new_messages import repeats, to_turn
 from mochi_server.protocols.sent_messages import SentMessages
 from mochi_server.services.sessions import check_policy
 from mochi_server.sessions.history import History
@@ -53,8 +53,10 @@ async def estimate(services: Services, turn: TurnInput, sent: SentMessages) -> i
     """
     model = await services.gateway.find_model(turn.model or "")
     history = History.of(sent.with_references)
-    prompt = Prompt(history, sent.last_user_index or 0, shows_images=model.has_capability("vision"))
-    size = prompt.size_with(turn.tools.client_tools if turn.tools.may_call else ())
+    shows_images = model.has_capability("vision")
+    prompt = Prompt(history, sent.last_user_index or 0, shows_images=shows_images)
+    tools = turn.tools.client_tools if turn.tools.may_call else ()
+    size = prompt.size_with(tools)
     return services.gateway.windows.estimate(model.name).tokens(size)
 
 

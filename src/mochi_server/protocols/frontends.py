@@ -13,7 +13,7 @@ from mochi_server.chat.idempotency import keyed_indexes
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.container import Services
-from mochi_server.protocols.comparison import to_turn
+from mochi_server.protocols.new_messages import to_turn
 from mochi_server.protocols.sent_messages import SentMessages
 from mochi_server.schemas.common import Body, OnDisconnect, Options
 from mochi_server.sessions.turn import Decision
@@ -104,9 +104,10 @@ async def running(services: Services, session_id: str) -> FrontendRun | None:
     Raises ``SessionNotFound``.
     """
     run = await services.turns.find(session_id)
-    if run is None or not (run.running or (run.is_stored and run.failure is not None)):
+    if run is None:
         return None
-    return FrontendRun(run)
+    is_lost = run.is_stored and run.failure is not None
+    return FrontendRun(run) if run.running or is_lost else None
 
 
 async def decide(

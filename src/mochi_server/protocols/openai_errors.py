@@ -49,7 +49,9 @@ def http_status(error: MochiError) -> int:
     """
     if isinstance(error, OllamaBusy):
         return int(error.details["upstream_status"])
-    return 400 if error.status == 422 else error.status
+    if error.status == 422:
+        return 400
+    return error.status
 
 
 def openai_error(error: MochiError) -> dict[str, Any]:
@@ -58,7 +60,7 @@ def openai_error(error: MochiError) -> dict[str, Any]:
     """
     fields: dict[str, str | None] = {
         "message": error.message,
-        "type": _type(http_status(error)),
+        "type": _error_type(http_status(error)),
         "param": None,
         "code": _CODES.get(error.code, error.code.lower()),
     }
@@ -69,10 +71,12 @@ def openai_error(error: MochiError) -> dict[str, Any]:
     return {"error": fields}
 
 
-def _type(status: int) -> str:
+def _error_type(status: int) -> str:
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return "rate_limit_error"
-    return "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "server_error"
+    return "invalid_request_error"
 
 
 def openai_body(error: MochiError) -> bytes:
@@ -97,9 +101,9 @@ def _first_problem(error: ValidationFailed) -> dict[str, str | None]:
     first = problems[0]
     if first["type"] == "json_invalid":
         return {"message": error.message, "code": "invalid_json"}
-    path = _path(first["loc"][1:])
+    path = _field_path(first["loc"])
     # A field with a union type has one problem per member of the union.
-    same_field = [problem["msg"] for problem in problems if _path(problem["loc"][1:]) == path]
+    same_field = [problem["msg"] for problem in problems if _field_path(problem["loc"]) == path]
     text = "; ".join(dict.fromkeys(same_field))
     return {
         "message": f"{path}: {text}" if path else text,
@@ -108,7 +112,12 @@ def _first_problem(error: ValidationFailed) -> dict[str, str | None]:
     }
 
 
-def _path(location: Sequence[str | int]) -> str:
-    """Return the path of a field in OpenAI's notation, such as ``messages[0].content``."""
-    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
-    return "".join(steps).removeprefix(".")
+def _field_path(location: Sequence[str | int]) -> str:
+    """Return the path of a field in OpenAI's notation, such as ``messages[0].content``.
+
+    ``location`` begins with the part of the request, such as ``body``.
+    """
+    path = ""
+    for step in location[1:]:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return path.removeprefix(".")

@@ -215,7 +215,8 @@ class PartReader:
 
     def _unread(self, text_class: _TextClass, text: str, source: object) -> _Parts:
         """Return the part with the new characters of a snapshot."""
-        new = text[self._read_characters[text_class] :]
+        start = self._read_characters[text_class]
+        new = text[start:]
         self._read_characters[text_class] += len(new)
         return self._text(text_class, new, self._sources.get(text_class) or source)
 
@@ -256,8 +257,9 @@ class PartReader:
 
     def _call_id(self, index: object, agent_call: str = "") -> str:
         """Return the ID of a call. ``agent_call`` is the call that started its agent, if any."""
-        names = (self._run_id, agent_call, str(index))
-        return "-".join(name for name in names if name)
+        if not agent_call:
+            return f"{self._run_id}-{index}"
+        return f"{self._run_id}-{agent_call}-{index}"
 
     def _begin_call(self, call_id: str, name: str, arguments: Json) -> _Parts:
         if call_id in self._open_calls:  # an approved call of an agent starts

@@ -102,9 +102,8 @@ FutureTime = Annotated[
 ]
 
 
-class ToolSettingsRequest(
-    ToolSettings, StrictBody, strict=False
-):  # accepts policy names as strings
+# not strict, so that it accepts policy names as strings
+class ToolSettingsRequest(ToolSettings, StrictBody, strict=False):
     """Tools that the model may call, and the calls that need approval."""
 
     approved_tools: Names | None = Field(
@@ -421,8 +420,9 @@ class TagList(Schema):
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> "TagList":
-        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        return cls(tags=[TagCount(tag=tag, count=count) for tag, count in ordered])
+        tags = [TagCount(tag=tag, count=count) for tag, count in counts.items()]
+        tags.sort(key=lambda each: (-each.count, each.tag))
+        return cls(tags=tags)
 
 
 class MessageList(Schema):
@@ -503,7 +503,9 @@ _SHARE_TURNS = 5  # number of latest turns of which the status shows the share o
 
 
 def _cached_share(history: Sequence[Message]) -> float | None:
-    turns = prompt = cached = 0
+    turns = 0
+    prompt = 0
+    cached = 0
     for message in reversed(history):
         if message["role"] == "assistant" and message.get("prompt_eval_cached_count") is not None:
             prompt += message.get("prompt_eval_count") or 0

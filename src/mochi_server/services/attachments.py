@@ -193,7 +193,9 @@ def _is_named_as_text(media_type: str, name: str) -> bool:
 
 def _plain_text(data: bytes, media_type: str, name: str) -> str | None:
     text = _decoded(data, media_type, name)
-    return None if text is None or _CONTROL_CHARACTERS.search(text) else text
+    if text is None or _CONTROL_CHARACTERS.search(text):
+        return None
+    return text
 
 
 def _decoded(data: bytes, media_type: str, name: str) -> str | None:

@@ -39,8 +39,9 @@ class Attachment:
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
-        is_own_text = self.original.sha256 == self.text.sha256
-        return (self.original,) if is_own_text else (self.original, self.text)
+        if self.original.sha256 == self.text.sha256:
+            return (self.original,)
+        return (self.original, self.text)
 
     def without_data(self) -> "Attachment":
         return replace(self, original=self.original.without_data(), text=self.text.without_data())
@@ -48,7 +49,8 @@ class Attachment:
 
 def text_in_prompt(reference: AttachmentReference, text: str) -> str:
     """Return the text of a file between marks, which are always the same for the same file."""
-    file = f"file {_quoted(reference)} {reference['text_sha256'][:_MARK_CHARS]}"
+    mark = reference["text_sha256"][:_MARK_CHARS]
+    file = f"file {_quoted(reference)} {mark}"
     return f"[Begin of {file}]\n{text}\n[End of {file}]"
 
 

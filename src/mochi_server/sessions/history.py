@@ -94,10 +94,11 @@ class History(tuple[Message, ...]):
     def copies(self) -> list[Message]:
         """Return copies of the messages, which the caller may change."""
         nested = (dict, list)
-        return [
-            deepcopy(m) if any(type(value) in nested for value in m.values()) else m.copy()
-            for m in self
-        ]
+        copies: list[Message] = []
+        for message in self:
+            is_nested = any(type(value) in nested for value in message.values())
+            copies.append(deepcopy(message) if is_nested else message.copy())
+        return copies
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -154,7 +155,8 @@ def close_partial(partial: PartialMessage) -> list[Message]:
     results: list[Message] = [first]
     for call in first.pop("tool_calls", []):
         result = first.copy()
-        result["tool_name"], result["tool_call_id"] = call["function"]["name"], call["id"]
+        result["tool_name"] = call["function"]["name"]
+        result["tool_call_id"] = call["id"]
         result["message_id"] = _derived_id(first, call["id"])
         results.append(result)
     return results

@@ -26,6 +26,8 @@ async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
 
     Raises ``ValidationFailed`` with the path.
     """
+    if not encoded:
+        return ()
 
     def decode() -> tuple[Image, ...]:
         images = []
@@ -33,8 +35,6 @@ async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
             images.append(_decode(location, text))
         return tuple(images)
 
-    if not encoded:
-        return ()
     return await anyio.to_thread.run_sync(decode)
 
 

@@ -57,17 +57,17 @@ def _earlier_turn(record: Any, last_run: Any) -> dict[str, Any] | None:
     """Convert the fields of files before format 1.4: the record of a turn that waits, and the state
     of the last run.
     """
-    last_run = (
-        last_run if isinstance(last_run, dict) and isinstance(last_run.get("run_id"), str) else None
-    )
     if isinstance(record, dict) and "confirmation_id" in record:
         return _waiting_turn(record)
-    if isinstance(record, dict) and isinstance(
-        record.get("session_id"), str
-    ):  # the session of an agent
-        parent = {"session_id": record["session_id"], "turn_id": "", "call_id": ""}
-        return {"run_ids": [record["session_id"]], "parent": parent, "input": {}}
-    if last_run is None:
+    if isinstance(record, dict) and isinstance(record.get("session_id"), str):
+        # the session of an agent
+        user_session = record["session_id"]
+        return {
+            "run_ids": [user_session],
+            "parent": {"session_id": user_session, "turn_id": "", "call_id": ""},
+            "input": {},
+        }
+    if not isinstance(last_run, dict) or not isinstance(last_run.get("run_id"), str):
         return None if record is None else {"run_ids": []}
     run_ids = [*last_run.get("earlier", ()), last_run["run_id"]]
     state = "failed" if record is not None else last_run.get("state")

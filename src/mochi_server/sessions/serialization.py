@@ -126,7 +126,8 @@ def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
     session without times.
     """
     stored = decode(data)
-    if isinstance(stored, dict) and isinstance(metadata := stored.get("metadata"), dict):
+    metadata = stored.get("metadata") if isinstance(stored, dict) else None
+    if isinstance(metadata, dict):
         metadata["session_id"] = session_id
         if not metadata.get("created_at"):
             metadata["created_at"] = metadata.get("updated_at") or as_text(as_datetime(modified))
@@ -171,24 +172,26 @@ def as_markdown(session: ChatSession) -> str:
         f"{metadata.created_at}"
     )
     parts = [f"# {session.summary_object()['title'] or 'Untitled'}", details]
-    parts += [part for message in session.history for part in _message(message)]
+    for message in session.history:
+        parts += _message_as_markdown(message)
     return "\n\n".join(parts) + "\n"
 
 
-def _message(message: Message) -> Iterator[str]:
+def _message_as_markdown(message: Message) -> Iterator[str]:
     source = _source(message)
     heading = _HEADINGS.get(message["role"], message["role"])
     yield f"## {heading} ({source})" if source else f"## {heading}"
     if message["role"] == "assistant" and (thinking := message.get("thinking")):
         yield f"<details>\n<summary>Thinking</summary>\n\n{thinking.strip()}\n\n</details>"
-    if content := message["content"].strip():
+    content = message["content"].strip()
+    if content:
         yield fenced(content) if message["role"] == "tool" else content
     for image in images_of(message):
         yield f"*(image {image})*"
     for attachment in attachments_of(message):
         yield f"*(file {attachment['name']})*"
     for call in tool_calls_of(message):
-        yield _call(call)
+        yield _call_as_markdown(call)
     match message["role"]:
         case "assistant" | "tool" if message.get("interrupted"):
             yield "*(interrupted)*"
@@ -201,12 +204,16 @@ def _source(message: Message) -> str | None:
     return message.get("tool_name") if message["role"] == "tool" else None
 
 
-def _call(call: object) -> str:
+def _call_as_markdown(call: object) -> str:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
-        return f"Calls:\n\n{fenced(json.dumps(call, ensure_ascii=False, indent=2), 'json')}"
-    arguments = json.dumps(function.get("arguments") or {}, ensure_ascii=False, indent=2)
-    return f"Calls `{function.get('name')}`:\n\n{fenced(arguments, 'json')}"
+        return f"Calls:\n\n{_fenced_json(call)}"
+    arguments = function.get("arguments") or {}
+    return f"Calls `{function.get('name')}`:\n\n{_fenced_json(arguments)}"
+
+
+def _fenced_json(value: object) -> str:
+    return fenced(json.dumps(value, ensure_ascii=False, indent=2), "json")
 
 
 def fenced(text: str, language: str = "") -> str:

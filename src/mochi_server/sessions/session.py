@@ -140,7 +140,9 @@ class SessionMetadata(SessionSettings):
         """
         if self.expires_at is not None and timestamp(self.expires_at) <= moment:
             return True
-        return self.temporary and timestamp(self.updated_at) <= moment - idle_seconds
+        if not self.temporary:
+            return False
+        return timestamp(self.updated_at) <= moment - idle_seconds
 
 
 _SETTINGS = [f.name for f in fields(SessionSettings)]
@@ -297,8 +299,10 @@ class ChatSession:
     @property
     def system_prompt(self) -> SystemMessage | None:
         """System message, or None if the session has no system message."""
-        first = self._messages[0] if self._messages else None
-        return first if first is not None and first["role"] == "system" else None
+        if not self._messages:
+            return None
+        first = self._messages[0]
+        return first if first["role"] == "system" else None
 
     def changed(self, change: Change) -> "ChatSession":
         """Return a copy with a change of the history."""
@@ -311,9 +315,8 @@ class ChatSession:
         """Return the session as a flat object without messages, for lists and responses."""
         flat = self.metadata.to_dict()
         entry = {name: flat.get(name, _UNSET.get(name)) for name in LIST_FIELDS}
-        entry["title"] = self.metadata.title or automatic_title(
-            self._messages, self.metadata.summary
-        )
+        title = self.metadata.title
+        entry["title"] = title or automatic_title(self._messages, self.metadata.summary)
         entry["message_count"] = len(self._messages)
         entry["preview"] = preview(self._messages)
         return entry | {name: flat[name] for name in (OWNER, "owner") if name in flat}
@@ -356,7 +359,9 @@ def usage_tokens(answer: AssistantMessage | None) -> int | None:
     """
     if answer is None or ("eval_count" not in answer and "prompt_eval_count" not in answer):
         return None
-    return (answer.get("eval_count") or 0) + (answer.get("prompt_eval_count") or 0)
+    answer_tokens = answer.get("eval_count") or 0
+    prompt_tokens = answer.get("prompt_eval_count") or 0
+    return answer_tokens + prompt_tokens
 
 
 def preview(messages: Iterable[Message]) -> str:
@@ -467,9 +472,7 @@ def complete_message(message: _AnyMessage, index: int, created_at: str) -> _AnyM
     if calls := stored.get("tool_calls"):
         stored["tool_calls"] = [call for call in calls if _is_call(call)]
     if not stored.get("role"):
-        stored["role"] = (
-            "tool" if stored.get("tool_name") else "assistant" if stored.get("model") else "user"
-        )
+        stored["role"] = _probable_role(stored)
     if not isinstance(stored.get("content"), str):
         stored["content"] = "" if stored.get("content") is None else str(stored["content"])
     if not stored.get("message_id"):
@@ -478,6 +481,13 @@ def complete_message(message: _AnyMessage, index: int, created_at: str) -> _AnyM
     if not stored.get("timestamp"):
         stored["timestamp"] = created_at
     return message
+
+
+def _probable_role(stored: Mapping[str, Any]) -> str:
+    """Return the role of a stored message that lacks it."""
+    if stored.get("tool_name"):
+        return "tool"
+    return "assistant" if stored.get("model") else "user"
 
 
 def _is_call(call: object) -> bool:
@@ -568,11 +578,7 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
     InvalidMessageIndex for an invalid index, or if a tool call in the copy would have no result.
     """
     messages = session.messages
-    ends, open_calls = [], 0
-    for position, message in enumerate(messages):
-        open_calls = open_calls - 1 if message["role"] == "tool" else len(tool_calls_of(message))
-        if open_calls <= 0:
-            ends.append(position)
+    ends = _ends_of_rounds(messages)
     if index is None:
         index = ends[-1] if ends else -1
     elif not 0 <= index < len(messages):
@@ -582,12 +588,10 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         hint = "some results are missing" if following is None else f"use message {following}"
         raise InvalidMessageIndex(index, f"it is inside a round of tool calls; {hint}")
     copied = messages[: index + 1]
-    metadata, created = session.metadata, now()
-    config = {
-        name: value
-        for name, value in metadata.context_window_config.items()
-        if name != "other_models"
-    }
+    metadata = session.metadata
+    created = now()
+    config = dict(metadata.context_window_config)
+    config.pop("other_models", None)
     if config["manual_override"]:  # applies only to the original session
         config |= {"manual_override": False, "current_window": None}
     fresh = replace(
@@ -605,6 +609,20 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         archived=False,
     )
     return ChatSession(fresh, copied, session.extra)
+
+
+def _ends_of_rounds(messages: Sequence[Message]) -> list[int]:
+    """Return the positions of the messages after which each tool call has a result."""
+    ends = []
+    open_calls = 0
+    for position, message in enumerate(messages):
+        if message["role"] == "tool":
+            open_calls -= 1
+        else:
+            open_calls = len(tool_calls_of(message))
+        if open_calls <= 0:
+            ends.append(position)
+    return ends
 
 
 def has_stale_checkpoint(metadata: SessionMetadata, messages: Sequence[Message]) -> bool:

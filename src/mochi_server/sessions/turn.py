@@ -75,8 +75,9 @@ class Approval:
     @property
     def is_waiting(self) -> bool:
         """Whether clients can decide."""
-        is_expired = self.expires_at is not None and self.expires_at <= time.time()
-        return self.decision is None and not is_expired
+        if self.decision is not None:
+            return False
+        return self.expires_at is None or self.expires_at > time.time()
 
     @property
     def agent_name(self) -> str | None:
@@ -84,8 +85,14 @@ class Approval:
 
     def entry(self) -> dict[str, Any]:
         """Return the request as an entry of ``GET …/confirmations``."""
-        names = ("confirmation_id", "tool_name", "arguments", "call_index", "agent_name")
-        return {name: getattr(self, name) for name in names} | {"state": "waiting"}
+        return {
+            "confirmation_id": self.confirmation_id,
+            "tool_name": self.tool_name,
+            "arguments": self.arguments,
+            "call_index": self.call_index,
+            "agent_name": self.agent_name,
+            "state": "waiting",
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +162,10 @@ class StoredTurn:
         """Return the JSON object of the turn. An index of PostgreSQL reads its first field."""
         values: dict[str, Any] = _adapter().dump_python(self, mode="json", exclude_defaults=True)
         values["state"] = self.state
-        due = self.due
-        return values if due is None else {"due": None if due == math.inf else due, **values}
+        if self.due is None:
+            return values
+        seconds = None if self.due == math.inf else self.due
+        return {"due": seconds, **values}
 
     @property
     def turn_id(self) -> str:
@@ -235,7 +244,9 @@ class StoredTurn:
         """Return the turn after the decision on its request, or after its timeout if ``decision``
         is None.
         """
-        approval = None if self.approval is None else replace(self.approval, decision=decision)
+        approval = self.approval
+        if approval is not None:
+            approval = replace(approval, decision=decision)
         return replace(self, state="running", approval=approval)
 
     def started(self, call_id: str, index: int) -> "StoredTurn":
@@ -257,8 +268,8 @@ class StoredTurn:
             self.run_ids,
             state,
             self.first,
-            answer_id,
-            error,
+            answer_id=answer_id,
+            error=error,
             parent=self.parent,
             starts=self.starts,
         )

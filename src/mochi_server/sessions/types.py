@@ -20,12 +20,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic.config import JsonDict
-from typing_extensions import (
-    NotRequired,
-    Required,
-    TypedDict,
-    is_typeddict,
-)  # pydantic needs these before Python 3.12
+
+# pydantic needs these before Python 3.12
+from typing_extensions import NotRequired, Required, TypedDict, is_typeddict
 
 from mochi_server.util.clock import timestamp
 
@@ -600,4 +597,7 @@ def blobs_of(message: Message) -> list[str]:
 
 def blobs_in(messages: Iterable[Message]) -> set[str]:
     """Return the hashes of the images, files and texts that the messages reference."""
-    return {name for message in messages for name in blobs_of(message)}
+    names: set[str] = set()
+    for message in messages:
+        names.update(blobs_of(message))
+    return names

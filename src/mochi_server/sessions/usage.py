@@ -22,9 +22,13 @@ class Usage:
     @classmethod
     def of_answer(cls, last: Mapping[str, Any]) -> "Usage":
         """Return the usage of one answer, from the last line of Ollama's response."""
-        cached = _count(last, "prompt_eval_cached_count")
-        prompt = max(_count(last, "prompt_eval_count") - cached, 0)
-        return cls(1, prompt, _count(last, "eval_count"))
+        cached = _token_count(last, "prompt_eval_cached_count")
+        evaluated = _token_count(last, "prompt_eval_count") - cached
+        return cls(
+            requests=1,
+            prompt_tokens=max(evaluated, 0),
+            answer_tokens=_token_count(last, "eval_count"),
+        )
 
     @property
     def tokens(self) -> int:
@@ -72,7 +76,8 @@ class UsageCounter:
 
     def take(self) -> Mapping[UsageKey, Usage]:
         """Return the usage and forget it."""
-        taken, self._entries = self._entries, {}
+        taken = self._entries
+        self._entries = {}
         return taken
 
     def since(self, day: str, key: str | None = None) -> Mapping[UsageKey, Usage]:
@@ -108,6 +113,8 @@ def seconds_until_tomorrow(now: float) -> float:
     return _SECONDS_OF_DAY - now % _SECONDS_OF_DAY
 
 
-def _count(line: Mapping[str, Any], field: str) -> int:
+def _token_count(line: Mapping[str, Any], field: str) -> int:
     value = line.get(field)
-    return max(int(value), 0) if isinstance(value, int | float) else 0
+    if not isinstance(value, int | float):
+        return 0
+    return max(int(value), 0)

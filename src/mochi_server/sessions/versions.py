@@ -85,8 +85,10 @@ def read_versions(stored: object) -> Versions:
 def _read_version(item: object) -> Version | None:
     if not isinstance(item, Mapping):
         return None
-    version_id, message_id = item.get("version_id"), item.get("message_id")
-    messages, inside = item.get("messages"), item.get("inside")
+    version_id = item.get("version_id")
+    message_id = item.get("message_id")
+    messages = item.get("messages")
+    inside = item.get("inside")
     if not isinstance(version_id, str) or not isinstance(message_id, str):
         return None
     if not isinstance(messages, list) or not messages:
@@ -110,13 +112,15 @@ def split_versions(extra: dict[str, Any]) -> tuple[Versions, dict[str, Any]]:
     """Return the versions in the additional keys of a session file, and the other keys."""
     if KEY not in extra:
         return (), extra
-    others = {name: value for name, value in extra.items() if name != KEY}
-    return limited(read_versions(extra[KEY])), others
+    others = dict(extra)
+    stored = others.pop(KEY)
+    return limited(read_versions(stored)), others
 
 
 def with_versions(session: ChatSession, versions: Versions) -> ChatSession:
     """Return the session as in a session file, with these versions only."""
-    extra = {name: value for name, value in session.extra.items() if name != KEY}
+    extra = dict(session.extra)
+    extra.pop(KEY, None)
     if versions:
         extra[KEY] = [version.to_dict() for version in versions]
     return ChatSession(replace(session.metadata, versions=None), session.history, extra)

@@ -25,9 +25,8 @@ endings.
 """
 
 _SYNC_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
-_locked_descriptors: set[int] = (
-    set()
-)  # file descriptors of locked files. A forked child must close them
+_locked_descriptors: set[int] = set()
+"""File descriptors of locked files. A forked child must close them."""
 
 
 def sync_directory(path: str | Path) -> None:
@@ -53,9 +52,8 @@ def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
 
     Raise ``OSError`` if the directory cannot be read.
     """
-    descriptor = (
-        os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None
-    )  # for faster `stat` calls
+    # for faster `stat` calls
+    descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None
     try:
         with os.scandir(path if descriptor is None else descriptor) as entries:
             yield entries
@@ -81,15 +79,13 @@ def lock_file(path: Path) -> Callable[[], None]:
         unlock: Callable[[], None] = lock.release
     else:
         try:
-            descriptor = _lock(
-                path, os.O_RDONLY
-            )  # so that the file system can be remounted read-only meanwhile
+            # so that the file system can be remounted read-only meanwhile
+            descriptor = _lock(path, os.O_RDONLY)
         except OSError as error:
             if error.errno != errno.EBADF:
                 raise
-            descriptor = _lock(
-                path, os.O_RDWR
-            )  # network file systems require write access for exclusive locks
+            # network file systems require write access for exclusive locks
+            descriptor = _lock(path, os.O_RDWR)
         unlock = partial(_unlock, descriptor)
     return unlock
 

@@ -15,13 +15,17 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     Raises ``OSError``, also for a path that is no regular file, and for a file of more than
     ``limit`` bytes.
     """
-    with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, _FLAGS)) as file:
+    with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         data = file.read(limit + 1) or b""
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", str(path))
     return data
+
+
+def _open_without_waiting(name: str, _flags: int) -> int:
+    return os.open(name, _FLAGS)
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:

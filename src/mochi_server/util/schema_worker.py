@@ -210,8 +210,9 @@ def _errors(validator: Validator, value: object, count: int) -> list[ValidationE
 
 
 def _explain(error: ValidationError) -> str:
-    text = f"{'.'.join(map(str, error.absolute_path))}: {error.message}"
-    return text.removeprefix(": ")[:_MAX_ERROR_LENGTH]
+    path = ".".join(map(str, error.absolute_path))
+    text = f"{path}: {error.message}" if path else error.message
+    return text[:_MAX_ERROR_LENGTH]
 
 
 @cache

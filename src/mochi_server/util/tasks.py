@@ -171,6 +171,5 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 def _close(client: _Closable, loop: asyncio.AbstractEventLoop) -> None:
     closed = asyncio.run_coroutine_threadsafe(client.aclose(), loop)
-    wait(
-        [closed], _CLOSE_SECONDS
-    )  # with a timeout, because a finalizer in the loop's own thread would block forever
+    # with a timeout, because a finalizer in the loop's own thread would block forever
+    wait([closed], _CLOSE_SECONDS)

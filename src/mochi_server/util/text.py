@@ -52,7 +52,9 @@ class SecretMasker:
         if isinstance(value, list | tuple):
             return [self.mask(item) for item in value]
         text = str(value)
-        return text if self._pattern is None else self._pattern.sub(MASK, text)
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(MASK, text)
 
 
 def grapheme_start(text: str, index: int) -> int:
@@ -67,15 +69,15 @@ def grapheme_start(text: str, index: int) -> int:
 
 def _continues(text: str, index: int) -> bool:
     """Return whether the character at ``index`` belongs to the grapheme of the one before it."""
-    character, before = text[index], text[index - 1]
-    if _JOINER in (character, before) or _SKIN_TONE.match(character):
+    character = text[index]
+    if _JOINER in (character, text[index - 1]) or _SKIN_TONE.match(character):
         return True
     if _FLAG_LETTER.match(character):
-        letters = len(text[:index]) - len(_FLAG_LETTERS_AT_END.sub("", text[:index]))
+        before = text[:index]
+        letters = len(before) - len(_FLAG_LETTERS_AT_END.sub("", before))
         return letters % 2 == 1
-    return (
-        unicodedata.category(character) in ("Mn", "Mc", "Me") or _TAG.match(character) is not None
-    )
+    is_mark = unicodedata.category(character) in ("Mn", "Mc", "Me")
+    return is_mark or _TAG.match(character) is not None
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -117,7 +119,9 @@ def install_command(extra: str) -> str:
     if (package.read_text("INSTALLER") or "").strip() == "uv":
         installer = f"uv pip install --python {python}"
     if origin.get("dir_info", {}).get("editable"):
-        options, target = "-e ", f"{url2pathname(urlsplit(origin['url']).path)}[{extra}]"
+        folder = url2pathname(urlsplit(origin["url"]).path)
+        options = "-e "
+        target = f"{folder}[{extra}]"
     elif "vcs_info" in origin:
         info = origin["vcs_info"]
         revision = info.get("requested_revision") or info["commit_id"]

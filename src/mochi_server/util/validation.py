@@ -51,7 +51,8 @@ def describe(entries: Sequence[Mapping[str, Any]]) -> str:
     location = max(candidates, key=len)
     reasons = [entry["msg"] for entry in entries if entry["loc"] == location]
     text = "; ".join(dict.fromkeys(reasons))
-    field = ".".join(str(part) for part in location if part != "body")
+    steps = [str(step) for step in location if step != "body"]
+    field = ".".join(steps)
     return f"{field}: {text}" if field else text
 
 
@@ -65,9 +66,9 @@ def field_path(error: Mapping[str, Any], steps: Sequence[Any], value: Any) -> li
     for step in steps[: len(steps) - len(absent)]:
         if value is error.get("input"):  # the other steps are names of union members
             break
-        if (isinstance(value, dict) and step in value) or (
-            isinstance(value, list) and isinstance(step, int)
-        ):
+        is_key = isinstance(value, dict) and step in value
+        is_index = isinstance(value, list) and isinstance(step, int)
+        if is_key or is_index:
             path.append(step)
             value = value[step]
     return [*path, *absent]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,19 +21,22 @@ logger = logging.getLogger("mochi_stub")
 
 PACKAGED = Path(__file__).parent / "default.yaml"
 FAULT_MODELS = (
-    *(
-        "paused-stream",
-        "cut-stream",
-        "rate-limited",
-        "rate-limited-midway",
-        "failing",
-        "finish-length",
-    ),
-    *("finish-content-filter", "weirdo", "embed-zero"),
+    "paused-stream",
+    "cut-stream",
+    "rate-limited",
+    "rate-limited-midway",
+    "failing",
+    "finish-length",
+    "finish-content-filter",
+    "weirdo",
+    "embed-zero",
 )
 LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
 _UNDECLARED = Model(
-    "", get_args(entries.Capability)[:6], context_length=131072, embedding_length=768
+    name="",
+    capabilities=get_args(entries.Capability)[:6],
+    context_length=131072,
+    embedding_length=768,
 )
 
 
@@ -96,12 +98,14 @@ def reloading_config(path: Path) -> Callable[[], Config]:
     instead.
     """
     watched = WatchedFile(path, partial(_read, path))
-    config, problem = _without_problems(watched), ""
+    config = _without_problems(watched)
+    problem = ""
 
     def current() -> Config:
         nonlocal config, problem
         try:
-            config, problem = _without_problems(watched), ""
+            config = _without_problems(watched)
+            problem = ""
         except ConfigError as error:
             if str(error) != problem:
                 logger.error(
@@ -181,12 +185,13 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
     for position, (name, script) in enumerate(scripts.items()):
         with _collected(problems):
             chain = _with_parents(script, scripts)
-            properties = dict(ChainMap(*(ancestor.properties for ancestor in chain)))
-            settings = ReplySettings(
-                **{key: properties.pop(key) for key in STREAM if key in properties}
-            )
+            properties: dict[str, Any] = {}
+            for ancestor in reversed(chain):
+                properties.update(ancestor.properties)
+            stream = {key: properties.pop(key) for key in STREAM if key in properties}
             model = model_from_properties(name, properties, position)
-            by_name[normalized_name(name)] = ConfiguredModel(model, settings, chain)
+            configured = ConfiguredModel(model, ReplySettings(**stream), chain)
+            by_name[normalized_name(name)] = configured
     return Config(path, by_name), problems
 
 
@@ -195,34 +200,39 @@ def model_from_properties(name: str, properties: Mapping[str, Any], position: in
 
     The first model of the file (`position` 0) has the latest default modification time.
     """
-    modified_at = (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    least_context = (
-        None if "capabilities" in properties else MIN_CONTEXT
-    )  # default vision does not raise the minimum
-    return replace(
-        _UNDECLARED,
-        **{"name": name, "modified_at": modified_at, "least_context": least_context, **properties},
-    )
+    modified_at = LATEST_CHANGE - timedelta(minutes=position)
+    fields: dict[str, Any] = {
+        "name": name,
+        "modified_at": modified_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        # default vision does not raise the minimum
+        "least_context": None if "capabilities" in properties else MIN_CONTEXT,
+        **properties,
+    }
+    return replace(_UNDECLARED, **fields)
 
 
 def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script, ...]:
     chain = [script]
-    while parent := chain[-1].parent:
-        if parent not in scripts or scripts[parent] in chain:
-            expected = f"another model of this file, without a cycle, in _inherit, found {parent!r}"
-            raise chain[-1].document.error(expected, *chain[-1].parent_path)
-        chain.append(scripts[parent])
+    last = script
+    while last.parent:
+        parent = scripts.get(last.parent)
+        if parent is None or parent in chain:
+            expected = "another model of this file, without a cycle, in _inherit, found"
+            raise last.document.error(f"{expected} {last.parent!r}", *last.parent_path)
+        chain.append(parent)
+        last = parent
     return tuple(chain)
 
 
 def _script(name: str, value: Any, document: Document, problems: list[ConfigError]) -> Script:
-    script, path = Script(name, document), ("models", name)
+    script = Script(name, document)
+    path = ("models", name)
     with _collected(problems):
-        for index, entry in enumerate(document.validate(list[Any], value or [], *path)):
+        items = document.validate(list[Any], value or [], *path)
+        for index, item in enumerate(items):
             with _collected(problems):
-                for trigger, reply in document.validate(
-                    dict[str, Any], entry, *path, index
-                ).items():
+                keys = document.validate(dict[str, Any], item, *path, index)
+                for trigger, reply in keys.items():
                     _add_entry(script, trigger, reply, (*path, index, trigger))
     return script
 
@@ -230,29 +240,30 @@ def _script(name: str, value: Any, document: Document, problems: list[ConfigErro
 def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, ...]) -> None:
     document = script.document
     if trigger == "_inherit":
-        script.parent, script.parent_path = document.validate(str, value, *path), path
+        script.parent = document.validate(str, value, *path)
+        script.parent_path = path
     elif trigger == "_model":
         entry = document.validate(entries.ModelEntry, value, *path)
         script.properties = {name: given for name, given in entry if given is not None}
     elif trigger == "_turns":
-        for index, turn in enumerate(document.validate(list[entries.TurnEntry], value, *path)):
-            place = (*path, index, "replies")
-            replies = [
-                _response(reply, document, (*place, number))
-                for number, reply in enumerate(turn.replies)
-            ]
+        turns = document.validate(list[entries.TurnEntry], value, *path)
+        for index, turn in enumerate(turns):
+            replies = []
+            for number, reply in enumerate(turn.replies):
+                place = (*path, index, "replies", number)
+                replies.append(_response(reply, document, place))
             script.turns.append((turn.user, replies))
     elif trigger == "_default":
         script.default = _response(value, document, path)
     else:
-        script.triggers[trigger] = response = _response(value, document, path)
+        response = _response(value, document, path)
+        script.triggers[trigger] = response
         if response.match == "regex":
             try:
                 re.compile(trigger)
             except (re.error, OverflowError) as error:
-                raise document.key_error(
-                    f"a regular expression, found {trigger!r} ({error})", *path
-                ) from None
+                expected = f"a regular expression, found {trigger!r} ({error})"
+                raise document.key_error(expected, *path) from None
 
 
 def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:

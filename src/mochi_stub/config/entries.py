@@ -76,7 +76,9 @@ class FailureEntry(Entry):
 
     @cached_property
     def failure(self) -> Failure:
-        message = f"error {self.status}" if self.message is None else self.message
+        message = self.message
+        if message is None:
+            message = f"error {self.status}"
         return Failure(message, self.status, tuple(self.headers.items()))
 
 
@@ -106,7 +108,9 @@ class ReplySettings(Entry):
             reply = _insert(reply, self.pause.after, Pause(self.pause.seconds))
         if self.cut_after is not None:
             reply = _insert(reply, self.cut_after, Cut())
-        return _insert(reply, self.fail.after, self.fail.failure) if self.fail else reply
+        if self.fail:
+            reply = _insert(reply, self.fail.after, self.fail.failure)
+        return reply
 
     def paced(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
         """Return the reply with the chunk size and the speed of these settings, if they set
@@ -121,17 +125,18 @@ class ReplySettings(Entry):
             delay=self.delay or 0.0,
         )
         if self.tokens_per_second:
-            pace = replace(
-                pace, characters_per_second=self.tokens_per_second * model.chars_per_token
-            )
+            speed = self.tokens_per_second * model.chars_per_token
+            pace = replace(pace, characters_per_second=speed)
         return replace(reply, pace=pace)
 
     def merged_over(self, other: ReplySettings) -> ReplySettings:
         """Return the settings of `other`, replaced by those that are set here."""
-        own = {name: getattr(self, name) for name in STREAM}
-        return other.model_copy(
-            update={name: value for name, value in own.items() if value is not None}
-        )
+        own = {}
+        for name in STREAM:
+            value = getattr(self, name)
+            if value is not None:
+                own[name] = value
+        return other.model_copy(update=own)
 
 
 STREAM = tuple(ReplySettings.model_fields)
@@ -145,12 +150,10 @@ def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
             continue
         chunks = chunked(part.content, reply.pace)
         if len(chunks) >= count:
-            before, after = (
-                replace(part, content=content) for content in (chunks[:count], chunks[count:])
-            )
-            return replace(
-                reply, parts=[*parts, before, inserted, after, *reply.parts[index + 1 :]]
-            )
+            before = replace(part, content=chunks[:count])
+            after = replace(part, content=chunks[count:])
+            parts += [before, inserted, after, *reply.parts[index + 1 :]]
+            return replace(reply, parts=parts)
         count -= len(chunks)
         parts.append(replace(part, content=chunks))
     return replace(reply, parts=[*parts, inserted])
@@ -194,16 +197,20 @@ class Response(Entry):
     def applies_to(self, trigger: str, message: str) -> bool:
         if self.match == "regex":
             return re.search(trigger, message) is not None
-        return trigger in message if self.match == "substring" else trigger == message
+        if self.match == "substring":
+            return trigger in message
+        return trigger == message
 
     def reply(self, prompt: Prompt, model: Model) -> Reply:
         raise NotImplementedError
 
 
+def _zero_as_empty(vector: Any) -> Any:
+    return [] if vector == "zero" else vector
+
+
 class EmbeddingResponse(Response):
-    vector: Annotated[
-        tuple[float, ...], BeforeValidator(lambda value: [] if value == "zero" else value)
-    ] = ()
+    vector: Annotated[tuple[float, ...], BeforeValidator(_zero_as_empty)] = ()
 
     def reply(self, _prompt: Prompt, model: Model) -> Reply:
         return Reply(embedding=self.vector or (0.0,) * model.embedding_length)
@@ -242,12 +249,11 @@ class GeneratedResponse(Response, ReplySettings):
         parts: list[Part] = [*reply.parts, *Reply.of(tool_calls=calls).parts]
         if self.reasoning and self.think_tags:
             tagged = Text(f"<think>{joined(self.reasoning)}</think>\n\n{reply.text}")
-            parts = [tagged, *(part for part in parts if not isinstance(part, (Reasoning, Text)))]
+            parts = [part for part in parts if not isinstance(part, (Reasoning, Text))]
+            parts.insert(0, tagged)
         elif self.reasoning:
-            parts = [
-                Reasoning(self.reasoning),
-                *(part for part in parts if not isinstance(part, Reasoning)),
-            ]
+            parts = [part for part in parts if not isinstance(part, Reasoning)]
+            parts.insert(0, Reasoning(self.reasoning))
         reply = Reply(parts, self.finish, Usage(**self.usage))
         return self._timed(reply) if self.durations else reply
 
@@ -255,15 +261,15 @@ class GeneratedResponse(Response, ReplySettings):
         """Return a reply that reports the durations and takes as long: first a pause, then the time
         of its texts.
         """
-        seconds, length = self.durations, len(reply.text) + len(reply.reasoning)
+        seconds = self.durations
         pause = Pause(seconds.get("load", 0) + seconds.get("prompt_eval", 0))
-        pace = (
-            Pace(characters_per_second=length / seconds["eval"])
-            if length and seconds.get("eval")
-            else None
-        )
-        durations = Durations(**{name: round(value * 1e9) for name, value in seconds.items()})
-        return replace(reply, parts=[pause, *reply.parts], durations=durations, pace=pace)
+        length = len(reply.text) + len(reply.reasoning)
+        pace = None
+        if length and seconds.get("eval"):
+            pace = Pace(characters_per_second=length / seconds["eval"])
+        nanoseconds = {name: round(value * 1e9) for name, value in seconds.items()}
+        parts = [pause, *reply.parts]
+        return replace(reply, parts=parts, durations=Durations(**nanoseconds), pace=pace)
 
     def _content(self, prompt: Prompt) -> Reply:
         return BUILT_IN[self.type](prompt)

@@ -11,20 +11,22 @@ TemplateStyle = Literal["native", "template", "builtin"]
 
 DEFAULT_CONTEXT = 4096
 MIN_CONTEXT = 4
-LOWERED_CONTEXTS = (
-    32768,
-    4096,
-)  # contexts in tokens to try if a larger default does not fit into memory
+LOWERED_CONTEXTS = (32768, 4096)
+"""Contexts in tokens to try if a larger default does not fit into memory."""
 
-LOAD_OPTIONS: Mapping[
-    str, Any
-] = {  # default values; a request with another value reloads the model
+# default values; a request with another value reloads the model
+LOAD_OPTIONS: Mapping[str, Any] = {
     "num_batch": 512,
     "num_gpu": -1,
     "main_gpu": 0,
     "use_mmap": None,
     "num_thread": 0,
     "draft_num_predict": 4,
+}
+_PARAMETER_UNITS = {
+    "K": 1_000,
+    "M": 1_000_000,
+    "B": 1_000_000_000,
 }
 PLAIN_TEMPLATE = "{{ .Prompt }}"  # Ollama's default for a Modelfile without TEMPLATE
 _TEMPLATES = {  # clients such as LiteLLM search the template for these names
@@ -138,9 +140,11 @@ class Model:
     @cached_property
     def modelfile_template(self) -> str:
         """Template of the Modelfile."""
-        return self.template or (
-            PLAIN_TEMPLATE if self.template_style == "native" else self._generated_template
-        )
+        if self.template:
+            return self.template
+        if self.template_style == "native":
+            return PLAIN_TEMPLATE
+        return self._generated_template
 
     @cached_property
     def rendered_template(self) -> str:
@@ -149,39 +153,46 @@ class Model:
 
     @property
     def _generated_template(self) -> str:
-        return (
-            "".join([text for name, text in _TEMPLATES.items() if name in self.capabilities])
-            + PLAIN_TEMPLATE
-        )
+        texts = [text for name, text in _TEMPLATES.items() if name in self.capabilities]
+        return "".join([*texts, PLAIN_TEMPLATE])
 
     @cached_property
     def model_info(self) -> Mapping[str, Any]:
         """Metadata of the weights, sorted by key."""
-        generated = {
+        info = self.info
+        if info is None:
+            info = self._generated_info()
+        return dict(sorted(info.items()))
+
+    def _generated_info(self) -> Mapping[str, Any]:
+        info = {
             "general.architecture": self.family,
             "general.file_type": 15,
-            "general.parameter_count": _count(self.parameter_size),
+            "general.parameter_count": _parameter_count(self.parameter_size),
             f"{self.family}.attention.head_count": 32,
             f"{self.family}.attention.head_count_kv": 8,
             f"{self.family}.block_count": 32,
             f"{self.family}.context_length": self.context_length,
             f"{self.family}.embedding_length": self.embedding_length,
-            **({} if self.has_capability("completion") else {f"{self.family}.pooling_type": 1}),
             "tokenizer.ggml.model": "gpt2",
         }
-        return dict(sorted((generated if self.info is None else self.info).items()))
+        if not self.has_capability("completion"):
+            info[f"{self.family}.pooling_type"] = 1
+        return info
 
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _count(parameter_size: str) -> int:
-    units = {"K": 10**3, "M": 10**6, "B": 10**9}
-    unit = units.get(parameter_size[-1:])
+def _parameter_count(parameter_size: str) -> int:
+    if not parameter_size:
+        return 0
+    unit = _PARAMETER_UNITS.get(parameter_size[-1])
     if unit is None:
-        return int(parameter_size or 0)
-    return round(float(parameter_size[:-1]) * unit)
+        return int(parameter_size)
+    count = float(parameter_size[:-1])
+    return round(count * unit)
 
 
 def effective_context(
@@ -190,9 +201,12 @@ def effective_context(
     """Return the context length in tokens: `num_ctx` or `default`, adjusted to the limits of the
     model.
     """
-    minimum = model.least_context or (2048 if model.has_capability("vision") else MIN_CONTEXT)
+    minimum = MIN_CONTEXT
+    if model.least_context:
+        minimum = model.least_context
+    elif model.has_capability("vision"):
+        minimum = 2048
+    maximum = model.context_length or sys.maxsize
     requested = options.get("num_ctx")
-    return min(
-        max(default if requested is None else int(requested), minimum),
-        model.context_length or sys.maxsize,
-    )
+    context = default if requested is None else int(requested)
+    return min(max(context, minimum), maximum)

@@ -53,11 +53,14 @@ class PromptSlots:
             self._texts.remove(best)
         else:
             prefix = 0
-        self._texts = [*self._texts, prompt + reply][-self.count :]
-        return max(tokens - tokens * prefix // max(len(prompt), 1), 1)
+        texts = [*self._texts, prompt + reply]
+        self._texts = texts[-self.count :]
+        cached_tokens = tokens * prefix // max(len(prompt), 1)
+        return max(tokens - cached_tokens, 1)
 
 
 def _common_prefix(first: str, second: str) -> int:
+    """Return the number of characters with which both texts begin."""
     if first.startswith(second):  # a repeated prompt
         return len(second)
     lengths = range(1, min(len(first), len(second)) + 1)
@@ -143,7 +146,8 @@ class LoadedModel:
 
     def expires_at(self, now: float) -> float:
         """Return when the model will be unloaded, in seconds since 1970. Infinity means never."""
-        return (now if self._busy else self.idle_since) + self.keep_alive
+        idle_since = now if self._busy else self.idle_since
+        return idle_since + self.keep_alive
 
     def alive(self, now: float) -> bool:
         return self._busy or self.expires_at(now) > now
@@ -172,7 +176,29 @@ class Lease(NamedTuple):
 def _remote_lease(request: LoadRequest) -> Lease:
     """Return a lease of a cloud model, which occupies no memory and ignores `num_ctx`."""
     context = request.model.context_length or sys.maxsize
-    return Lease(request, context, context, False, 0, PromptSlots(), lambda: None)
+    return Lease(
+        request,
+        context=context,
+        limit=context,
+        reload=False,
+        load_duration=0,
+        prompt_cache=PromptSlots(),
+        release=lambda: None,
+    )
+
+
+def _fitting_context(model: Model, settings: LoadSettings) -> int:
+    """Return the context with which the model fits into memory, in tokens.
+
+    Only an automatic context is lowered. Raises HttpError if no context fits.
+    """
+    contexts = [settings.context]
+    if settings.automatic:
+        contexts += [context for context in LOWERED_CONTEXTS if context < settings.context]
+    for context in contexts:
+        if context <= (model.out_of_memory_above or sys.maxsize):
+            return context
+    raise HttpError(500, OUT_OF_MEMORY)
 
 
 class Scheduler:
@@ -191,7 +217,10 @@ class Scheduler:
         self.machine = machine or Machine()
         self.now = now
         # Queued: requests that wait for a load.
-        self.loads = self.reloads = self.truncations = self.queued = 0
+        self.loads = 0
+        self.reloads = 0
+        self.truncations = 0
+        self.queued = 0
         self._wait = wait
         self._loaded: dict[str, LoadedModel] = {}
         self._loading = asyncio.Lock()
@@ -212,7 +241,8 @@ class Scheduler:
         settings = self._settings(request)
         while (loaded := self._find_usable(request.model, settings)) and not loaded.ready.is_set():
             await loaded.ready.wait()
-        reload, duration = False, LOAD_DURATION
+        reload = False
+        duration = LOAD_DURATION
         if loaded is None:
             loaded, reload, duration = await self._load(request.model, settings)
         loaded.users += 1
@@ -227,23 +257,26 @@ class Scheduler:
         limit = None if settings.automatic else context
         return Lease(
             request,
-            context,
-            limit,
-            reload,
-            duration,
-            loaded.prompt_cache,
-            partial(self._release, loaded),
+            context=context,
+            limit=limit,
+            reload=reload,
+            load_duration=duration,
+            prompt_cache=loaded.prompt_cache,
+            release=partial(self._release, loaded),
         )
 
     def unload(self, model: Model) -> None:
         """Unload the model as soon as its running requests have ended."""
-        if loaded := self._loaded.get(model.blob_digest):
+        loaded = self._loaded.get(model.blob_digest)
+        if loaded is not None:
             loaded.keep_alive = 0.0
 
     def loaded(self) -> list[LoadedModel]:
         """Return the loaded models, sorted by expiry time with the latest first."""
         now = self.now()
-        self._loaded = {key: entry for key, entry in self._loaded.items() if entry.alive(now)}
+        for digest, entry in list(self._loaded.items()):
+            if not entry.alive(now):
+                del self._loaded[digest]
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
 
     def _settings(self, request: LoadRequest) -> LoadSettings:
@@ -266,11 +299,15 @@ class Scheduler:
 
     def _find_alive(self, model: Model) -> LoadedModel | None:
         loaded = self._loaded.get(model.blob_digest)
-        return loaded if loaded and loaded.alive(self.now()) else None
+        if loaded is None or not loaded.alive(self.now()):
+            return None
+        return loaded
 
     def _find_usable(self, model: Model, settings: LoadSettings) -> LoadedModel | None:
         loaded = self._find_alive(model)
-        return loaded if loaded and loaded.settings.satisfies(settings) else None
+        if loaded is None or not loaded.settings.satisfies(settings):
+            return None
+        return loaded
 
     async def _load(self, model: Model, settings: LoadSettings) -> tuple[LoadedModel, bool, int]:
         """Return the loaded model, whether it was reloaded, and the duration of the load in
@@ -284,9 +321,8 @@ class Scheduler:
         finally:
             self.queued -= 1
         try:
-            if usable := self._find_usable(
-                model, settings
-            ):  # an earlier request in the queue has loaded the model
+            usable = self._find_usable(model, settings)
+            if usable is not None:  # an earlier request in the queue has loaded the model
                 return usable, False, LOAD_DURATION
             reload = self._find_alive(model) is not None
             while (loaded := self._put(model, settings)) is None:
@@ -304,11 +340,8 @@ class Scheduler:
                 loaded.ready.set()
             # without load_time, a first load has the usual duration, so that the order of requests
             # does not matter
-            return (
-                loaded,
-                reload,
-                LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION),
-            )
+            extra = round(model.load_time * 1e9) or reload * RELOAD_DURATION
+            return loaded, reload, LOAD_DURATION + extra
         finally:
             self._loading.release()
 
@@ -316,33 +349,27 @@ class Scheduler:
         """Put the model into memory. Return None if a busy model must be unloaded first."""
         if not self._make_room(model):
             return None
-        largest = model.out_of_memory_above or sys.maxsize
-        lower = [
-            context
-            for context in LOWERED_CONTEXTS
-            if context < settings.context and settings.automatic
-        ]
-        context = next(
-            (context for context in (settings.context, *lower) if context <= largest), None
-        )
-        if context is None:
-            raise HttpError(500, OUT_OF_MEMORY)
-        parallel = self.machine.parallel
-        slots = (
-            1 if parallel and not model.has_capability("completion") else parallel or sys.maxsize
-        )
-        cache = PromptSlots(slots if parallel else 1)
+        context = _fitting_context(model, settings)
+        slots = self.machine.parallel
+        if slots and not model.has_capability("completion"):
+            slots = 1
         loaded = LoadedModel(
-            model, settings._replace(context=context), self.machine.keep_alive, slots, cache
+            model,
+            settings=settings._replace(context=context),
+            keep_alive=self.machine.keep_alive,
+            slots=slots or sys.maxsize,
+            prompt_cache=PromptSlots(slots or 1),
         )
         self._loaded[model.blob_digest] = loaded
         return loaded
 
     def _make_room(self, model: Model) -> bool:
-        if (previous := self._loaded.get(model.blob_digest)) and not self._evict(previous):
+        previous = self._loaded.get(model.blob_digest)
+        if previous is not None and not self._evict(previous):
             return False
         loaded = self.loaded()
-        if len(loaded) < (self.machine.max_loaded_models or len(loaded) + 1):
+        limit = self.machine.max_loaded_models
+        if not limit or len(loaded) < limit:
             return True
         return self._evict(
             min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since))

@@ -21,17 +21,17 @@ from mochi_stub.providers.openai import API as OPENAI
 from mochi_stub.providers.provider_pipeline import JSON, Api, always, json_response
 from mochi_stub.reply import HttpError
 
-Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
+PathHandlers: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
 
 
 def requests(stub: Stub, _request: Request) -> Result:
     """Handle `GET /stub/requests`: return the journal, newest request last."""
-    rows = [
-        {**vars(each), "duration_ms": round(each.duration * 1000, 3)}
-        for each in stub.journal.exchanges()
-    ]
-    for row in rows:
-        del row["duration"]
+    rows = []
+    for exchange in stub.journal.exchanges():
+        row = dict(vars(exchange))
+        seconds = row.pop("duration")
+        row["duration_ms"] = round(seconds * 1000, 3)
+        rows.append(row)
     return json_response({"requests": rows})
 
 
@@ -46,38 +46,46 @@ def state(stub: Stub, _request: Request) -> Result:
 
     `keep_alive` is in seconds; null means forever. `in_flight` counts all unfinished requests.
     """
-    models = [
-        {
+    scheduler = stub.scheduler
+    models = []
+    for loaded in scheduler.loaded():
+        model = {
             "name": loaded.model.name,
             "context_length": loaded.settings.context,
             "keep_alive": None if math.isinf(loaded.keep_alive) else loaded.keep_alive,
             "requests": loaded.users,
         }
-        for loaded in stub.scheduler.loaded()
-    ]
-    names = ("loads", "reloads", "truncations", "queued", "waiting")
-    counters = {name: getattr(stub.scheduler, name) for name in names}
-    return json_response({"models": models, **counters, "in_flight": stub.journal.running})
+        models.append(model)
+    result = {
+        "models": models,
+        "loads": scheduler.loads,
+        "reloads": scheduler.reloads,
+        "truncations": scheduler.truncations,
+        "queued": scheduler.queued,
+        "waiting": scheduler.waiting,
+        "in_flight": stub.journal.running,
+    }
+    return json_response(result)
 
 
 def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
     """Return the error response in the format of the provider to which the requested path
     belongs.
     """
-    api, _ = _match(request)
+    api, _ = _api_and_handlers(request)
     ids = stub.seeded_ids(request.body)
     return api.error_response(error.failure, ids, request, **error.details)
 
 
 def response_headers(stub: Stub, request: Request) -> Headers:
     """Return the headers that all responses of the requested API have."""
-    api, _ = _match(request)
+    api, _ = _api_and_handlers(request)
     return api.headers(stub, request)
 
 
 def route(stub: Stub, request: Request) -> Result:
     """Return the result of the matching handler, or else a 405 or a 404. Raises HttpError."""
-    api, handlers = _match(request)
+    api, handlers = _api_and_handlers(request)
     handler = handlers.get(request.method) or handlers.get(ANY) or api.wrong_method
     if handler:
         return handler(stub, request)
@@ -85,7 +93,7 @@ def route(stub: Stub, request: Request) -> Result:
     return HttpResponse(405, b"405 method not allowed", b"text/plain", ((b"allow", allowed),))
 
 
-def _match(request: Request) -> Match:
+def _api_and_handlers(request: Request) -> PathHandlers:
     """Return the API of a request and its handlers for the path.
 
     If several APIs match, the client selects the API.
@@ -97,11 +105,16 @@ def _match(request: Request) -> Match:
         matches = ROUTES.get(f"{path}/*")
     if len(matches) == 1:
         return matches[0]
-    matches = [
-        match for match in matches if request.method in match[1] or ANY in match[1]
-    ] or matches
+    with_method = []
+    for api, handlers in matches:
+        if request.method in handlers or ANY in handlers:
+            with_method.append((api, handlers))
+    candidates = with_method or matches
     sent = {*request.headers, *request.query}
-    return next((match for match in matches if match[0].client_marks & sent), matches[0])
+    for api, handlers in candidates:
+        if api.client_marks & sent:
+            return api, handlers
+    return candidates[0]
 
 
 _HEALTH = always(HttpResponse(200, b'{"status":"ok"}', JSON))
@@ -117,9 +130,8 @@ APIS = (OPENAI, GEMINI, ANTHROPIC, OLLAMA, _STUB)
 RECORDED_FORMATS = {ending: recorded for api in APIS for ending, recorded in api.recorded.items()}
 """Format of the recorded responses of each path of a model, by the ending of the path."""
 
-ROUTES: dict[str, list[Match]] = {}
+ROUTES: dict[str, list[PathHandlers]] = {}
 for _api in APIS:
     for _prefix, _path in product(_api.prefixes, _api.routes):
-        ROUTES.setdefault(f"{_prefix}{_path}".rstrip("/") or "/", []).append(
-            (_api, _api.routes[_path])
-        )
+        _full_path = f"{_prefix}{_path}".rstrip("/") or "/"
+        ROUTES.setdefault(_full_path, []).append((_api, _api.routes[_path]))

@@ -15,7 +15,7 @@ from mochi_stub.providers.body_validation import checked, integer, schema, strin
 from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, event_frame, get, listed
 from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, HttpError, Reasoning, Text
+from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text
 
 _TEXT = {"text!": str}
 _SOURCE = {"source!": dict}
@@ -60,7 +60,9 @@ MESSAGES = schema(
         "messages!": _COUNT_FIELDS["messages!"],
         **_COUNT_FIELDS,
         "stop_sequences": [str],
-        **dict.fromkeys(("temperature", "top_p", "top_k"), float),
+        "temperature": float,
+        "top_p": float,
+        "top_k": float,
         "output_config": _OUTPUT,
         "stream": bool,
     }
@@ -76,19 +78,20 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
     if body.get("tools") and not model.has_capability("tools"):
         raise HttpError(400, f"'{body['model']}' does not support tool use.")
-    thinking, choice = body.get("thinking", {}), body.get("tool_choice", {"type": "auto"})
+    thinking = body.get("thinking", {})
+    choice = body.get("tool_choice", {"type": "auto"})
     budget = thinking.get("budget_tokens", 0)
     if budget >= body.get("max_tokens", budget + 1):
         raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
     if budget and choice["type"] in ("any", "tool"):
         raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
     system = _joined_text(body.get("system", ""))
-    functions = [
-        pipeline.function_tool(
-            tool["name"], tool.get("description") or None, tool.get("input_schema")
+    functions = []
+    for tool in body.get("tools", ()):
+        description = tool.get("description") or None
+        functions.append(
+            pipeline.function_tool(tool["name"], description, tool.get("input_schema"))
         )
-        for tool in body.get("tools", ())
-    ]
     names = [choice["name"]] if choice["type"] == "tool" else None
     tools, required_tools = pipeline.choose_tools(functions, choice["type"], names)
     messages = [Message("system", system)] if system else []
@@ -109,21 +112,29 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
 def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
     if isinstance(content, str):
         return [Message(role, content)]
-    blocks = {kind: [block for block in content if block["type"] == kind] for kind in _BLOCKS}
-    results = [
-        Message("tool", _joined_text(block.get("content", "")), tool_call_id=block["tool_use_id"])
-        for block in blocks["tool_result"]
-    ]
+    results = []
+    thinking = ""
+    images = 0
+    calls = []
+    for block in content:
+        match block["type"]:
+            case "tool_result":
+                text = _joined_text(block.get("content", ""))
+                results.append(Message("tool", text, tool_call_id=block["tool_use_id"]))
+            case "thinking":
+                thinking += block["thinking"]
+            case "image":
+                images += 1
+            case "tool_use":
+                calls.append(ToolCall(block["name"], block["input"], block["id"]))
     if results and len(results) == len(content):
         return results
     message = Message(
         role,
         content=_joined_text(content),
-        thinking="".join(block["thinking"] for block in blocks["thinking"]),
-        images=len(blocks["image"]),
-        tool_calls=tuple(
-            ToolCall(block["name"], block["input"], block["id"]) for block in blocks["tool_use"]
-        ),
+        thinking=thinking,
+        images=images,
+        tool_calls=tuple(calls),
     )
     return [*results, message]
 
@@ -150,59 +161,63 @@ _TYPES = {
 
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
-    return pipeline.generate(stub, model, to_prompt(body, model), request, MessageEvents)
+    prompt = to_prompt(body, model)
+    return pipeline.generate(stub, model, prompt, request, MessageEvents)
 
 
 def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
     prompt = pipeline.with_defaults(to_prompt(body, model), model)
-    return json_response(
-        {"input_tokens": prompt_tokens(prompt, model.chars_per_token)},
-        stub.seeded_ids(request.body),
-    )
+    tokens = prompt_tokens(prompt, model.chars_per_token)
+    return json_response({"input_tokens": tokens}, stub.seeded_ids(request.body))
 
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models` for Anthropic's clients: return all models in one page."""
-    listed = list(map(_model_object, pipeline.list_models(stub)))
-    ends = {
-        "first_id": listed[0]["id"] if listed else None,
-        "last_id": listed[-1]["id"] if listed else None,
+    models = pipeline.list_models(stub)
+    page = {
+        "data": list(map(_model_object, models)),
+        "has_more": False,
+        "first_id": models[0].name if models else None,
+        "last_id": models[-1].name if models else None,
     }
-    return json_response({"data": listed, "has_more": False, **ends}, stub.seeded_ids(request.body))
+    return json_response(page, stub.seeded_ids(request.body))
 
 
 def model(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models/{id}` for Anthropic's clients."""
-    found = find_model(stub, request.path.partition("/models/")[2])
+    name = request.path.partition("/models/")[2]
+    found = find_model(stub, name)
     return json_response(_model_object(found), stub.seeded_ids(request.body))
 
 
 def _model_object(model: Model) -> dict[str, Any]:
-    created_at = f"{model.modified_at[:19]}Z"
-    return {"type": "model", "id": model.name, "display_name": model.name, "created_at": created_at}
+    return {
+        "type": "model",
+        "id": model.name,
+        "display_name": model.name,
+        "created_at": f"{model.modified_at[:19]}Z",
+    }
 
 
 def json_response(
     value: Any, ids: SeededIds, status: int = 200, headers: Headers = ()
 ) -> HttpResponse:
-    return pipeline.json_response(
-        value, status, ((b"request-id", _request_id(ids).encode()), *headers)
-    )
+    request_id = (b"request-id", _request_id(ids).encode())
+    return pipeline.json_response(value, status, (request_id, *headers))
 
 
 def error_response(
     failure: Failure, ids: SeededIds, *_: object, **_details: object
 ) -> HttpResponse:
-    return json_response(
-        error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure)
-    )
+    body = error_body(failure, ids)
+    headers = pipeline.headers_of(failure)
+    return json_response(body, ids, status=failure.status, headers=headers)
 
 
 def error_body(failure: Failure, ids: SeededIds) -> dict[str, Any]:
-    kind = _TYPES.get(
-        failure.status, "api_error" if failure.status >= 500 else "invalid_request_error"
-    )
+    default = "api_error" if failure.status >= 500 else "invalid_request_error"
+    kind = _TYPES.get(failure.status, default)
     return {
         "type": "error",
         "error": {"type": kind, "message": failure.message},
@@ -226,7 +241,8 @@ class MessageEvents(pipeline.EventEncoder):
     """
 
     def __init__(self, evaluated: pipeline.EvaluatedPrompt) -> None:
-        self.reply, self.ids = evaluated.reply, evaluated.ids
+        self.reply = evaluated.reply
+        self.ids = evaluated.ids
         self.started = False
         self.open: type | None = None
         self.index = 0
@@ -245,16 +261,18 @@ class MessageEvents(pipeline.EventEncoder):
             "cache_read_input_tokens": evaluated.usage.cache_read,
             "output_tokens": evaluated.usage.output,
         }
-        reply, stop_sequence = self.reply, self.reply.stop_sequence
-        reason = _STOP_REASONS.get(reply.finish) or ("tool_use" if reply.tool_calls else "end_turn")
-        reason = reason if stop_sequence is None else "stop_sequence"
-        self.stop_fields = {"stop_reason": reason, "stop_sequence": stop_sequence}
         if evaluated.usage.reasoning:
             self.usage["output_tokens_details"] = {"thinking_tokens": evaluated.usage.reasoning}
+        self.stop_fields = {
+            "stop_reason": _stop_reason(self.reply),
+            "stop_sequence": self.reply.stop_sequence,
+        }
 
     def end(self) -> bytes:
-        delta = _event("message_delta", delta=self.stop_fields, usage=self.usage)
-        return (self.start() + self._close() + delta + _event("message_stop")).encode()
+        last = self.start() + self._close()
+        last += _event("message_delta", delta=self.stop_fields, usage=self.usage)
+        last += _event("message_stop")
+        return last.encode()
 
     def error(self, failure: Failure) -> bytes:
         return event(error_body(failure, self.ids), "error").encode()
@@ -262,9 +280,8 @@ class MessageEvents(pipeline.EventEncoder):
     def complete_response(self) -> HttpResponse:
         blocks = enumerate(pipeline.blocks(self.reply))
         content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]
-        return json_response(
-            {**self.message, "content": content, **self.stop_fields, "usage": self.usage}, self.ids
-        )
+        message = {**self.message, "content": content, **self.stop_fields, "usage": self.usage}
+        return json_response(message, self.ids)
 
     def start(self) -> str:
         if self.started:
@@ -272,26 +289,26 @@ class MessageEvents(pipeline.EventEncoder):
         self.started = True
         usage = {**self.usage, "output_tokens": min(1, self.usage["output_tokens"])}
         usage.pop("output_tokens_details", None)  # only the last event has the final counts
-        return _event("message_start", message={**self.message, "usage": usage}) + _event("ping")
+        start = _event("message_start", message={**self.message, "usage": usage})
+        return start + _event("ping")
 
     def piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
         opening = ""
         if self.open is not piece.kind:
-            opening = self._close() + self._begin(
-                piece.kind, self._block(piece.kind, "", self.index)
-            )
-        kind = "thinking" if piece.kind is Reasoning else "text"
-        return opening + self._delta({"type": f"{kind}_delta", kind: piece.value})
+            opening = self._close()
+            empty_block = self._block(piece.kind, "", self.index)
+            opening += self._begin(piece.kind, empty_block)
+        field = "thinking" if piece.kind is Reasoning else "text"
+        return opening + self._delta({"type": f"{field}_delta", field: piece.value})
 
     def _call(self, call: ToolCall) -> str:
-        start = self._begin(ToolCall, {**self._block(ToolCall, call, self.index), "input": {}})
-        pieces = ["", *pipeline.argument_pieces(call)]
-        deltas = [
-            self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces
-        ]
-        return start + "".join(deltas) + self._close()
+        block = self._block(ToolCall, call, self.index)
+        events = self._begin(ToolCall, {**block, "input": {}})
+        for piece in ("", *pipeline.argument_pieces(call)):
+            events += self._delta({"type": "input_json_delta", "partial_json": piece})
+        return events + self._close()
 
     def _begin(self, kind: type, block: Mapping[str, Any]) -> str:
         self.open = kind
@@ -303,8 +320,10 @@ class MessageEvents(pipeline.EventEncoder):
     def _close(self) -> str:
         if self.open is None:
             return ""
-        signature = {"type": "signature_delta", "signature": self._signature(self.index)}
-        ending = self._delta(signature) if self.open is Reasoning else ""
+        ending = ""
+        if self.open is Reasoning:
+            signature = self._signature(self.index)
+            ending += self._delta({"type": "signature_delta", "signature": signature})
         ending += _event("content_block_stop", index=self.index)
         self.open = None
         self.index += 1
@@ -331,16 +350,25 @@ class MessageEvents(pipeline.EventEncoder):
         return self.ids.id(1000 + index, 64)
 
 
+def _stop_reason(reply: Reply) -> str:
+    if reply.stop_sequence is not None:
+        return "stop_sequence"
+    if reply.finish in _STOP_REASONS:
+        return _STOP_REASONS[reply.finish]
+    return "tool_use" if reply.tool_calls else "end_turn"
+
+
 def _event(name: str, **fields: Any) -> str:
     return event({"type": name, **fields}, name)
 
 
 def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
-    delta, streamed = get(body, "delta"), get(body, "index")
+    delta = get(body, "delta")
+    index_in_stream = get(body, "index")
     blocks = [
-        (streamed, get(body, "content_block")),
+        (index_in_stream, get(body, "content_block")),
         *enumerate(listed(body, "content")),
-        (streamed, delta),
+        (index_in_stream, delta),
     ]
     for index, block in blocks:
         builder.add(Text, get(block, "text"))
@@ -366,4 +394,11 @@ _ROUTES: Routes = {
 _RECORDED = {"/messages": RecordedFormat(_read_recorded, event_frame)}
 _WRONG_METHOD = pipeline.refuse(405, "Method Not Allowed")
 _MARKS = frozenset({"anthropic-version"})
-API = pipeline.Api(("/v1",), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _MARKS)
+API = pipeline.Api(
+    ("/v1",),
+    _ROUTES,
+    error_response,
+    wrong_method=_WRONG_METHOD,
+    recorded=_RECORDED,
+    client_marks=_MARKS,
+)

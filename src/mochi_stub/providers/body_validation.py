@@ -46,13 +46,14 @@ class ValidationError(HttpError):
     def __init__(
         self, location: Location, expected: str, found: Any = None, type_name: str = ""
     ) -> None:
-        path = "".join(
-            f"[{step}]" if isinstance(step, int) else f".{step}" for step in location
-        ).removeprefix(".")
+        steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
+        path = "".join(steps).removeprefix(".")
         shown = "nothing" if found is None else dumps(found)
         message = f"Invalid value for {path or 'the body'}: expected {expected}, found {shown:.100}"
         super().__init__(400, message, param=path or None)
-        self.location, self.found, self.type_name = location, found, type_name
+        self.location = location
+        self.found = found
+        self.type_name = type_name
 
 
 def read(data: bytes, check: Check) -> Any:
@@ -69,7 +70,12 @@ def read(data: bytes, check: Check) -> Any:
 
 def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
     """Return a handler that validates the request body and passes it to `handler`."""
-    return lambda stub, request: handler(stub, request, read(request.body, check))
+
+    def handle(stub: Stub, request: Request) -> Result:
+        body = read(request.body, check)
+        return handler(stub, request, body)
+
+    return handle
 
 
 _KINDS = {
@@ -111,13 +117,15 @@ def _typed(python_type: type) -> Check:
 
     def check(value: Any, location: Location) -> Any:
         if not isinstance(value, python_type):
-            raise ValidationError(location, kind, value, kind)
+            raise ValidationError(location, kind, value, type_name=kind)
         return value
 
     return check
 
 
-_string, _array, _mapping = map(_typed, (str, list, dict))
+_string = _typed(str)
+_array = _typed(list)
+_mapping = _typed(dict)
 
 
 def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
@@ -125,11 +133,12 @@ def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
     limits = f"from {low:g} to {high:g}" if high < 2**63 - 1 else f"of at least {low:g}"
 
     def check(value: Any, location: Location) -> Any:
-        value = int(value) if isinstance(value, float) and value.is_integer() else value
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if kind_of(value) != "integer":
-            raise ValidationError(location, "integer", value, "integer")
+            raise ValidationError(location, "integer", value, type_name="integer")
         if not low <= value <= high:
-            raise ValidationError(location, f"integer {limits}", value, "integer")
+            raise ValidationError(location, f"integer {limits}", value, type_name="integer")
         return value
 
     return check
@@ -179,19 +188,18 @@ def _object(fields: Mapping[str, Schema]) -> Check:
     names = {snake_case(name): name for name in checks}
 
     def check(value: Any, location: Location) -> Any:
-        present = {
-            names.get(name, name): item
-            for name, item in _mapping(value, location).items()
-            if item is not None
-        }
+        present = {}
+        for name, item in _mapping(value, location).items():
+            if item is not None:
+                present[names.get(name, name)] = item
         for name in required:
             if name not in present:
                 raise ValidationError((*location, name), "a value")
-        return {
-            name: field(present[name], (*location, name))
-            for name, field in checks.items()
-            if name in present
-        }
+        checked = {}
+        for name, check_field in checks.items():
+            if name in present:
+                checked[name] = check_field(present[name], (*location, name))
+        return checked
 
     return check
 

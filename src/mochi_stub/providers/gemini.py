@@ -22,16 +22,22 @@ from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning, Text
 
 _PART = {
-    **{"text": str, "thought": bool, "inlineData": dict, "fileData": dict},
+    "text": str,
+    "thought": bool,
+    "inlineData": dict,
+    "fileData": dict,
     "functionCall": {"id": str, "name!": str, "args": dict},
     "functionResponse": {"id": str, "name!": str, "response!": dict},
 }
 _CONTENT = {"role": str, "parts": [_PART]}
 _DECLARATION = {"name!": str, "description": str, "parameters": dict, "parametersJsonSchema": dict}
 _CONFIG = {
-    **dict.fromkeys(
-        ("temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"), float
-    ),
+    "temperature": float,
+    "topP": float,
+    "topK": float,
+    "seed": float,
+    "presencePenalty": float,
+    "frequencyPenalty": float,
     "maxOutputTokens": integer(1),
     "stopSequences": [str],
     "responseMimeType": str,
@@ -73,21 +79,15 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         raise HttpError(400, f"Function calling is not enabled for models/{name}")
     config = body.get("generationConfig", {})
     functions = []
-    for item in declarations:
-        parameters = item.get("parametersJsonSchema") or json_schema(item.get("parameters")) or None
-        functions.append(
-            pipeline.function_tool(item["name"], item.get("description") or None, parameters)
-        )
+    for declaration in declarations:
+        parameters = declaration.get("parametersJsonSchema")
+        parameters = parameters or json_schema(declaration.get("parameters")) or None
+        description = declaration.get("description") or None
+        functions.append(pipeline.function_tool(declaration["name"], description, parameters))
     calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
+    mode = calling.get("mode", "").lower()
     names = calling.get("allowedFunctionNames") or None
-    tools, required_tools = pipeline.choose_tools(functions, calling.get("mode", "").lower(), names)
-    thinking, mime_type = config.get("thinkingConfig", {}), config.get("responseMimeType")
-    configures_thinking = thinking.keys() & {"thinkingBudget", "thinkingLevel"} or thinking.get(
-        "includeThoughts"
-    )
-    reply_format = config.get(
-        "responseJsonSchema", "json" if mime_type == "application/json" else None
-    )
+    tools, required_tools = pipeline.choose_tools(functions, mode, names)
     system = content_text(body.get("systemInstruction", {}))
     messages = [Message("system", system)] if system else []
     for content in body["contents"]:
@@ -97,14 +97,30 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         messages=tuple(messages),
         tools=tools,
         required_tools=required_tools,
-        think=thinking.get("thinkingBudget") != 0 if configures_thinking else None,
-        format=json_schema(config["responseSchema"])
-        if "responseSchema" in config
-        else reply_format,
-        plain_text=mime_type == "text/x.enum",
+        think=_thinking(config.get("thinkingConfig", {})),
+        format=_reply_format(config),
+        plain_text=config.get("responseMimeType") == "text/x.enum",
         options=pipeline.options(config),
         stream=stream,
     )
+
+
+def _thinking(config: Mapping[str, Any]) -> bool | None:
+    if "thinkingBudget" in config:
+        return bool(config["thinkingBudget"] != 0)
+    if "thinkingLevel" in config or config.get("includeThoughts"):
+        return True
+    return None
+
+
+def _reply_format(config: Mapping[str, Any]) -> Any:
+    if "responseSchema" in config:
+        return json_schema(config["responseSchema"])
+    if "responseJsonSchema" in config:
+        return config["responseJsonSchema"]
+    if config.get("responseMimeType") == "application/json":
+        return "json"
+    return None
 
 
 def json_schema(schema: Any) -> Any:
@@ -126,36 +142,44 @@ def json_schema(schema: Any) -> Any:
 
 
 def _messages(content: Mapping[str, Any]) -> list[Message]:
-    results, rest = [], []
+    results = []
+    others = []
     for part in content.get("parts", ()):
-        if result := part.get("functionResponse"):
-            values = list(
-                result["response"].values()
-            )  # a single text becomes the content without quotes
-            text = (
-                values[0]
-                if len(values) == 1 and isinstance(values[0], str)
-                else dumps(result["response"])
-            )
-            results.append(
-                Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", ""))
-            )
+        result = part.get("functionResponse")
+        if result:
+            results.append(_result_message(result))
         else:
-            rest.append(part)
-    if results and not rest:
+            others.append(part)
+    if results and not others:
         return results
+    thinking = ""
+    images = 0
+    calls = []
+    for part in others:
+        if part.get("thought"):
+            thinking += part.get("text", "")
+        if "inlineData" in part or "fileData" in part:
+            images += 1
+        if "functionCall" in part:
+            call = part["functionCall"]
+            calls.append(ToolCall(call["name"], call.get("args", {}), call.get("id")))
     role = content.get("role", "user")
-    calls = [part["functionCall"] for part in rest if "functionCall" in part]
     message = Message(
         "assistant" if role == "model" else role,
         content=content_text(content),
-        thinking="".join(part.get("text", "") for part in rest if part.get("thought")),
-        images=sum("inlineData" in part or "fileData" in part for part in rest),
-        tool_calls=tuple(
-            ToolCall(call["name"], call.get("args", {}), call.get("id")) for call in calls
-        ),
+        thinking=thinking,
+        images=images,
+        tool_calls=tuple(calls),
     )
     return [*results, message]
+
+
+def _result_message(result: Mapping[str, Any]) -> Message:
+    text = dumps(result["response"])
+    values = list(result["response"].values())
+    if len(values) == 1 and isinstance(values[0], str):
+        text = values[0]  # without quotes
+    return Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", ""))
 
 
 def content_text(content: Mapping[str, Any]) -> str:
@@ -163,11 +187,11 @@ def content_text(content: Mapping[str, Any]) -> str:
 
     Parts with thoughts are omitted.
     """
-    return "\n".join(
-        part["text"]
-        for part in content.get("parts", ())
-        if "text" in part and not part.get("thought")
-    )
+    lines = []
+    for part in content.get("parts", ()):
+        if "text" in part and not part.get("thought"):
+            lines.append(part["text"])
+    return "\n".join(lines)
 
 
 Body: TypeAlias = "dict[str, Any]"
@@ -195,13 +219,15 @@ _LIST_MODELS = "Call ListModels to see the list of available models and their su
 
 def models(stub: Stub, _request: Request) -> Result:
     """Handle `GET models`: return all models in one page."""
-    return json_response({"models": list(map(_model_object, pipeline.list_models(stub)))})
+    models = [_model_object(model) for model in pipeline.list_models(stub)]
+    return json_response({"models": models})
 
 
 def model(stub: Stub, request: Request) -> Result:
     version, name = _version_and_name(request)
     missing = HttpError(404, f"Model is not found: models/{name} for api version {version}")
-    return json_response(_model_object(pipeline.find_declared(stub.models, name, missing)))
+    found = pipeline.find_declared(stub.models, name, missing)
+    return json_response(_model_object(found))
 
 
 def _verb(stub: Stub, request: Request) -> Result:
@@ -222,34 +248,37 @@ def _verb(stub: Stub, request: Request) -> Result:
 
 def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
     """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
-    prompt = to_prompt(body, name, model, stream=request.path.endswith(_STREAM))
-    return pipeline.generate(stub, model, prompt, request, partial(Candidates, request, body))
+    is_stream = request.path.endswith(_STREAM)
+    prompt = to_prompt(body, name, model, stream=is_stream)
+    encoder = partial(Candidates, request, body)
+    return pipeline.generate(stub, model, prompt, request, encoder)
 
 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
     generate_request = body.get("generateContentRequest", body)
     if "contents" not in generate_request:
         raise ValidationError(("contents",), "a value")
-    prompt = pipeline.with_defaults(to_prompt(generate_request, name, model, stream=False), model)
-    return json_response({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
+    prompt = to_prompt(generate_request, name, model, stream=False)
+    with_defaults = pipeline.with_defaults(prompt, model)
+    tokens = prompt_tokens(with_defaults, model.chars_per_token)
+    return json_response({"totalTokens": tokens})
 
 
 async def _embed(
     stub: Stub, _request: Request, model: Model, _name: str, body: Body
 ) -> HttpResponse:
     await pipeline.load_model(stub, model)
-    if "requests" in body:
-        return json_response(
-            {"embeddings": [_vector(stub, model, item) for item in body["requests"]]}
-        )
-    return json_response({"embedding": _vector(stub, model, body)})
+    if "requests" not in body:
+        return json_response({"embedding": _embedding(stub, model, body)})
+    embeddings = [_embedding(stub, model, item) for item in body["requests"]]
+    return json_response({"embeddings": embeddings})
 
 
-def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
-    dimensions = item.get("embedContentConfig", {}).get(
-        "outputDimensionality", item.get("outputDimensionality")
-    )
-    vector, _ = pipeline.embed_text(stub, model, content_text(item["content"]))
+def _embedding(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
+    config = item.get("embedContentConfig", {})
+    dimensions = config.get("outputDimensionality", item.get("outputDimensionality"))
+    text = content_text(item["content"])
+    vector, _ = pipeline.embed_text(stub, model, text)
     return {"values": normalised(vector[:dimensions])}
 
 
@@ -271,10 +300,11 @@ def _version_and_name(request: Request) -> tuple[str, str]:
 
 
 def _model_object(model: Model) -> dict[str, Any]:
-    verbs = [
-        verb for verb, (capability, _, _) in _VERBS.items() if model.has_capability(capability)
-    ]
-    return {
+    verbs = []
+    for verb, (capability, _, _) in _VERBS.items():
+        if model.has_capability(capability):
+            verbs.append(verb)
+    fields = {
         "name": f"models/{model.name}",
         "version": "001",
         "displayName": model.name,
@@ -282,20 +312,20 @@ def _model_object(model: Model) -> dict[str, Any]:
         "inputTokenLimit": model.context_length,
         "outputTokenLimit": model.context_length,
         "supportedGenerationMethods": verbs,
-        **({"thinking": True} if model.has_capability("thinking") else {}),
     }
+    if model.has_capability("thinking"):
+        fields["thinking"] = True
+    return fields
 
 
 def error_response(
     failure: Failure, _ids: SeededIds, request: Request, **_details: object
 ) -> HttpResponse:
-    body = error_body(failure)
-    is_list = (
-        request.method == "POST"
-        and request.path.endswith(_STREAM)
-        and request.query.get("alt") != "sse"
-    )
-    return json_response([body] if is_list else body, failure.status, pipeline.headers_of(failure))
+    body: Any = error_body(failure)
+    is_stream = request.method == "POST" and request.path.endswith(_STREAM)
+    if is_stream and request.query.get("alt") != "sse":
+        body = [body]
+    return json_response(body, failure.status, pipeline.headers_of(failure))
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
@@ -303,9 +333,8 @@ def error_body(failure: Failure) -> dict[str, Any]:
 
     For status 429, it contains the delay before a retry.
     """
-    status = _STATUSES.get(
-        failure.status, "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION"
-    )
+    default = "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION"
+    status = _STATUSES.get(failure.status, default)
     error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
     if failure.status == 429:
         delay = dict(pipeline.headers_of(failure))[b"retry-after"].decode("latin-1")
@@ -322,11 +351,10 @@ class Candidates(pipeline.EventEncoder):
     """
 
     def __init__(self, request: Request, body: Body, evaluated: pipeline.EvaluatedPrompt) -> None:
-        self.evaluated, self.ids = evaluated, evaluated.ids
-        shows_thoughts = (
-            body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
-        )
-        self.hidden = None if shows_thoughts else Reasoning
+        self.evaluated = evaluated
+        self.ids = evaluated.ids
+        thinking = body.get("generationConfig", {}).get("thinkingConfig", {})
+        self.hidden = None if thinking.get("includeThoughts") else Reasoning
         self.events = request.query.get("alt") == "sse"
         self.content_type = b"text/event-stream" if self.events else JSON
         self.calls = 0
@@ -337,9 +365,10 @@ class Candidates(pipeline.EventEncoder):
         }
 
     def piece(self, piece: Piece) -> str:
-        return (
-            "" if piece.kind is self.hidden else self._framed(self._response([self._part(piece)]))
-        )
+        if piece.kind is self.hidden:
+            return ""
+        response = self._response([self._part(piece)])
+        return self._framed(response)
 
     def end(self) -> bytes:
         return self._ended(self._response([{"text": ""}], is_last=True))
@@ -354,7 +383,8 @@ class Candidates(pipeline.EventEncoder):
     def complete_response(self) -> HttpResponse:
         blocks = pipeline.blocks(self.evaluated.reply)
         parts = [self._part(piece) for piece in blocks if piece.kind is not self.hidden]
-        return json_response(self._response(parts or [{"text": ""}], is_last=True))
+        response = self._response(parts or [{"text": ""}], is_last=True)
+        return json_response(response)
 
     def _framed(self, response: dict[str, Any]) -> str:
         if self.events:
@@ -364,38 +394,43 @@ class Candidates(pipeline.EventEncoder):
         return f"{before}{dumps(response)}"
 
     def _response(self, parts: list[dict[str, Any]], *, is_last: bool = False) -> dict[str, Any]:
-        reason = {"finishReason": _FINISH[self.evaluated.reply.finish]} if is_last else {}
-        candidate = {"content": {"parts": parts, "role": "model"}, **reason, "index": 0}
+        content = {"parts": parts, "role": "model"}
         if not is_last:
+            candidate = {"content": content, "index": 0}
             return {"candidates": [candidate], **self.common_fields}
+        finish_reason = _FINISH[self.evaluated.reply.finish]
+        candidate = {"content": content, "finishReason": finish_reason, "index": 0}
+        return {"candidates": [candidate], "usageMetadata": self._usage(), **self.common_fields}
+
+    def _usage(self) -> dict[str, int]:
         counts = self.evaluated.usage
-        usage = {
-            "promptTokenCount": counts.input,
-            "candidatesTokenCount": counts.output,
-            **({"thoughtsTokenCount": counts.reasoning} if counts.reasoning else {}),
-            "totalTokenCount": counts.input + counts.output,
-        }
-        return {"candidates": [candidate], "usageMetadata": usage, **self.common_fields}
+        usage = {"promptTokenCount": counts.input, "candidatesTokenCount": counts.output}
+        if counts.reasoning:
+            usage["thoughtsTokenCount"] = counts.reasoning
+        usage["totalTokenCount"] = counts.input + counts.output
+        return usage
 
     def _part(self, piece: Piece) -> dict[str, Any]:
         value = piece.value
         if piece.kind is ToolCall:
             self.calls += 1
             generated_id = self.ids.id(self.calls, 8)
-            return {
-                "functionCall": {
-                    "id": value.id or generated_id,
-                    "name": value.name,
-                    "args": value.arguments,
-                }
+            call = {
+                "id": value.id or generated_id,
+                "name": value.name,
+                "args": value.arguments,
             }
-        return {"text": value, "thought": True} if piece.kind is Reasoning else {"text": value}
+            return {"functionCall": call}
+        if piece.kind is Reasoning:
+            return {"text": value, "thought": True}
+        return {"text": value}
 
 
 def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
     candidate = get(body, "candidates", 0)
     for part in listed(candidate, "content", "parts"):
-        builder.add(Reasoning if get(part, "thought") else Text, get(part, "text"))
+        kind = Reasoning if get(part, "thought") else Text
+        builder.add(kind, get(part, "text"))
         call = get(part, "functionCall")
         if call is not None:
             builder.call(len(builder.calls), call, get(call, "id"))
@@ -418,5 +453,10 @@ _EVENTS = RecordedFormat(_read_recorded, partial(event_frame, named=False, end="
 _RECORDED = {":generateContent": _EVENTS, _STREAM: _EVENTS}
 _MARKS = frozenset({"x-goog-api-key", "x-goog-api-client", "key"})
 API = pipeline.Api(
-    ("/v1", "/v1beta", "/v1alpha"), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _MARKS
+    ("/v1", "/v1beta", "/v1alpha"),
+    _ROUTES,
+    error_response,
+    wrong_method=_WRONG_METHOD,
+    recorded=_RECORDED,
+    client_marks=_MARKS,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import groupby
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
@@ -81,7 +81,9 @@ class EventEncoder:
         raise NotImplementedError
 
     def chunk(self, pieces: list[Piece]) -> bytes:
-        return (self.start() + "".join([self.piece(piece) for piece in pieces])).encode()
+        opening = self.start()
+        encoded = "".join([self.piece(piece) for piece in pieces])
+        return (opening + encoded).encode()
 
 
 def refuse(status: int, message: str, **details: Any) -> Handler:
@@ -111,10 +113,14 @@ def _refused_length(tokens: int, context: int) -> RefusedPrompt:
         f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try "
         "increasing it"
     )
-    error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
-    return RefusedPrompt(
-        400, dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}})
-    )
+    error = {
+        "code": 400,
+        "message": message,
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": tokens,
+        "n_ctx": context,
+    }
+    return RefusedPrompt(400, dumps({"error": error}))
 
 
 def fit_prompt(
@@ -133,13 +139,16 @@ def fit_prompt(
     Return the prompt, its tokens, the number of removed messages, and whether the prompt was
     truncated. Raises HttpError if the prompt is too long and cannot be truncated.
     """
-    per_token, is_chat = model.chars_per_token, prompt.operation == "chat"
+    per_token = model.chars_per_token
+    is_chat = prompt.operation == "chat"
     tokens = prompt_tokens(prompt, per_token) + before
     if context is None or tokens < context:
         return prompt, tokens, 0, False
     if not truncate:
         raise _refused_length(tokens, context)
-    shorter = replace(prompt, messages=_latest(prompt, per_token, context)) if is_chat else prompt
+    shorter = prompt
+    if is_chat:
+        shorter = replace(prompt, messages=_latest(prompt, per_token, context))
     tokens = prompt_tokens(shorter, per_token) + before
     dropped = len(prompt.messages) - len(shorter.messages)
     if tokens < context:
@@ -148,7 +157,8 @@ def fit_prompt(
         raise _refused_length(tokens, context)
     if not shift:
         raise HttpError(400, _TOO_LONG)
-    keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
+    requested = int(prompt.options.get("num_keep", NUM_KEEP))
+    keep = max(0, min(requested, context - 1))
     free = (context - keep) // 2  # half of the context after the first `keep` tokens
     removed = tokens - (context - free)
     messages = _without_middle(shorter.messages, int(keep * per_token), int(removed * per_token))
@@ -172,8 +182,8 @@ def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Messa
     images = sum(message.images for message in prompt.messages)
     latest: list[Message] = []
     for message in prompt.messages[:-1]:
-        fits = count_tokens(length, chars_per_token) + prompts.IMAGE_TOKENS * images <= context
-        if fits or message.role == "system":
+        tokens = count_tokens(length, chars_per_token) + prompts.IMAGE_TOKENS * images
+        if tokens <= context or message.role == "system":
             latest.append(message)
         else:
             length -= len(prompts.counted_text_of(message))
@@ -190,8 +200,8 @@ def apply_stop_conditions(
     stop = options.get("stop") or ()
     stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
     tokens = options.get("num_predict")
-    left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
-    if not stops and left == inf:
+    limit = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
+    if not stops and limit == inf:
         return reply
     before = 0
     text = ""  # of adjacent parts of the same kind
@@ -208,8 +218,8 @@ def apply_stop_conditions(
         text += joined(part.content)
         at, found = _first_stop(text, stops)
         end = before + at
-        if end > left:
-            parts = _first_characters(reply.parts, int(left))
+        if end > limit:
+            parts = _first_characters(reply.parts, int(limit))
             return replace(reply, parts=parts, frames=None, finish="length")
         if found is not None:
             parts = _first_characters(reply.parts, end)
@@ -219,8 +229,10 @@ def apply_stop_conditions(
 
 def _first_stop(text: str, stops: Iterable[str]) -> tuple[int, str | None]:
     """Return the position and the first stop sequence in the text, or its length and None."""
-    found = [(text.find(stop), stop) for stop in stops if stop in text]
-    return min(found, default=(len(text), None))
+    positions = [(text.find(stop), stop) for stop in stops if stop in text]
+    if not positions:
+        return len(text), None
+    return min(positions)
 
 
 def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
@@ -238,12 +250,13 @@ def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
 def _shortened(content: Content, length: int) -> Content:
     if isinstance(content, str):
         return content[:length]
-    starts = accumulate(map(len, content), initial=0)
-    return [
-        piece[: length - start]
-        for piece, start in zip(content, starts, strict=False)
-        if start < length
-    ]
+    kept = []
+    for piece in content:
+        if length <= 0:
+            break
+        kept.append(piece[:length])
+        length -= len(piece)
+    return kept
 
 
 class Counts(NamedTuple):
@@ -279,9 +292,8 @@ class EvaluatedPrompt:
     @property
     def ids(self) -> SeededIds:
         """IDs and times of the reply, derived from the model name and the request body."""
-        return self.stub.seeded_ids(
-            self.prompt.model.encode(errors="replace") + self.prompt.request
-        )
+        model = self.prompt.model.encode(errors="replace")
+        return self.stub.seeded_ids(model + self.prompt.request)
 
     @property
     def cached_tokens(self) -> int | None:
@@ -289,21 +301,23 @@ class EvaluatedPrompt:
 
         None if the machine sets no number of slots.
         """
-        if self.reply.usage.cache_read is not None or self.stub.scheduler.machine.parallel is None:
+        if self.reply.usage.cache_read is not None:
             return self.reply.usage.cache_read
+        if self.stub.scheduler.machine.parallel is None:
+            return None
         return self.tokens - self.evaluated_tokens
 
     @cached_property
     def usage(self) -> Counts:
         """Token counts. Counts that the reply sets replace the calculated counts."""
-        reply, per_token = self.reply, self.model.chars_per_token
-        output, reasoning = generated_characters(reply), len(reply.reasoning)
+        per_token = self.model.chars_per_token
         counts = Counts(
-            self.tokens, count_tokens(output, per_token), count_tokens(reasoning, per_token)
+            input=self.tokens,
+            output=count_tokens(generated_characters(self.reply), per_token),
+            reasoning=count_tokens(len(self.reply.reasoning), per_token),
         )
-        return counts._replace(
-            **{name: count for name, count in vars(reply.usage).items() if count is not None}
-        )
+        own = {name: count for name, count in vars(self.reply.usage).items() if count is not None}
+        return counts._replace(**own)
 
     def generation(self, encoder: Encoder, **journal_fields: Any) -> Generation:
         """Return the response that sends the reply.
@@ -318,7 +332,13 @@ class EvaluatedPrompt:
             "evaluated_tokens": self.evaluated_tokens,
             **journal_fields,
         }
-        return Generation(self.reply, encoder, self.prompt.stream, fields, self.seconds or 0.0)
+        return Generation(
+            reply=self.reply,
+            encoder=encoder,
+            stream=self.prompt.stream,
+            journal_fields=fields,
+            prompt_seconds=self.seconds or 0.0,
+        )
 
 
 def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
@@ -340,20 +360,32 @@ def evaluate_prompt(
     `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt.
     Raises HttpError if the prompt is too long and cannot be truncated.
     """
-    model, limit, shift = lease.request.model, lease.limit, lease.request.shift
-    fit = fit_prompt(prompt, model, limit, truncate=truncate, shift=shift, before=context_tokens)
-    fitting, tokens, _, truncated = fit
+    model = lease.request.model
+    limit = lease.limit
+    shift = lease.request.shift
+    fitting, tokens, dropped, truncated = fit_prompt(
+        prompt, model, limit, truncate=truncate, shift=shift, before=context_tokens
+    )
     stub.scheduler.truncations += truncated
     options = dict(fitting.options)
     if not shift and limit is not None:  # the reply must fit the free part of the context
-        requested, room = options.get("num_predict", -1), max(limit - tokens, 0)
+        requested = options.get("num_predict", -1)
+        room = max(limit - tokens, 0)
         options["num_predict"] = min(requested, room) if requested >= 0 else room
     reply = apply_stop_conditions(stub.resolve(fitting), options, model.chars_per_token)
     answer = prompts.render_message("assistant", reply.text, reply.tool_calls)
     evaluated = lease.prompt_cache.evaluate(prompts.render(fitting), f"\n{answer}", tokens)
     speed = stub.scheduler.machine.prompt_speed
     return EvaluatedPrompt(
-        stub, model, *fit, reply, evaluated, evaluated / speed if speed else None
+        stub=stub,
+        model=model,
+        prompt=fitting,
+        tokens=tokens,
+        dropped=dropped,
+        truncated=truncated,
+        reply=reply,
+        evaluated_tokens=evaluated,
+        seconds=evaluated / speed if speed else None,
     )
 
 
@@ -406,29 +438,29 @@ def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     """Add the model's system message, parameters and thinking to a prompt, unless the request
     overrides them.
     """
-    messages, thinks = (
-        prompt.messages,
-        model.has_capability("thinking") and prompt.think is not False,
-    )
-    if model.system and not any(message.role == "system" for message in messages):
+    messages = prompt.messages
+    has_system_message = any(message.role == "system" for message in messages)
+    if model.system and not has_system_message:
         messages = (Message("system", model.system), *messages)
-    options = {**model.parameters, **prompt.options}
-    return replace(prompt, messages=messages, thinks=thinks, options=options, request=request)
+    return replace(
+        prompt,
+        messages=messages,
+        thinks=model.has_capability("thinking") and prompt.think is not False,
+        options={**model.parameters, **prompt.options},
+        request=request,
+    )
 
 
 _OPTIONS = {
-    **{
-        name: name
-        for name in (
-            "temperature",
-            "top_p",
-            "top_k",
-            "seed",
-            "frequency_penalty",
-            "presence_penalty",
-        )
-    },
-    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "num_predict"),
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "seed": "seed",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "max_tokens": "num_predict",
+    "max_completion_tokens": "num_predict",
+    "max_output_tokens": "num_predict",
     "stop_sequences": "stop",
 }
 
@@ -472,9 +504,8 @@ def blocks(reply: Reply) -> list[Piece]:
 def argument_pieces(call: ToolCall) -> list[str]:
     """Return the arguments of a tool call as JSON, split into pieces for streaming."""
     encoded = dumps(call.arguments)
-    return [
-        encoded[start : start + ARGUMENT_PIECE] for start in range(0, len(encoded), ARGUMENT_PIECE)
-    ]
+    starts = range(0, len(encoded), ARGUMENT_PIECE)
+    return [encoded[start : start + ARGUMENT_PIECE] for start in starts]
 
 
 def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[list[float], int]:
@@ -482,18 +513,18 @@ def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[lis
 
     Raises HttpError if the configured reply is a failure.
     """
-    reply = stub.resolve(Prompt(name or model.name, "embed", (Message("user", text),)))
+    prompt = Prompt(name or model.name, operation="embed", messages=(Message("user", text),))
+    reply = stub.resolve(prompt)
     for part in reply.parts:
         if isinstance(part, Failure):
             raise HttpError(part.status, part.message, part.headers)
-    vector = (
-        embed(text, model.embedding_length) if reply.embedding is None else list(reply.embedding)
-    )
-    tokens = (
-        count_tokens(len(text), model.chars_per_token)
-        if reply.usage.input is None
-        else reply.usage.input
-    )
+    if reply.embedding is None:
+        vector = embed(text, model.embedding_length)
+    else:
+        vector = list(reply.embedding)
+    tokens = reply.usage.input
+    if tokens is None:
+        tokens = count_tokens(len(text), model.chars_per_token)
     return vector, tokens
 
 
@@ -507,18 +538,24 @@ def choose_tools(
     `names` limits the required tools. Raises HttpError if the request does not offer a tool that it
     requires.
     """
-    tools = () if mode == "none" else tuple(tools)
+    if mode == "none":
+        return (), ()
+    tools = tuple(tools)
     if mode not in ("any", "tool", "required", "function"):
         return tools, ()
     by_name = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
-    names = list(by_name if names is None else names)
-    missing = [name for name in names if name not in by_name]
-    if missing or not names:
-        unknown = f"it offers no function {missing[0]}" if missing else "it offers no functions"
-        raise HttpError(
-            400, f"the request requires a tool call, but {unknown}", param="tool_choice"
-        )
-    return tools, tuple(by_name[name] for name in names)
+    wanted = list(by_name if names is None else names)
+    if not wanted:
+        raise _impossible_choice("it offers no functions")
+    for name in wanted:
+        if name not in by_name:
+            raise _impossible_choice(f"it offers no function {name}")
+    return tools, tuple(by_name[name] for name in wanted)
+
+
+def _impossible_choice(problem: str) -> HttpError:
+    message = f"the request requires a tool call, but {problem}"
+    return HttpError(400, message, param="tool_choice")
 
 
 def function_tool(
@@ -526,10 +563,8 @@ def function_tool(
 ) -> dict[str, Any]:
     """Return a tool in the format of chat completions. Fields that are None are omitted."""
     fields = {"name": name, "description": description, "parameters": parameters, "strict": strict}
-    return {
-        "type": "function",
-        "function": {name: value for name, value in fields.items() if value is not None},
-    }
+    function = {field: value for field, value in fields.items() if value is not None}
+    return {"type": "function", "function": function}
 
 
 def headers_of(failure: Failure) -> Headers:
@@ -540,10 +575,10 @@ def headers_of(failure: Failure) -> Headers:
     headers = {name.lower(): text for name, text in failure.headers}
     if failure.status == 429:
         headers.setdefault("retry-after", "1")
-    return tuple(
-        (name.encode("latin-1", "replace"), text.encode("latin-1", "replace"))
-        for name, text in headers.items()
-    )
+    encoded = []
+    for name, text in headers.items():
+        encoded.append((name.encode("latin-1", "replace"), text.encode("latin-1", "replace")))
+    return tuple(encoded)
 
 
 def json_response(

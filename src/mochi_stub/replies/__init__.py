@@ -29,7 +29,9 @@ def lorem(count: int) -> str:
 
 def shortened(text: str, length: int) -> str:
     """Return the text. If it has more than `length` characters, an ellipsis replaces the others."""
-    return text if len(text) <= length else f"{text[:length]}..."
+    if len(text) <= length:
+        return text
+    return f"{text[:length]}..."
 
 
 def stable_hash(text: str) -> int:
@@ -37,14 +39,15 @@ def stable_hash(text: str) -> int:
 
     Unlike with Python's `hash`, the value is equal in all processes.
     """
-    return int.from_bytes(
-        hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big"
-    )
+    data = text.encode(errors="replace")
+    digest = hashlib.blake2b(data, digest_size=8).digest()
+    return int.from_bytes(digest, "big")
 
 
 def hash_sized(text: str) -> str:
     """Return 5 to 500 words of filler text. The number of words depends only on `text`."""
-    return lorem(5 + stable_hash(text) % 496)
+    words = 5 + stable_hash(text) % 496
+    return lorem(words)
 
 
 NOISE = 1e-4  # a word or trigram adds 1
@@ -55,21 +58,32 @@ def embed(text: str, length: int) -> list[float]:
     and trigrams.
     """
     length = max(length, 1)
-    noise = Random(zlib.crc32(text.encode(errors="replace"))).randbytes(length)  # noqa: S311 - not for secrets
-    vector = [(byte - 127.5) * NOISE for byte in noise]
+    generator = Random(_checksum(text))  # noqa: S311 - not for secrets
+    vector = [(byte - 127.5) * NOISE for byte in generator.randbytes(length)]
     words = text.lower().split()
     padded = f"  {' '.join(words)}  "
     trigrams = [padded[at : at + 3] for at in range(len(padded) - 2)]
     for feature in words + trigrams:
-        bits, index = divmod(zlib.crc32(feature.encode(errors="replace")), length)
-        vector[index] += 1.0 if bits & 1 else -1.0
+        bits, index = divmod(_checksum(feature), length)
+        if bits & 1:
+            vector[index] += 1.0
+        else:
+            vector[index] -= 1.0
     return normalised(vector)
+
+
+def _checksum(text: str) -> int:
+    data = text.encode(errors="replace")
+    return zlib.crc32(data)
 
 
 def normalised(vector: list[float]) -> list[float]:
     """Return the vector scaled to norm 1. A zero vector is returned unchanged."""
-    norm = sqrt(sum(value * value for value in vector))
-    return [value / norm for value in vector] if norm else vector
+    squares = [value * value for value in vector]
+    norm = sqrt(sum(squares))
+    if not norm:
+        return vector
+    return [value / norm for value in vector]
 
 
 FIRST_START = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
@@ -78,9 +92,8 @@ LOAD_DURATION = 1_500_000
 # nanoseconds that only reloads add: first loads must not depend on the order of requests
 RELOAD_DURATION = 100_000_000
 NANOSECONDS_PER_PROMPT_TOKEN = 1_000
-ALPHABET = ((string.ascii_lowercase + string.digits) * 8)[
-    :256
-].encode()  # the character for each value of a byte
+_LETTERS_AND_DIGITS = (string.ascii_lowercase + string.digits).encode()
+ALPHABET = (_LETTERS_AND_DIGITS * 8)[:256]  # the character for each value of a byte
 
 
 @dataclass(frozen=True)
@@ -98,7 +111,6 @@ class SeededIds:
 
     def id(self, index: int, length: int) -> str:
         """Return a pseudorandom ID of `length` characters. Each `index` gives a different ID."""
-        digest = hashlib.blake2b(
-            f"{self.fingerprint}/{index}".encode(), digest_size=length
-        ).digest()
+        seed = f"{self.fingerprint}/{index}".encode()
+        digest = hashlib.blake2b(seed, digest_size=length).digest()
         return digest.translate(ALPHABET).decode()

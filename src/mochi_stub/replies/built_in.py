@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any
 
 from mochi_stub.prompt import Prompt
+from mochi_stub.recorded_reply import get
 from mochi_stub.replies import hash_sized, lorem, shortened, stable_hash
 from mochi_stub.replies.schema_sample import schema_sample
 from mochi_stub.replies.tool_choice import COMMON, Function, call_of, functions, functions_to_call
@@ -45,9 +47,8 @@ _GREETINGS = {
     "thank",
 }
 
-_JSON_FORMAT = re.compile(
-    r"JSON format:\s*`?\s*(?=\{)", re.IGNORECASE
-)  # followed by an example of the reply
+# followed by an example of the reply
+_JSON_FORMAT = re.compile(r"JSON format:\s*`?\s*(?=\{)", re.IGNORECASE)
 _HISTORY = re.compile(r"<chat_history>(.*?)</chat_history>", re.DOTALL)
 _USER_LINE = re.compile(
     r"^[ \t]*USER:\s*(.+?)\s*(?=^\s*[A-Z]+:|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE
@@ -64,26 +65,24 @@ def default_reply(prompt: Prompt) -> Reply:
     """
     if prompt.operation == "embed":
         return Reply(rule="built-in: embedding of the text")
-    reasons = prompt.thinks and "\nReason:" in prompt.user_text
-    reasoning = _lorem_and_echo(Reasoning, prompt.user_text) if reasons else []
+    parts: list[Part] = []
+    if prompt.thinks and "\nReason:" in prompt.user_text:
+        parts += _lorem_and_echo(Reasoning, prompt.user_text)
     summary = _summary(prompt)
-    parts: list[Part]
     if prompt.format is not None:
         rule = "format"
-        sample = _format_sample(prompt, summary)
-        is_plain = prompt.plain_text and isinstance(sample, str)
-        parts = [Text(sample if is_plain else _json(sample))]
+        parts.append(Text(_formatted(prompt, summary)))
     elif summary is not None:
         rule = "summary"
         text, topics = summary
-        parts = [Text(f"{text}\n\nTopics: {', '.join(topics)}")]
+        parts.append(Text(f"{text}\n\nTopics: {', '.join(topics)}"))
     elif prompt.after_tools:
         rule = "tool result"
-        parts = _lorem_and_echo(Text, prompt.messages[-1].content)
+        parts += _lorem_and_echo(Text, prompt.messages[-1].content)
     else:
         rule = "lorem and echo"
-        parts = _lorem_and_echo(Text, prompt.user_text)
-    return Reply([*reasoning, *parts], rule=f"built-in: {rule}")
+        parts += _lorem_and_echo(Text, prompt.user_text)
+    return Reply(parts, rule=f"built-in: {rule}")
 
 
 def requests_summary(prompt: Prompt, *, by_user: bool = True) -> bool:
@@ -92,42 +91,56 @@ def requests_summary(prompt: Prompt, *, by_user: bool = True) -> bool:
     The format of the reply, a system message or, if `by_user` is true, the latest user message can
     request a summary.
     """
-    instructions = _system(prompt) + ([prompt.user_text] if by_user else [])
+    instructions = _system_messages(prompt)
+    if by_user:
+        instructions.append(prompt.user_text)
     # this test saves 17 ms for an instruction of 100,000 characters without the word
     candidates = [text for text in instructions if "ummar" in text.lower()]
-    requested = _has_summary(prompt.format) or any(map(_SUMMARIZE.search, candidates))
-    return requested and bool(_turns(prompt))
+    is_requested = _describes_summary(prompt.format) or any(map(_SUMMARIZE.search, candidates))
+    return is_requested and bool(_turns(prompt))
 
 
 def _lorem_and_echo(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
     filler = kind(hash_sized(message))
-    return [filler, kind(f" {message}")] if message else [filler]
+    if not message:
+        return [filler]
+    return [filler, kind(f" {message}")]
+
+
+def _formatted(prompt: Prompt, summary: tuple[str, list[str]] | None) -> str:
+    sample = _format_sample(prompt, summary)
+    if prompt.plain_text and isinstance(sample, str):
+        return sample
+    return _json(sample)
 
 
 def _format_sample(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any:
+    user_text = prompt.user_text
     if not isinstance(prompt.format, dict):
-        return {"response": f"{hash_sized(prompt.user_text)} {prompt.user_text}".rstrip()}
-    sample = schema_sample(prompt.format, stable_hash(prompt.user_text))
-    if summary is None or not _has_summary(prompt.format) or not isinstance(sample, dict):
+        response = f"{hash_sized(user_text)} {user_text}"
+        return {"response": response.rstrip()}
+    sample = schema_sample(prompt.format, stable_hash(user_text))
+    if summary is None or not isinstance(sample, dict) or not _describes_summary(prompt.format):
         return sample
-    text, topics = (prompt.format["properties"][name] for name in ("summary", "topics"))
-    return {
-        **sample,
-        "summary": summary[0][: text.get("maxLength")],
-        "topics": summary[1][: topics.get("maxItems")],
-    }
+    text, topics = summary
+    properties = prompt.format["properties"]
+    max_length = properties["summary"].get("maxLength")
+    max_topics = properties["topics"].get("maxItems")
+    return {**sample, "summary": text[:max_length], "topics": topics[:max_topics]}
 
 
 def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
     if not requests_summary(prompt):
         return None
     turns = _turns(prompt)
-    words = Counter[str]()
+    frequencies = Counter[str]()
     sentences = []
     for speaker, text in _without_greeting(turns):
-        words.update(word for word in _WORD.findall(text.lower()) if word not in COMMON)
+        for word in _WORD.findall(text.lower()):
+            if word not in COMMON:
+                frequencies[word] += 1
         sentences.append(f"{speaker.capitalize()}: {_first_sentence(text)}")
-    topics = [word for word, _ in words.most_common(MAX_TOPICS)]
+    topics = [word for word, _ in frequencies.most_common(MAX_TOPICS)]
     return " ".join(sentences), topics
 
 
@@ -139,43 +152,54 @@ def _without_greeting(turns: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _topics(text: str) -> set[str]:
-    return set(_WORD.findall(text.lower())) - COMMON - _GREETINGS
+    words = set(_WORD.findall(text.lower()))
+    return words - COMMON - _GREETINGS
 
 
-def _has_summary(schema: Any) -> bool:
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    found = (
-        [properties.get(name) for name in ("summary", "topics")]
-        if isinstance(properties, dict)
-        else []
-    )
-    return [value.get("type") for value in found if isinstance(value, dict)] == ["string", "array"]
+def _describes_summary(schema: Any) -> bool:
+    """Return whether a schema has a text `summary` and an array `topics`."""
+    summary = get(schema, "properties", "summary", "type")
+    topics = get(schema, "properties", "topics", "type")
+    return (summary, topics) == ("string", "array")
 
 
-def _system(prompt: Prompt) -> list[str]:
+def _system_messages(prompt: Prompt) -> list[str]:
     return [message.content for message in prompt.messages if message.role == "system"]
 
 
 def _turns(prompt: Prompt) -> list[tuple[str, str]]:
-    for instruction in reversed([*_system(prompt), prompt.user_text]):
-        quoted = [
-            (speaker, text.strip()) for speaker, text in _TURN.findall(instruction) if text.strip()
-        ]
+    """Return the turns of the conversation to summarize, each as its speaker and text.
+
+    An instruction can quote the conversation. If none does, it is the messages before the latest
+    user message.
+    """
+    for instruction in reversed([*_system_messages(prompt), prompt.user_text]):
+        quoted = _quoted_turns(instruction)
         if quoted:
             return quoted
-    before = prompt.messages[: max(prompt.last_user, 0)]
-    spoken = [
-        message
-        for message in before
-        if message.role in ("user", "assistant") and message.content.strip()
-    ]
-    return [(message.role, message.content) for message in spoken]
+    turns = []
+    for message in prompt.messages[: max(prompt.last_user, 0)]:
+        if message.role in ("user", "assistant") and message.content.strip():
+            turns.append((message.role, message.content))
+    return turns
+
+
+def _quoted_turns(instruction: str) -> list[tuple[str, str]]:
+    turns = []
+    for speaker, quoted in _TURN.findall(instruction):
+        text = quoted.strip()
+        if text:
+            turns.append((speaker, text))
+    return turns
 
 
 def _first_sentence(text: str) -> str:
-    found = _SENTENCE.match(" ".join(text.split()))
+    line = " ".join(text.split())
+    found = _SENTENCE.match(line)
     sentence = shortened(found[0].strip(), MAX_SENTENCE) if found else ""
-    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+    if sentence.endswith((".", "!", "?")):
+        return sentence
+    return f"{sentence}."
 
 
 def ui_task_reply(prompt: Prompt) -> str | None:
@@ -187,25 +211,33 @@ def ui_task_reply(prompt: Prompt) -> str | None:
     full_text = "\n".join(message.content for message in prompt.messages)
     if text in AUTOCOMPLETE:
         return AUTOCOMPLETE[text]
-    if '"tool_calls"' in full_text and (tools := _TOOLS.search(full_text)):
+    tools = _TOOLS.search(full_text)
+    if tools and '"tool_calls"' in full_text:
         query = text.rpartition("Query:")[2].strip()  # the user message that Open WebUI quotes
-        chosen = functions_to_call(
-            functions(_decoded(full_text, tools.end())), query, by_description=True
-        )
-        calls = [call_of(function, query) for function in chosen]
-        return _json(
-            {"tool_calls": [{"name": call.name, "parameters": call.arguments} for call in calls]}
-        )
+        offered = functions(_decoded(full_text, tools.end()))
+        return _prompted_calls(offered, query)
     if "### Task:" in full_text:
         for match in _JSON_FORMAT.finditer(full_text):
             example = _decoded(full_text, match.end())
             if isinstance(example, dict):
-                return _json(
-                    {key: _task_value(key, value, full_text) for key, value in example.items()}
-                )
+                reply = {key: _task_value(key, each, full_text) for key, each in example.items()}
+                return _json(reply)
     if "emoji" in full_text and "facial expression" in full_text:
-        return EMOJI[stable_hash(_topic(text)) % len(EMOJI)]
+        return _emoji(_topic(text))
     return None
+
+
+def _prompted_calls(offered: list[Function], query: str) -> str:
+    """Return the tool calls as JSON text, for a client that does not offer tools as such."""
+    calls = []
+    for function in functions_to_call(offered, query, by_description=True):
+        call = call_of(function, query)
+        calls.append({"name": call.name, "parameters": call.arguments})
+    return _json({"tool_calls": calls})
+
+
+def _emoji(topic: str) -> str:
+    return EMOJI[stable_hash(topic) % len(EMOJI)]
 
 
 def _json(value: Any) -> str:
@@ -220,22 +252,29 @@ def _decoded(text: str, start: int) -> Any:
 
 
 def _task_value(key: str, example: Any, text: str) -> Any:
-    topic = _topic(text)
     if key == "text":
-        texts = _TEXT.findall(text)
-        typed = texts[-1].strip() if texts else ""
-        return next(
-            (phrase for start, phrase in AUTOCOMPLETE.items() if typed.endswith(start)),
-            lorem(TITLE_WORDS),
-        )
+        return _completion(text)
+    topic = _topic(text)
     if isinstance(example, list):
         words = re.findall(r"[^\W\d_]{3,}", topic) or ["Chat"]
-        return [_list_item(key, index, topic, words) for index in range(len(example) or 1)]
+        count = len(example) or 1
+        return [_list_item(key, index, topic, words) for index in range(count)]
     if not isinstance(example, str):
         return example
     if key == "title":
-        return " ".join([EMOJI[stable_hash(topic) % len(EMOJI)], *topic.split()[:TITLE_WORDS]])
+        words = topic.split()[:TITLE_WORDS]
+        return " ".join([_emoji(topic), *words])
     return topic or lorem(TITLE_WORDS)
+
+
+def _completion(text: str) -> str:
+    """Return the continuation of the text that the user has typed so far."""
+    texts = _TEXT.findall(text)
+    typed = texts[-1].strip() if texts else ""
+    for start, phrase in AUTOCOMPLETE.items():
+        if typed.endswith(start):
+            return phrase
+    return lorem(TITLE_WORDS)
 
 
 def _list_item(key: str, index: int, topic: str, words: list[str]) -> str:
@@ -249,13 +288,11 @@ def _list_item(key: str, index: int, topic: str, words: list[str]) -> str:
 
 def _topic(text: str) -> str:
     histories = _HISTORY.findall(text)
-    found = (
-        _USER_LINE.findall(histories[-1] if histories else text)
-        or histories
-        or _MESSAGE.findall(text)
-        or [text]
-    )
-    return " ".join(found[-1].replace("`", " ").split())[:200]
+    conversation = histories[-1] if histories else text
+    user_lines = _USER_LINE.findall(conversation)
+    found = user_lines or histories or _MESSAGE.findall(text) or [text]
+    words = found[-1].replace("`", " ").split()
+    return " ".join(words)[:200]
 
 
 MAX_RESULT = 400
@@ -291,25 +328,22 @@ _REPLIES = (  # patterns of messages, with the reply to each
 def demo_reply(prompt: Prompt) -> Reply:
     """Return the reply of the demo model to a prompt."""
     schema = _prompted_schema(prompt)
-    if (
-        prompt.operation == "embed"
-        or (prompt.format is not None and not schema)
-        or requests_summary(prompt)
-    ):
+    has_own_format = prompt.format is not None and not schema
+    if prompt.operation == "embed" or has_own_format or requests_summary(prompt):
         return default_reply(prompt)
     task, plans = _task(prompt)
     offered = functions(prompt.tools)
     named = functions_to_call(functions(prompt.required_tools) or offered, task)
     reasoning = f"The user wrote: {_quoted(task)}" if prompt.think else ""
     if named and not plans and not prompt.results:
-        return Reply.of(
-            reasoning=reasoning, tool_calls=[call_of(function, task) for function in named]
-        )
+        calls = [call_of(function, task) for function in named]
+        return Reply.of(reasoning=reasoning, tool_calls=calls)
     if schema:
         return default_reply(replace(prompt, format=schema))
-    text = (
-        _plan(task, named) if plans else _answer_from_results(prompt) or _small_talk(task, offered)
-    )
+    if plans:
+        text = _plan(task, named)
+    else:
+        text = _answer_from_results(prompt) or _small_talk(task, offered)
     return Reply.of(text, reasoning=reasoning)
 
 
@@ -317,14 +351,15 @@ def _prompted_schema(prompt: Prompt) -> Any:
     """Return the last JSON schema in the instructions if the request asks for JSON, or None."""
     if prompt.format not in (None, "json"):
         return None
-    instructions = [
-        message.content for message in prompt.messages if message.role in ("system", "user")
-    ]
+    instructions = []
+    for message in prompt.messages:
+        if message.role in ("system", "user"):
+            instructions.append(message.content)
     text = "\n".join(instructions)
     if prompt.format is None and not _JSON_REQUEST.search(text):
         return None
     for found in reversed(_objects(text)):
-        schema = _schema(found)
+        schema = _schema_of(found)
         if schema:
             return schema
     return None
@@ -342,12 +377,14 @@ def _objects(text: str) -> list[dict[str, Any]]:
     return objects
 
 
-def _schema(found: dict[str, Any]) -> Any:
-    """Return a JSON schema, the schema of an object of placeholders such as `{"name": "{name}"}`,
-    or None.
+def _schema_of(found: dict[str, Any]) -> Any:
+    """Return the object if it is a JSON schema.
+
+    For an object of placeholders such as `{"name": "{name}"}`, return its schema, and otherwise
+    None.
     """
-    if found and all(_is_placeholder(name, text) for name, text in found.items()):
-        fields = {name: _field_schema(text) for name, text in found.items()}
+    if _has_placeholders(found):
+        fields = {name: _placeholder_schema(text) for name, text in found.items()}
         return {"type": "object", "properties": fields}
     if found.keys() & {"$ref", "allOf", "anyOf", "items", "oneOf"}:
         return found
@@ -358,11 +395,15 @@ def _schema(found: dict[str, Any]) -> Any:
     return found if declares_fields else None
 
 
-def _is_placeholder(name: str, value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(f"{{{name}}}")
+def _has_placeholders(found: dict[str, Any]) -> bool:
+    for name, value in found.items():
+        placeholder = f"{{{name}}}"
+        if not isinstance(value, str) or not value.startswith(placeholder):
+            return False
+    return bool(found)
 
 
-def _field_schema(placeholder: str) -> Any:
+def _placeholder_schema(placeholder: str) -> Any:
     _, _, schema = placeholder.partition("JSON schema:")
     objects = _objects(schema)
     if objects:
@@ -380,35 +421,40 @@ def _task(prompt: Prompt) -> tuple[str, bool]:
     request to carry it out. For both requests, the message to reply to is the instruction.
     """
     users = [index for index, message in enumerate(prompt.messages) if message.role == "user"]
-    if len(users) > 1 and _PLANNING.search(prompt.user_text):
-        before = prompt.messages[users[-2]].content
-        between = prompt.messages[users[-2] + 1 : users[-1]]
-        if not between:
-            return before, True
-        if between[0].role == "assistant" and between[0].content.startswith(PLAN):
-            return before, False
+    if len(users) < 2 or not _PLANNING.search(prompt.user_text):
+        return prompt.user_text, False
+    previous, latest = users[-2:]
+    instruction = prompt.messages[previous].content
+    if latest == previous + 1:
+        return instruction, True
+    following = prompt.messages[previous + 1]
+    if following.role == "assistant" and following.content.startswith(PLAN):
+        return instruction, False
     return prompt.user_text, False
 
 
 def _plan(task: str, named: list[Function]) -> str:
     names = [function.name for function in named]
     if not names:  # a request for a plan can offer no tools
-        names = list(dict.fromkeys(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", task)))
+        identifiers = re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", task)
+        names = list(dict.fromkeys(identifiers))
     if names:
         return f"{PLAN}I call {_listed(names)} and report the result."
     return f"{PLAN}I answer “{_quoted(task)}” without tools."
 
 
 def _answer_from_results(prompt: Prompt) -> str:
-    names: list[str] = []
+    if not prompt.results:
+        return ""
+    called: list[str] = []
     for message in prompt.messages:
-        names += [call.name for call in message.tool_calls]
-    names = names[-len(prompt.results) :]
+        called += [call.name for call in message.tool_calls]
+    names = called[-len(prompt.results) :]
     sentences = []
-    for index, result in enumerate(prompt.results):
-        name = result.tool_name or (names[index] if index < len(names) else "") or "the tool"
+    for result, name in zip(prompt.results, chain(names, repeat("")), strict=False):
+        shown = result.tool_name or name or "the tool"
         text = shortened(" ".join(result.content.split()), MAX_RESULT)
-        sentences.append(f"The result of {name} is: {text or 'nothing'}")
+        sentences.append(f"The result of {shown} is: {text or 'nothing'}")
     return "\n".join(sentences)
 
 
@@ -419,7 +465,8 @@ def _small_talk(message: str, offered: list[Function]) -> str:
             f"I cannot call {unknown[1]}, because this chat does not offer it. "
             f"{_abilities(offered)}"
         )
-    text = next(reply for pattern, reply in _REPLIES if re.search(pattern, message, re.IGNORECASE))
+    matching = (reply for pattern, reply in _REPLIES if re.search(pattern, message, re.IGNORECASE))
+    text = next(matching)
     return text.format(message=_quoted(message), abilities=_abilities(offered))
 
 
@@ -427,21 +474,28 @@ def _abilities(offered: list[Function]) -> str:
     if not offered:
         return "Enable a tool and name it in a message: then I call it."
     names = [tool.name for tool in offered]
-    shown = [*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names
-    return f"Name one of my tools in a message, and I call it: {_listed(shown)}."
+    if len(names) > 4:
+        names = [*names[:3], f"{len(names) - 3} more"]
+    return f"Name one of my tools in a message, and I call it: {_listed(names)}."
 
 
 def _listed(names: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    *others, last = names
+    if not others:
+        return last
+    return f"{', '.join(others)} and {last}"
 
 
 def _quoted(message: str) -> str:
-    return shortened(" ".join(message.split()), 80)
+    line = " ".join(message.split())
+    return shortened(line, 80)
 
 
 def _task_reply(prompt: Prompt) -> Reply:
     text = ui_task_reply(prompt)
-    return default_reply(prompt) if text is None else Reply.of(text)
+    if text is None:
+        return default_reply(prompt)
+    return Reply.of(text)
 
 
 BUILT_IN: Mapping[str, Callable[[Prompt], Reply]] = {

@@ -56,7 +56,10 @@ def pieces(reply: Reply) -> Iterator[Piece]:
     Parts after a `Failure` or a `Cut` are ignored.
     """
     timed = _timed(reply)
-    return _jittered(timed, reply.pace) if reply.pace and reply.pace.jitter else timed
+    pace = reply.pace
+    if pace is None or not pace.jitter:
+        return timed
+    return _jittered(timed, pace)
 
 
 def token_logprobs(piece: Piece, start: int, chars_per_token: float) -> list[Logprob]:
@@ -65,32 +68,33 @@ def token_logprobs(piece: Piece, start: int, chars_per_token: float) -> list[Log
     """
     if piece.logprob is not None:
         return [piece.logprob]
-    length = len(piece.value)
-    first = count_tokens(start, chars_per_token)
-    last = count_tokens(start + length, chars_per_token)
-    if last == first:
+    text: str = piece.value
+    earlier_tokens = count_tokens(start, chars_per_token)
+    all_tokens = count_tokens(start + len(text), chars_per_token)
+    if all_tokens == earlier_tokens:
         return []
     found = []
     begin = 0
-    for token in range(first + 1, last):
+    for token in range(earlier_tokens + 1, all_tokens):
         end = int(token * chars_per_token) - start
-        found.append(_logprob(piece.value[begin:end]))
+        found.append(_generated_logprob(text[begin:end]))
         begin = end
-    found.append(_logprob(piece.value[begin:length]))
+    found.append(_generated_logprob(text[begin:]))
     return found
 
 
-def _logprob(token: str) -> Logprob:
-    first = -(1 + stable_hash(token) % 999) / 1000
-    top = [(token, first)]
-    for index, word in enumerate(WORDS[:19], 1):
-        top.append((word, first - index))
-    return Logprob(token, first, tuple(top))
+def _generated_logprob(token: str) -> Logprob:
+    highest = -(1 + stable_hash(token) % 999) / 1000
+    top = [(token, highest)]
+    for rank, word in enumerate(WORDS[:19], 1):
+        top.append((word, highest - rank))
+    return Logprob(token, highest, tuple(top))
 
 
 def planned_end(reply: Reply) -> int:
     """Return the planned duration of a reply in nanoseconds."""
-    *_, last = _timed(replace(reply, parts=[*reply.parts, Cut()]))
+    with_end = replace(reply, parts=[*reply.parts, Cut()])
+    *_, last = _timed(with_end)
     return last.due
 
 
@@ -127,7 +131,8 @@ async def paced(
         wait = start + piece.due / 1e9 / speed - now() if speed else 0.0
         if batch and (wait > 0 or len(batch) >= limit or piece.kind is Gate):
             yield batch
-            batch, limit = [], min(limit * 4, MAX_BATCH)
+            batch = []
+            limit = min(limit * 4, MAX_BATCH)
         if wait > 0:
             await sleep(wait)
         if piece.kind is Gate:
@@ -153,13 +158,17 @@ def _speed(pace: Pace | None) -> tuple[float, int]:
 
 
 def _jittered(timed: Iterator[Piece], pace: Pace) -> Iterator[Piece]:
-    rate, delay = _speed(pace)
+    """Move each text but the last piece forward by a pseudorandom share of its own delay."""
+    per_character, per_chunk = _speed(pace)
     end = Piece(Cut, None, 0)
-    for index, (piece, following) in enumerate(pairwise(chain(timed, [end])), 1):
-        early = 0.0
-        if following is not end and piece.kind in (Reasoning, Text):
-            share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
-            early = (len(piece.value) * rate + delay) * pace.jitter * share
+    pairs = pairwise(chain(timed, [end]))
+    for index, (piece, following) in enumerate(pairs, 1):
+        if following is end or piece.kind not in (Reasoning, Text):
+            yield piece
+            continue
+        own_delay = len(piece.value) * per_character + per_chunk
+        share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
+        early = own_delay * pace.jitter * share
         yield piece._replace(due=piece.due - int(early))
 
 
@@ -173,7 +182,8 @@ def _timed(reply: Reply) -> Iterator[Piece]:
             kind = type(part)
             chunks = chunked(part.content, reply.pace)
             configured = part.logprobs if isinstance(part, Text) else ()
-            for chunk, logprob in zip(chunks, chain(configured, repeat(None)), strict=False):
+            logprobs = chain(configured, repeat(None))
+            for chunk, logprob in zip(chunks, logprobs, strict=False):
                 units += len(chunk.split()) if by_words else len(chunk)
                 paused += delay
                 yield Piece(kind, chunk, int(units * rate) + paused, logprob)

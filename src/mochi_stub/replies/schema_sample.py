@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import count, cycle, islice
+from itertools import chain, count, cycle, islice, repeat
 from typing import Any, TypeGuard
 from urllib.parse import unquote
 
@@ -28,10 +28,14 @@ _READABLE = (
 )
 _MAX_REPEATS = 10_000
 # the parser of the module re has no public name
-_PARSER, _COMPILER = (
-    ("re._parser", "re._compiler") if sys.version_info >= (3, 11) else ("sre_parse", "sre_compile")
-)
-_parse, _compile = import_module(_PARSER).parse, import_module(_COMPILER).compile
+if sys.version_info >= (3, 11):
+    _PARSER = "re._parser"
+    _COMPILER = "re._compiler"
+else:
+    _PARSER = "sre_parse"
+    _COMPILER = "sre_compile"
+_parse = import_module(_PARSER).parse
+_compile = import_module(_COMPILER).compile
 
 
 def sample(pattern: str, pick: Pick) -> str | None:
@@ -65,16 +69,16 @@ def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
                 text += _sample(value[-1], pick, known)
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, most, repeated = value
-                times = least + (pick(3) if most >= least + 2 else 0)
-                text += "".join(
-                    [_sample(repeated, pick, known) for _ in range(min(times, most, _MAX_REPEATS))]
-                )
+                times = least
+                if most >= least + 2:
+                    times += pick(3)
+                for _ in range(min(times, most, _MAX_REPEATS)):
+                    text += _sample(repeated, pick, known)
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":  # one character
                 expression = repr((kind, value))
                 if expression not in known:
-                    known[expression] = _characters(
-                        _compile(parsed[index : index + 1], re.DOTALL).fullmatch
-                    )
+                    pattern = _compile(parsed[index : index + 1], re.DOTALL)
+                    known[expression] = _characters(pattern.fullmatch)
                 characters = known[expression]
                 text += characters[pick(len(characters))]
             case unsupported:
@@ -86,9 +90,13 @@ def _characters(matches: Callable[[str], object]) -> str:
     """Return all readable ASCII characters that match, or the first other Unicode character that
     matches.
     """
-    return "".join(filter(matches, _READABLE)) or next(
-        filter(matches, map(chr, range(0x10000))), ""
-    )
+    readable = "".join(filter(matches, _READABLE))
+    if readable:
+        return readable
+    for code in range(0x10000):
+        if matches(chr(code)):
+            return chr(code)
+    return ""
 
 
 MAX_VALUES = 10_000
@@ -132,8 +140,10 @@ def schema_sample(schema: Any, seed: int = 0) -> Any:
     """Return a value that is valid for the schema, or `{}` if the schema is empty or no valid value
     is found.
     """
+    if schema in ({}, True):
+        return {}
     try:
-        return _Sampler(schema, seed).make(schema, "", ()) if schema not in ({}, True) else {}
+        return _Sampler(schema, seed).make(schema, "", ())
     except (_Impossible, RecursionError, OverflowError, ValueError):
         return {}
 
@@ -151,26 +161,44 @@ class _Sampler:
         if self.values > MAX_VALUES or schema is False:
             raise _Impossible
         schema, refs = self._resolved(_mapping(schema), refs)
-        if key := next((key for key in ("anyOf", "oneOf") if _list(schema.get(key))), None):
-            return self._alternative(schema, key, path, refs)
+        for key in ("anyOf", "oneOf"):
+            if _list(schema.get(key)):
+                return self._alternative(schema, key, path, refs)
         if "const" in schema:
             return schema["const"]
-        if options := _list(schema.get("enum")):
+        options = _list(schema.get("enum"))
+        if options:
             return options[self._pick(path, len(options))]
-        kind = _type(schema)
-        if kind in ("object", "array"):
-            return (self._object if kind == "object" else self._array)(schema, path, refs)
-        if kind in ("integer", "number"):
-            return _number(schema, self._pick(path, 100), whole=kind == "integer")
-        values = {"boolean": self._pick(path, 2) == 0, "null": None}
-        return values[kind] if kind in values else self._string(schema, path)
+        return self._of_type(_type(schema), schema, path, refs)
+
+    def _of_type(
+        self, kind: str, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]
+    ) -> Any:
+        value: Any = None
+        match kind:
+            case "null":
+                pass
+            case "boolean":
+                value = self._pick(path, 2) == 0
+            case "integer" | "number":
+                value = _number(schema, self._pick(path, 100), whole=kind == "integer")
+            case "array":
+                value = self._array(schema, path, refs)
+            case "object":
+                value = self._object(schema, path, refs)
+            case _:
+                value = self._string(schema, path)
+        return value
 
     def _resolved(
         self, schema: Mapping[str, Any], refs: tuple[str, ...]
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return the schema merged with those that `$ref` and `allOf` name, and the longer
+        `refs`.
+        """
         merged = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
+        parts = list(_list(schema.get("allOf")))
         ref = schema.get("$ref")
-        parts = [*_list(schema.get("allOf"))]
         if isinstance(ref, str):
             if refs.count(ref) > MAX_RECURSION:
                 raise _Impossible
@@ -184,7 +212,8 @@ class _Sampler:
     def _referenced(self, ref: str) -> Any:
         found = self.root if ref.startswith("#") else {}
         for step in ref.split("/")[1:]:
-            found = _mapping(found).get(unquote(step).replace("~1", "/").replace("~0", "~"), {})
+            key = unquote(step).replace("~1", "/").replace("~0", "~")
+            found = _mapping(found).get(key, {})
         return found
 
     def _alternative(
@@ -192,10 +221,10 @@ class _Sampler:
     ) -> Any:
         common = {name: value for name, value in schema.items() if name != key}
         for option in schema[key]:
+            if option is False:
+                continue
             with suppress(_Impossible):
-                return self.make(
-                    option is not False and _merged(common, _mapping(option)), path, refs
-                )
+                return self.make(_merged(common, _mapping(option)), path, refs)
         raise _Impossible
 
     def _object(
@@ -205,67 +234,71 @@ class _Sampler:
         required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
         extra = schema.get("additionalProperties", {})
         room = _count(schema.get("maxProperties"), MAX_VALUES) - len(set(required))
-        optional = [name for name in properties if name not in required][: max(room, 0)]
+        all_optional = [name for name in properties if name not in required]
+        optional = all_optional[: max(room, 0)]
         sample: dict[str, Any] = {}
-        for name in [
-            name
-            for name in dict.fromkeys([*properties, *required])
-            if name in required or name in optional
-        ]:
+        for name in dict.fromkeys([*properties, *required]):
+            if name not in required and name not in optional:
+                continue
             try:
                 sample[name] = self.make(properties.get(name, extra), f"{path}/{name}", refs)
             except _Impossible:
                 if name in required:
                     raise
-        for number in range(1, _count(schema.get("minProperties"), 0) - len(sample) + 1):
-            sample[f"key{number}"] = self.make(extra, f"{path}/key{number}", refs)
+        missing = _count(schema.get("minProperties"), 0) - len(sample)
+        for number in range(1, missing + 1):
+            name = f"key{number}"
+            sample[name] = self.make(extra, f"{path}/{name}", refs)
         return sample
 
     def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> list[Any]:
         least = _count(schema.get("minItems"), 0)
-        first = _list(
-            schema.get("prefixItems", schema.get("items"))
-        )  # a list of `items` has the same meaning
-        length = max(least, len(first) or 1 + self._pick(path, 2))
+        # a list of `items` has the same meaning
+        first = _list(schema.get("prefixItems", schema.get("items")))
+        wanted = max(least, len(first) or 1 + self._pick(path, 2))
+        length = min(wanted, _count(schema.get("maxItems"), wanted))
+        schemas = chain(first, repeat(schema.get("items", {})))
         items: list[Any] = []
+        taken = items if schema.get("uniqueItems") else []
         try:
-            for index in range(min(length, _count(schema.get("maxItems"), length))):
-                item = first[index] if index < len(first) else schema.get("items", {})
-                items.append(
-                    self._item(
-                        item, f"{path}/{index}", refs, items if schema.get("uniqueItems") else []
-                    )
-                )
+            for index, item in enumerate(islice(schemas, length)):
+                items.append(self._item(item, f"{path}/{index}", refs, taken))
         except _Impossible:
             if len(items) < least:
                 raise
         return items
 
     def _item(self, schema: Any, path: str, refs: tuple[str, ...], taken: list[Any]) -> Any:
-        for attempt in range(100):
-            item = self.make(schema, path if not attempt else f"{path}#{attempt}", refs)
+        """Return a value that is not `taken`. Each attempt picks other values."""
+        attempt = path
+        for number in range(1, 101):
+            item = self.make(schema, attempt, refs)
             if item not in taken:
                 return item
+            attempt = f"{path}#{number}"
         raise _Impossible
 
     def _string(self, schema: Mapping[str, Any], path: str) -> str:
         least = min(_count(schema.get("minLength"), 0), MAX_LENGTH)
         most = _count(schema.get("maxLength"), MAX_LENGTH)
-        pattern, form = schema.get("pattern"), schema.get("format")
+        pattern = schema.get("pattern")
         if isinstance(pattern, str):  # as in Ollama, without the limits of the length
             calls = count()
             text = sample(pattern, lambda below: self._pick(f"{path}~{next(calls)}", below))
             if text is not None:
                 return text
-        if isinstance(form, str) and form in FORMATS:
-            return FORMATS[form]
+        name = schema.get("format")
+        if isinstance(name, str) and name in FORMATS:
+            return FORMATS[name]
         start = self._pick(path, len(WORDS))
         words = max(2 + self._pick(f"{path}~", 4), least // 3)
         text = " ".join(islice(cycle(WORDS), start, start + words))
         return text.ljust(least, "m")[:most]
 
     def _pick(self, path: str, below: int) -> int:
-        return stable_hash(f"{self.seed}{path}") % below if below > 1 else 0
+        if below <= 1:
+            return 0
+        return stable_hash(f"{self.seed}{path}") % below
 
 
 def _type(schema: Mapping[str, Any]) -> str:
@@ -301,33 +334,54 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
     low = _least(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, whole)
     high = -_least(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, whole)
     start = min(0, high) if low == -math.inf else low
-    value = start + offset if high == math.inf else start + (high - start) * (offset / 100)
+    distance = offset if high == math.inf else (high - start) * (offset / 100)
+    value = start + distance
     multiple = schema.get("multipleOf")
-    step: float = multiple if _finite(multiple) and multiple > 0 else int(whole)
-    if not step:
-        short = round(value, 2)
-        return short if low <= short <= high else value
+    if _is_finite(multiple) and multiple > 0:
+        return _nearest_multiple(value, multiple, low, high, whole=whole)
+    if whole:
+        return _nearest_multiple(value, 1, low, high, whole=True)
+    short = round(value, 2)
+    return short if low <= short <= high else value
+
+
+def _nearest_multiple(
+    value: float, step: float, low: float, high: float, *, whole: bool
+) -> int | float:
+    """Return the multiple of `step` from `low` to `high` that is next to `value`."""
     times = value // step
     if times * step < low:
         times = -(-low // step)  # rounded up
     if times * step > high:
         times = high // step
     found = times * step
-    return int(found) if whole or isinstance(step, int) else round(found, 10)
+    if whole or isinstance(step, int):
+        return int(found)
+    return round(found, 10)
 
 
 def _least(minimum: Any, above: Any, sign: int, whole: bool) -> float:
-    least: list[float] = [-math.inf]
-    if _finite(minimum):
-        least.append(math.ceil(minimum * sign) if whole else minimum * sign)
-    if _finite(above):
-        above *= sign
-        least.append(math.floor(above) + 1 if whole else above + max(abs(above), 1) * 1e-6)
-    return max(least)
+    """Return the least number that two lower limits permit, the second of which is exclusive.
+
+    With `sign` -1, the limits are upper limits, and the result is the negated largest number.
+    """
+    limits: list[float] = [-math.inf]
+    if _is_finite(minimum):
+        limit = minimum * sign
+        limits.append(math.ceil(limit) if whole else limit)
+    if _is_finite(above):
+        limit = above * sign
+        if whole:
+            limits.append(math.floor(limit) + 1)
+        else:
+            limits.append(limit + max(abs(limit), 1) * 1e-6)
+    return max(limits)
 
 
-def _finite(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _is_finite(value: Any) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return math.isfinite(value)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -339,6 +393,6 @@ def _list(value: Any) -> list[Any]:
 
 
 def _count(value: Any, default: int) -> int:
-    return (
-        value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
-    )
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    return default

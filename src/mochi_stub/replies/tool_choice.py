@@ -6,12 +6,12 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from mochi_stub.prompt import ToolCall
+from mochi_stub.recorded_reply import listed
 from mochi_stub.replies import stable_hash
 from mochi_stub.replies.schema_sample import schema_sample
 
@@ -28,9 +28,8 @@ COMMON = frozenset(_COMMON_WORDS.split())
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w|\.\d)")
 _PROPER_NAME = r"[A-Z][\w'/-]*(?: [A-Z][\w'/-]*)*"
-_NAME = re.compile(
-    rf"(?<![.!?:] )(?<!^)\b{_PROPER_NAME}", re.MULTILINE
-)  # capitalized words inside a sentence
+# capitalized words inside a sentence
+_NAME = re.compile(rf"(?<![.!?:] )(?<!^)\b{_PROPER_NAME}", re.MULTILINE)
 _PREPOSITION = r"\b(?:in|of|for|at|from|about|named|called)\s+"
 _NAME_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}({_PROPER_NAME})")
 _WORD_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}(?!the\b|an?\b)([\w-]+)", re.IGNORECASE)
@@ -76,8 +75,8 @@ class Function:
 
         Spaces or hyphens may replace the underscores.
         """
-        words = [re.escape(word) for word in re.split(r"[_\W]+", self.name) if word]
-        name = r"[\s_.:/-]+".join(words)
+        words = filter(None, re.split(r"[_\W]+", self.name))
+        name = r"[\s_.:/-]+".join(map(re.escape, words))
         return re.compile(rf"(?<!\w){name}(?!\w)", re.IGNORECASE)
 
     def relevance(self, text: str) -> tuple[int, int]:
@@ -85,10 +84,12 @@ class Function:
         are in a text.
         """
         words = _words(text)
-        named = _words(_CAMEL_CASE.sub(" ", self.name))
+        words_of_name = _words(_CAMEL_CASE.sub(" ", self.name))
         properties = self.parameters.get("properties", {})
-        described = _words(" ".join([self.description, *properties]))
-        return len(words & named), len(words & described)
+        description = " ".join([self.description, *properties])
+        in_name = words & words_of_name
+        in_description = words & _words(description)
+        return len(in_name), len(in_description)
 
 
 def functions(tools: Any) -> list[Function]:
@@ -96,19 +97,25 @@ def functions(tools: Any) -> list[Function]:
 
     Tools that are not functions with a name are skipped.
     """
+    if not isinstance(tools, (list, tuple)):
+        return []
     found = []
-    for tool in tools if isinstance(tools, (list, tuple)) else ():
+    for tool in tools:
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-        if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
-            schema, description = function.get("parameters"), function.get("description")
-            schema = (
-                schema
-                if isinstance(schema, Mapping) and isinstance(schema.get("properties", {}), Mapping)
-                else {}
-            )
-            found.append(
-                Function(name, description if isinstance(description, str) else "", schema)
-            )
+        if not isinstance(function, Mapping):
+            continue
+        name = function.get("name")
+        if not isinstance(name, str):
+            continue
+        description = function.get("description")
+        if not isinstance(description, str):
+            description = ""
+        schema = function.get("parameters")
+        if not isinstance(schema, Mapping):
+            schema = {}
+        if not isinstance(schema.get("properties", {}), Mapping):
+            schema = {}
+        found.append(Function(name, description, schema))
     return found
 
 
@@ -126,7 +133,9 @@ def functions_to_call(
         return named
     best = max(offered, key=lambda function: function.relevance(text))
     in_name, in_description = best.relevance(text)
-    return [best] if in_name or (by_description and in_description) else []
+    if in_name or (by_description and in_description):
+        return [best]
+    return []
 
 
 def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
@@ -135,11 +144,13 @@ def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCal
 
     If `complete` is false, optional arguments that the text does not contain are omitted.
     """
-    return ToolCall(function.name, dict(_Arguments(function, text, complete).items()))
+    arguments = _Arguments(function, text, complete)
+    return ToolCall(function.name, dict(arguments.items()))
 
 
 def _words(text: str) -> set[str]:
-    return {word for word in _WORD.findall(text.lower().replace("_", " ")) if word not in COMMON}
+    words = _WORD.findall(text.lower().replace("_", " "))
+    return set(words) - COMMON
 
 
 @dataclass
@@ -157,44 +168,45 @@ class _Arguments:
         self.rest = rest = self.function.pattern.sub(" ", self.text)
         self.numbers = _NUMBER.findall(rest)
         self.quoted = ["".join(groups) for groups in _QUOTED.findall(rest)]
-        words = _WORD_AFTER_PREPOSITION.findall(rest)
-        self.names = _NAME_AFTER_PREPOSITION.findall(rest) or _NAME.findall(rest) or words[-1:]
+        last_words = _WORD_AFTER_PREPOSITION.findall(rest)[-1:]
+        self.names = _NAME_AFTER_PREPOSITION.findall(rest) or _NAME.findall(rest) or last_words
         self.paths = _PATH.findall(rest)
 
     def items(self) -> Iterator[tuple[str, Any]]:
         schema = self.function.parameters
         sample = schema_sample(schema, stable_hash(self.text)) if schema else {}
-        required = schema.get("required") if isinstance(schema.get("required"), list) else None
+        if not isinstance(sample, Mapping):
+            return
+        lists_required = isinstance(schema.get("required"), list)
+        required = listed(schema, "required")
         properties = schema.get("properties", {})
-        for name, value in sample.items() if isinstance(sample, Mapping) else ():
+        for name, sample_value in sample.items():
             declared = _alternative(properties.get(name))
-            is_optional = (
-                not self.complete and "minProperties" not in schema and name not in (required or ())
-            )
+            is_optional = not (self.complete or "minProperties" in schema or name in required)
             found = self._assigned(name, declared)
-            if found is _MISSING and not (
-                is_optional and (required is not None or "default" in declared)
-            ):
-                found = self._guessed(name, declared, value)
+            may_guess = not is_optional or not (lists_required or "default" in declared)
+            if found is _MISSING and may_guess:
+                found = self._guessed(name, declared, sample_value)
             if found is _MISSING and is_optional:
                 continue
-            yield name, found if name in properties and _permits(declared, found) else value
+            if name in properties and _permits(declared, found):
+                yield name, found
+            else:
+                yield name, sample_value
 
     def _assigned(self, name: str, declared: Mapping[str, Any]) -> Any:
         pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}}]+))"
-        if assigned := re.search(pattern, self.text):
+        assigned = re.search(pattern, self.text)
+        if assigned:
             value = str(assigned[assigned.lastindex or 0])
             self._use(value)
             return _converted(value, declared)
-        options = declared.get("enum") if isinstance(declared.get("enum"), list) else ()
-        return next(
-            (
-                item
-                for item in options or ()
-                if isinstance(item, str) and _contains(self.text, item)
-            ),
-            _MISSING,
-        )
+        options = declared.get("enum")
+        if isinstance(options, list):
+            for option in options:
+                if isinstance(option, str) and _contains(self.text, option):
+                    return option
+        return _MISSING
 
     def _guessed(self, name: str, declared: Mapping[str, Any], sample: Any) -> Any:
         if "enum" in declared or "const" in declared or isinstance(sample, bool):
@@ -207,21 +219,32 @@ class _Arguments:
 
     def _guessed_text(self, name: str) -> str:
         if name in _TASKS:
-            task = _TASK.search(self.text)
-            return self.quoted.pop(0) if self.quoted else task[1].strip() if task else self.text
+            return self._guessed_task()
         for option in _LISTED.findall(self.function.description):
             if _contains(self.rest, option):
                 return str(option)
-        if any(name.endswith(ending) for ending in _PATHS) and self.paths:
-            path = next(
-                (quoted for quoted in self.quoted if self.paths[0] in quoted), self.paths[0]
-            )
-            self.paths.pop(0)
-            self._use(path)
-            return path
+        if name.endswith(_PATHS) and self.paths:
+            return self._guessed_path()
         if self.quoted:
             return self.quoted.pop(0)
-        return str(self.names.pop(0)) if self.names else ""
+        if self.names:
+            return str(self.names.pop(0))
+        return ""
+
+    def _guessed_task(self) -> str:
+        if self.quoted:
+            return self.quoted.pop(0)
+        task = _TASK.search(self.text)
+        return task[1].strip() if task else self.text
+
+    def _guessed_path(self) -> str:
+        found = str(self.paths.pop(0))
+        for quoted in self.quoted:
+            if found in quoted:  # a quoted path can contain spaces
+                found = quoted
+                break
+        self._use(found)
+        return found
 
     def _use(self, value: str) -> None:
         for found in (self.numbers, self.quoted, self.names, self.paths):
@@ -235,22 +258,16 @@ def _contains(text: str, word: str) -> bool:
 
 def _alternative(schema: Any) -> Mapping[str, Any]:
     """Return the schema of one type: the first in `anyOf` and `type` that is not null."""
-    schema = schema if isinstance(schema, Mapping) else {}
-    options = schema.get("anyOf")
-    options = (
-        [option for option in options if isinstance(option, Mapping)]
-        if isinstance(options, list)
-        else []
-    )
-    found: Mapping[str, Any] = next(
-        (option for option in options if option.get("type") != "null"), schema
-    )
-    kinds = found.get("type")
-    kind = (
-        next((kind for kind in kinds if kind != "null"), "null")
-        if isinstance(kinds, list)
-        else kinds
-    )
+    if not isinstance(schema, Mapping):
+        return {}
+    found: Mapping[str, Any] = schema
+    for option in listed(schema, "anyOf"):
+        if isinstance(option, Mapping) and option.get("type") != "null":
+            found = option
+            break
+    kind = found.get("type")
+    if isinstance(kind, list):
+        kind = next((each for each in kind if each != "null"), "null")
     return {**found, "type": kind} if kind else found
 
 
@@ -259,29 +276,36 @@ def _permits(schema: Mapping[str, Any], value: Any) -> bool:
 
     If the schema has keywords that are not checked here, return False.
     """
-    kind, options = schema.get("type"), schema.get("enum")
+    kind = schema.get("type")
     if not schema.keys() <= _CHECKED or not isinstance(value, _TYPES.get(str(kind), object)):
         return False
+    options = schema.get("enum")
     if isinstance(options, list):
         return value in options
     if isinstance(value, str):
-        return bool(schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf))
+        shortest = schema.get("minLength", 0)
+        longest = schema.get("maxLength", math.inf)
+        return bool(shortest <= len(value) <= longest)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return kind == "boolean"
-    lowest, highest = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
-    below, above = (
-        schema.get("exclusiveMinimum", -math.inf),
-        schema.get("exclusiveMaximum", math.inf),
-    )
-    return bool(lowest <= value <= highest and below < value < above)
+    lowest = schema.get("minimum", -math.inf)
+    highest = schema.get("maximum", math.inf)
+    above = schema.get("exclusiveMinimum", -math.inf)
+    below = schema.get("exclusiveMaximum", math.inf)
+    return bool(lowest <= value <= highest and above < value < below)
 
 
 def _converted(value: str, declared: Mapping[str, Any]) -> Any:
     kind = declared.get("type")
-    if kind in ("integer", "number", "boolean"):
-        with suppress(ValueError):
-            found = json.loads(value.lower())
-            if isinstance(found, _TYPES[kind]) and (kind == "boolean") == isinstance(found, bool):
-                return found
+    if kind in (None, "string"):
+        return value
+    if kind not in ("integer", "number", "boolean"):
         return _MISSING
-    return value if kind in (None, "string") else _MISSING
+    try:
+        found = json.loads(value.lower())
+    except ValueError:
+        return _MISSING
+    is_boolean = isinstance(found, bool)  # which is an int in Python
+    if isinstance(found, _TYPES[kind]) and is_boolean == (kind == "boolean"):
+        return found
+    return _MISSING

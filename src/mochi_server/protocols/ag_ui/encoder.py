@@ -67,17 +67,20 @@ class AgUiEncoder(InteractiveEncoder):
 
     def start_block(self, first: Text | Reasoning) -> bytes:
         if isinstance(first, Text):
-            self._message_id = block_id = self.assign_block_id("TEXT_MESSAGE_CONTENT", "messageId")
+            block_id = self.assign_block_id("TEXT_MESSAGE_CONTENT", "messageId")
+            self._message_id = block_id
             return _frame(core.TextMessageStartEvent(message_id=block_id, role="assistant"))
         block_id = self.assign_block_id("REASONING_MESSAGE_CONTENT", "messageId")
-        start = core.ReasoningMessageStartEvent(message_id=block_id)
-        return _frame(core.ReasoningStartEvent(message_id=block_id)) + _frame(start)
+        reasoning_start = core.ReasoningStartEvent(message_id=block_id)
+        message_start = core.ReasoningMessageStartEvent(message_id=block_id)
+        return _frame(reasoning_start) + _frame(message_start)
 
     def end_block(self, first: Text | Reasoning) -> bytes:
         if isinstance(first, Text):
             return _frame(core.TextMessageEndEvent(message_id=self._block_id))
-        end = core.ReasoningEndEvent(message_id=self._block_id)
-        return _frame(core.ReasoningMessageEndEvent(message_id=self._block_id)) + _frame(end)
+        message_end = core.ReasoningMessageEndEvent(message_id=self._block_id)
+        reasoning_end = core.ReasoningEndEvent(message_id=self._block_id)
+        return _frame(message_end) + _frame(reasoning_end)
 
     def call(self, part: Call) -> bytes:
         return self.close_block() + self._call(
@@ -144,9 +147,10 @@ def encode_error(error: MochiError) -> bytes:
 
 
 def _usage(part: End) -> list[core.TokenUsage] | None:
-    completed, counts = part.completed, usage(part.result)
+    completed = part.completed
     if completed is None or completed.prompt_eval_count is None or completed.eval_count is None:
         return None  # Ollama did not count the tokens
+    counts = usage(part.result)
     tokens = core.TokenUsage(
         model=completed.model,
         input_tokens=counts["prompt_tokens"],

@@ -121,7 +121,7 @@ def _action(request: AiSdkRequest) -> Action:
 
 def _text(message: UiMessage, position: int) -> str:
     texts = []
-    for number, part in _parts(message, "text"):
+    for number, part in _parts_of_type(message, "text"):
         text = part.get("text")
         if not isinstance(text, str):
             location: Location = ("messages", position, "parts", number, "text")
@@ -136,7 +136,7 @@ def _files(
     """Return the data URLs of the images, and the other files, by their paths in the request."""
     images: dict[Location, str] = {}
     files: dict[Location, EncodedFile] = {}
-    for number, part in _parts(message, "file"):
+    for number, part in _parts_of_type(message, "file"):
         location: Location = ("messages", position, "parts", number, "url")
         url = part.get("url")
         if not isinstance(url, str) or not url.startswith("data:"):
@@ -169,7 +169,7 @@ def _decisions(message: UiMessage, position: int) -> dict[str, Decision]:
     return decisions
 
 
-def _parts(message: UiMessage, part_type: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _parts_of_type(message: UiMessage, part_type: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, part in enumerate(message.parts):
         if part.get("type") == part_type:
             yield number, part

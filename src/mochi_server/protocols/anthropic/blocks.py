@@ -361,10 +361,15 @@ def _system_blocks(system: str | Sequence[TextPart] | None) -> _Blocks:
     (path, first), *others = blocks
     _, _, rest = first.text.partition("\n")
     prompt = rest.lstrip("\n")
-    return [(path, TextPart(type="text", text=prompt)), *others] if prompt else others
+    if not prompt:
+        return others
+    return [(path, TextPart(type="text", text=prompt)), *others]
 
 
 def _blocks(content: str | Sequence[Any] | None, path: Location) -> _Blocks:
+    """Return the blocks of a content with their paths. A text is one block."""
+    if content is None:
+        return []
     if isinstance(content, str):
         return [(path, TextPart(type="text", text=content))]
-    return [((*path, number), block) for number, block in enumerate(content or ())]
+    return [((*path, number), block) for number, block in enumerate(content)]

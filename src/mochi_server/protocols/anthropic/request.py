@@ -37,8 +37,9 @@ class Tool(FunctionTool):
     @model_validator(mode="before")
     @classmethod
     def _has_name(cls, data: Any) -> Any:
-        is_of_anthropic = isinstance(data, dict) and data.get("type") not in CUSTOM
-        return {"name": data["type"], **data} if is_of_anthropic else data
+        if not isinstance(data, dict) or data.get("type") in CUSTOM:
+            return data
+        return {"name": data["type"], **data}  # a tool that Anthropic runs
 
 
 class ToolChoice(Body):

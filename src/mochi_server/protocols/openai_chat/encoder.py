@@ -74,8 +74,10 @@ class ChunkEncoder(Encoder):
     def _choice(self, parts: Sequence[Part]) -> Json:
         result = self.run.latest.result
         calls = _tool_calls(result)
-        content = _joined(parts, Text) or (None if calls else "")
+        content = _joined(parts, Text)
         message: Json = {"role": "assistant", "content": content, "refusal": None}
+        if calls and not content:
+            message["content"] = None
         reasoning = _joined(parts, Reasoning)
         if reasoning:
             message |= {"reasoning_content": reasoning, "reasoning": reasoning}
@@ -112,8 +114,9 @@ class ChunkEncoder(Encoder):
         return b"%s%s,%s" % (self._choice_head, delta, ending)
 
     def _chunk(self, delta: Json, finish: str | None = None, **more: Any) -> bytes:
-        choices = {"choices": [self._chunk_choice(delta, finish)]}
-        return data_frame(orjson.dumps(self._chunk_head | choices | more))
+        choice = self._chunk_choice(delta, finish)
+        chunk = self._chunk_head | {"choices": [choice]} | more
+        return data_frame(orjson.dumps(chunk))
 
     def _chunk_choice(self, delta: Json, finish: str | None) -> Json:
         return {"index": 0, "delta": delta, "finish_reason": finish}
@@ -123,7 +126,8 @@ class TextChunkEncoder(ChunkEncoder):
     """Encoder of a run as a text completion, which contains no reasoning."""
 
     _prefix = "cmpl"
-    _object = _chunk_object = "text_completion"
+    _object = "text_completion"
+    _chunk_object = "text_completion"
     _delta_head = b'{"index":0,"text":'
 
     def opening(self) -> bytes:

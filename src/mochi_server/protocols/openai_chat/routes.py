@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request, Response
 from mochi_server import errors
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
-from mochi_server.protocols.agent_models import models, modified
+from mochi_server.protocols.agent_models import change_time, change_times
 from mochi_server.protocols.answer_request import ignored_options
 from mochi_server.protocols.completions import answer_responses, renamed_fields, start
 from mochi_server.protocols.encoded_response import respond
@@ -51,10 +51,9 @@ async def list_openai_models(services: ServicesDep) -> OpenAIModelList:
 
     Models that cannot chat come after the chat models.
     """
-    times = await models(services)
-    return OpenAIModelList(
-        data=[OpenAIModel(id=name, created=created) for name, created in times.items()]
-    )
+    times = await change_times(services)
+    models = [OpenAIModel(id=name, created=time) for name, time in times.items()]
+    return OpenAIModelList(data=models)
 
 
 @router.get(
@@ -63,7 +62,8 @@ async def list_openai_models(services: ServicesDep) -> OpenAIModelList:
 )
 async def get_openai_model(model_name: str, services: ServicesDep) -> OpenAIModel:
     """Get a model or an agent. An unknown name returns 404."""
-    return OpenAIModel(id=model_name, created=await modified(services, model_name))
+    time = await change_time(services, model_name)
+    return OpenAIModel(id=model_name, created=time)
 
 
 @router.post("/chat/completions", response_model=Completion, responses=_COMPLETION)

@@ -67,7 +67,9 @@ class ResponseEncoder(BlockEncoder):
 
     def start_block(self, first: Text | Reasoning) -> bytes:
         self._item = _TextItem(first, self.response["id"], len(self._output))
-        return self._item_event("added", self._item.item) + self._part_event("added", "")
+        item_added = self._item_event("added", self._item.item)
+        part_added = self._part_event("added", "")
+        return item_added + part_added
 
     def delta(self, part: Text | Reasoning) -> bytes:
         text = part.joined
@@ -177,7 +179,8 @@ def _custom_input(arguments: Json, written: str) -> str:
 
 def stable_id(prefix: str, response_id: str, index: int) -> str:
     """Return the ID of an item, which is the same whenever a client gets the response."""
-    digest = blake2b(f"{response_id} {index}".encode(), digest_size=12)
+    name = f"{response_id} {index}".encode()
+    digest = blake2b(name, digest_size=12)
     return f"{prefix}_{digest.hexdigest()}"
 
 

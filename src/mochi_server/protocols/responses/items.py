@@ -201,11 +201,16 @@ _TAGS = {
 """Tag of the schema of an item by the type of the item."""
 
 
-def _tag(item: Any) -> str | None:
+def _item_tag(item: Any) -> str | None:
     """Return the tag of the schema of an item, or None if the item has no type."""
-    fields = item if isinstance(item, dict) else vars(item) if isinstance(item, Body) else {}
+    if isinstance(item, Body):
+        fields = vars(item)
+    elif isinstance(item, dict):
+        fields = item
+    else:
+        return None
     kind = fields.get("type")
-    if not kind and isinstance(item, dict | Body):
+    if not kind:
         kind = "message" if "role" in fields else "item_reference"
     if not isinstance(kind, str):
         return None
@@ -226,7 +231,7 @@ InputItem = Annotated[
     | Annotated[ItemReference, Tag("item_reference")]
     | Annotated[OtherItem, Tag("other")],
     Discriminator(
-        _tag,
+        _item_tag,
         custom_error_type="unsupported_item",
         custom_error_message="An item must be an object with a type, such as `message`",
     ),
@@ -347,9 +352,9 @@ class _ItemReader:
         return None
 
     def _add_call(self, call: FunctionCall | CustomToolCall | BuiltInCall) -> None:
-        calls = self._answer().setdefault("tool_calls", [])
+        stored = self._answer().setdefault("tool_calls", [])
         name = self.tool_names.get((call.namespace, call.name), call.name)
-        calls.append(self.calls.tool_call(len(calls), call.call_id, name, call.arguments))
+        stored.append(self.calls.tool_call(len(stored), call.call_id, name, call.arguments))
 
     def _answer(self, *unset: str) -> AssistantMessage:
         """Return the last message if it is from the model and its fields ``unset`` are empty, else

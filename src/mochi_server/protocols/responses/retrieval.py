@@ -139,7 +139,7 @@ async def _from_session(services: Services, session: ChatSession, response_id: s
     encoder = ResponseEncoder(run, fields)
     if await _running_turn(services, response_id) is not None:
         return encoder.response
-    response = encoder.complete(_parts(answers))
+    response = encoder.complete(_answer_parts(answers))
     match _STATUS.get(state, state):
         case "completed":
             return response
@@ -173,7 +173,7 @@ def _answers(history: History, start: int) -> list[AssistantMessage]:
     return answers
 
 
-def _parts(answers: Sequence[AssistantMessage]) -> list[Part]:
+def _answer_parts(answers: Sequence[AssistantMessage]) -> list[Part]:
     parts: list[Part] = []
     seen: set[type[Part]] = set()
     for answer in answers:

@@ -23,13 +23,13 @@ def _typed(tool: Any) -> Any:
     return tool
 
 
-def _tag(tool: Any) -> str:
+def _tool_tag(tool: Any) -> str:
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
     return kind if kind in (*_FUNCTION_TYPES, "namespace") else "other"
 
 
 def _tag_in_namespace(tool: Any) -> str:
-    tag = _tag(tool)
+    tag = _tool_tag(tool)
     return tag if tag in _FUNCTION_TYPES else "other"
 
 
@@ -100,7 +100,7 @@ ResponseTool = Annotated[
     | Annotated[CustomTool, Tag("custom")]
     | Annotated[ResponseNamespace, Tag("namespace")]
     | Annotated[OtherTool, Tag("other")],
-    Discriminator(_tag),
+    Discriminator(_tool_tag),
     BeforeValidator(_typed),
 ]
 

@@ -169,5 +169,7 @@ def _parts(content: ChatGPTContent, files: Files) -> tuple[list[str], list[Image
 
 
 def _thinking(content: ChatGPTContent) -> str:
-    thoughts = content.thoughts or []
-    return joined([joined([each.get("summary"), each.get("content")], "\n") for each in thoughts])
+    thoughts = []
+    for thought in content.thoughts or []:
+        thoughts.append(joined([thought.get("summary"), thought.get("content")], "\n"))
+    return joined(thoughts)

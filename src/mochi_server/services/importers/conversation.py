@@ -155,16 +155,22 @@ def conversation_of(
         if tail:
             versions.append(Branch(message_ids.get(after or ""), tail))
             imported += branch
+    images: list[Image] = []
+    left_out = Counter[str]()
+    for name in imported:
+        images += nodes[name].images
+        left_out.update(nodes[name].left_out)
     models = [nodes[name].model for name in reversed(shown)]
+    last_time = messages[-1]["timestamp"] if messages else created
     return Conversation(
         title=collapse_whitespace(title)[:MAX_TITLE_CHARS].strip() or None,
         model=next((name for name in (*models, model) if name and name.strip()), None),
         created_at=created,
-        updated_at=updated or (messages[-1]["timestamp"] if messages else created),
+        updated_at=updated or last_time,
         messages=messages,
-        images=[image for name in imported for image in nodes[name].images],
+        images=images,
         versions=versions,
-        left_out=Counter(kind for name in imported for kind in nodes[name].left_out),
+        left_out=left_out,
     )
 
 
@@ -279,13 +285,17 @@ def _message(group: Sequence[Node], message_id: str, created: str) -> Message:
         _add_reasoning(message, group)
     else:
         message = {"role": "user", "content": text, "message_id": message_id, "timestamp": time}
-    if images := [image.reference for node in group for image in node.images]:
-        message["images"] = images
+    images: list[Image] = []
+    for node in group:
+        images += node.images
+    if images:
+        message["images"] = [image.reference for image in images]
     return message
 
 
 def _add_reasoning(answer: AssistantMessage, group: Sequence[Node]) -> None:
-    if thinking := joined([node.thinking for node in group]):
+    thinking = joined([node.thinking for node in group])
+    if thinking:
         answer["thinking"] = thinking
     model = group[-1].model
     if model:

@@ -24,7 +24,7 @@ def new_session(conversation: Conversation, models: Sequence[ModelInfo]) -> NewS
     """
     model = conversation.model or _UNKNOWN
     if not _has_model(models, model):
-        model = _default(models) or model
+        model = _default_model(models) or model
     metadata = SessionMetadata(
         session_id=new_id(),
         model=model,
@@ -101,7 +101,7 @@ def left_out_warnings(
         for conversation in conversations
         if conversation.model and not _has_model(models, conversation.model)
     )
-    default = _default(models)
+    default = _default_model(models)
     for model, count in missing.items():
         if default is None:
             text = (
@@ -119,7 +119,9 @@ def _has_model(models: Sequence[ModelInfo], name: str) -> bool:
     return qualified_name(name) in {qualified_name(model.name) for model in models}
 
 
-def _default(models: Sequence[ModelInfo]) -> str | None:
+def _default_model(models: Sequence[ModelInfo]) -> str | None:
     """Return the first model, by preference one that is not in the cloud."""
-    first = min(models, key=lambda model: model.is_cloud, default=None)
-    return first.name if first is not None else None
+    if not models:
+        return None
+    first = min(models, key=lambda model: model.is_cloud)
+    return first.name

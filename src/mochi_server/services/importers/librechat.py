@@ -106,9 +106,9 @@ def _convert(message: LibreChatMessage) -> Node:
     for part in message.content or ():
         match part.type:
             case "text" | "error":
-                texts.append(_value(part.text))
+                texts.append(_text_of(part.text))
             case "think":
-                thoughts.append(_value(part.think))
+                thoughts.append(_text_of(part.think))
             case "tool_call":
                 left_out.append(TOOLS)
             case "image_url" | "image_file":
@@ -130,7 +130,8 @@ def _convert(message: LibreChatMessage) -> Node:
     )
 
 
-def _value(text: str | Mapping[str, Any] | None) -> str:
+def _text_of(text: str | Mapping[str, Any] | None) -> str:
     """Return the text of a part, which assistants of OpenAI wrap in an object."""
-    value = text.get("value") if isinstance(text, Mapping) else text
-    return value if isinstance(value, str) else ""
+    if isinstance(text, Mapping):
+        text = text.get("value")
+    return text if isinstance(text, str) else ""

@@ -107,7 +107,7 @@ def parse(exported: OpenWebUIChat, _: Files) -> Conversation:
 
 
 def _convert(message: OpenWebUIMessage) -> Node:
-    content = _text(message.content)
+    content = _text_in(message.content)
     images, left_out = _files(message)
     if message.role != "assistant":
         return Node(
@@ -159,14 +159,14 @@ def _files(message: OpenWebUIMessage) -> tuple[list[Image], list[str]]:
 def _output_texts(output: Any, kind: str) -> list[str]:
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
     texts = (
-        _text(item.get("summary") or item.get("content"))
+        _text_in(item.get("summary") or item.get("content"))
         for item in items
         if item.get("type") == kind
     )
     return [text for text in texts if text]
 
 
-def _text(content: Any) -> str:
+def _text_in(content: Any) -> str:
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "\n".join(part for part in parts if isinstance(part, str))

@@ -93,10 +93,8 @@ _CONNECT_REASONS = {
     'database ".*" does not exist': "there is no database with that name",
     "too many (clients|connections)|remaining connection slots": _CROWDED,
 }
-_CONNECTION_CLASSES = (
-    "08",
-    "57",
-)  # SQLSTATE classes: "08" is a lost connection, "57" an intervention of an operator
+_CONNECTION_CLASSES = ("08", "57")
+"""SQLSTATE classes: "08" is a lost connection, "57" an intervention of an operator."""
 
 # "mochi" in ASCII; servers that start at the same time wait for each other.
 _SCHEMA_LOCK = 0x6D6F636869
@@ -106,9 +104,8 @@ _SCHEMA = (
 )
 
 logger = logging.getLogger(__name__)
-logging.getLogger("psycopg.pool").setLevel(
-    logging.ERROR
-)  # psycopg repeats its warnings on every attempt to connect
+# psycopg repeats its warnings on every attempt to connect
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
 def unreachable(operation: str) -> StorageUnavailable:
@@ -220,9 +217,8 @@ class Database:
                 try:
                     yield connection
                 except asyncio.CancelledError:
-                    await (
-                        connection.close()
-                    )  # a late cancel request could cancel the next statement
+                    # a late cancel request could cancel the next statement
+                    await connection.close()
                     raise
         except (psycopg.Error, TimeoutError) as error:
             raise failure(operation, error) from error
@@ -272,16 +268,16 @@ async def migrate(database: Database) -> int:
     Raises ``StorageFailed``.
     """
     folder = files("mochi_server.storage.postgres") / "schema"
-    known = {
-        int(path.name[:4]): path.read_text()
-        for path in folder.iterdir()
-        if path.name.endswith(".sql")
-    }
+    known = {}
+    for path in folder.iterdir():
+        if path.name.endswith(".sql"):
+            known[int(path.name[:4])] = path.read_text()
     async with database.transaction("migrate the database schema") as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
         await connection.execute(_SCHEMA)
         row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
-        version, latest = row[0] if row else 0, max(known)
+        version = row[0] if row else 0
+        latest = max(known)
         if version > latest:
             text = (
                 f"its schema has version {version}, but this mochi-server supports only versions "

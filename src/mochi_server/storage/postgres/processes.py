@@ -85,8 +85,9 @@ def lock_key(namespace: str, name: str) -> int:
 
 async def locked_names(connection: Connection, namespace: str, names: Iterable[str]) -> set[str]:
     """Return the subset of sessions or processes that any process has locked."""
-    locked = {key for (key,) in await fetch_all(connection, _LOCKED)}
-    return {name for name in names if lock_key(namespace, name) in locked}
+    rows = await fetch_all(connection, _LOCKED)
+    locked_keys = {key for (key,) in rows}
+    return {name for name in names if lock_key(namespace, name) in locked_keys}
 
 
 class ServerProcess:
@@ -166,11 +167,11 @@ class ServerProcess:
         """Stop the heartbeat, release all locks and close the connection."""
         if self._heartbeat is not None:
             await cancel_and_wait([self._heartbeat])
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
-            with suppress(
-                psycopg.Error, TimeoutError, asyncio.TimeoutError
-            ):  # the database notices the close later
+            # After an error, the database notices the close later.
+            with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
                 await asyncio.wait_for(connection.execute(_UNREGISTER, [self.name]), _CLOSE_SECONDS)
             await connection.close()
 
@@ -312,18 +313,24 @@ class PeerDirectory:
         Return the live process that already claimed the key, or None.
         """
         values = {"session_id": session_id, "key": key, "own": self.name}
-        while (process := (await self._fetch(_CLAIM, **values))[0][0]) != self.name:
-            if (peer := await self.find(process)) is not None:
+        while True:
+            ((owner,),) = await self._fetch(_CLAIM, **values)
+            if owner == self.name:
+                return None
+            peer = await self.find(owner)
+            if peer is not None:
                 return peer
             # Several servers may try this at the same time. The SQL condition lets only one of them
             # take over the key.
-            await self._fetch(_TAKE_OVER, **values, dead=process)
-        return None
+            await self._fetch(_TAKE_OVER, **values, dead=owner)
 
     async def key_owner(self, session_id: str, key: str) -> Peer | None:
         """Return the other live process that has claimed an idempotency key, or None."""
         rows = await self._fetch(_SELECT_KEY, session_id=session_id, key=key)
-        return await self.find(rows[0][0]) if rows else None
+        if not rows:
+            return None
+        owner = rows[0][0]
+        return await self.find(owner)
 
     async def peers_with_runs(self, session_id: str) -> list[Peer]:
         """Return the other live processes that execute, or have executed, runs of a session."""
@@ -343,8 +350,14 @@ class PeerDirectory:
         """
         async with self._database.connection("find other servers") as connection:
             rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
-            live = await locked_names(connection, "processes", [row[0] for row in rows])
-        return [Peer(*row) for *row, is_recent in rows if row[0] in live or is_recent]
+            names = [row[0] for row in rows]
+            live = await locked_names(connection, "processes", names)
+        peers = []
+        for *row, is_recent in rows:
+            peer = Peer(*row)
+            if peer.name in live or is_recent:
+                peers.append(peer)
+        return peers
 
     async def _fetch(self, statement: str, **values: str) -> list[db.Row]:
         async with self._database.connection("find other servers") as connection:

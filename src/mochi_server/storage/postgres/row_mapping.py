@@ -116,7 +116,7 @@ class SessionRow(NamedTuple):
         return value
 
     def entry(self) -> dict[str, Any]:
-        return _entry(self.metadata(), self.opening, self.message_count)
+        return _list_entry(self.metadata(), self.opening, self.message_count)
 
 
 def text_of(value: object) -> str:
@@ -146,7 +146,7 @@ def order_columns(metadata: SessionMetadata) -> dict[str, Any]:
 
 def searched_title(metadata: SessionMetadata, opening: str) -> str:
     """Return the normalized title of a session for the column ``sessions.searched``."""
-    return normalized_text(_entry(metadata, opening, 0)["title"] or "")
+    return normalized_text(_list_entry(metadata, opening, 0)["title"] or "")
 
 
 def like_pattern(word: str) -> str:
@@ -171,7 +171,7 @@ def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
     return text_of(items)
 
 
-def _entry(metadata: SessionMetadata, opening: str, message_count: int) -> dict[str, Any]:
+def _list_entry(metadata: SessionMetadata, opening: str, message_count: int) -> dict[str, Any]:
     session = ChatSession(metadata, _user_messages(_opening_items(opening)))
     return {**session.summary_object(), "message_count": message_count}
 
@@ -333,11 +333,9 @@ async def _store_images(
     messages: Sequence[Message],
     images: Sequence[Blob],
 ) -> None:
-    references = {
-        (start + offset, name)
-        for offset, message in enumerate(messages)
-        for name in blobs_of(message)
-    }
+    references: set[tuple[int, str]] = set()
+    for position, message in enumerate(messages, start):
+        references.update((position, name) for name in blobs_of(message))
     if not references and not images:
         return
     await connection.execute(IMAGES_LOCK)

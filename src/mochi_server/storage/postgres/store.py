@@ -408,7 +408,8 @@ class PostgresSessionStore(rules.SessionStore):
         if any(message["role"] != "system" for message in fresh.messages):  # imported
             moment = min(moment, as_datetime(timestamp(fresh.metadata.updated_at)))
         else:
-            fresh.metadata.created_at = fresh.metadata.updated_at = as_text(moment)
+            fresh.metadata.created_at = as_text(moment)
+            fresh.metadata.updated_at = fresh.metadata.created_at
         while not await self._insert(connection, fresh, moment, images):
             fresh.metadata.session_id = new_id()
         return fresh

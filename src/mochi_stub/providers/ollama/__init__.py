@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby, repeat
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -55,37 +55,45 @@ async def generate(
         raise HttpError(400, "raw mode does not support template, system, or context")
     ids = stub.seeded_ids(request.body)
     is_empty = not body.get("messages" if is_chat else "prompt")
-    content = {"message": {"role": "assistant", "content": ""}} if is_chat else {"response": ""}
-    loaded = {
-        "model": body["model"],
-        "created_at": timestamp(ids.start),
-        **content,
-        "done": True,
-        "done_reason": "load",
-    }
     if is_empty and body.get("keep_alive") == 0:
         stub.scheduler.unload(model)
-        return json_response({**loaded, "done_reason": "unload"})
+        return _empty_reply(body["model"], ids, operation, "unload")
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
     _check_remote_limit(model, options)
     load = LoadRequest(
-        model, options, body.get("keep_alive"), body.get("shift", model.shifts_context)
+        model,
+        options,
+        keep_alive=body.get("keep_alive"),
+        shift=body.get("shift", model.shifts_context),
     )
     lease = await stub.load(load)
     if is_empty:
-        return json_response(loaded)
+        return _empty_reply(body["model"], ids, operation, "load")
     prompt = to_prompt(body, operation, model, options, request.body)
     try:
-        done = _evaluate(stub, lease, body, prompt)
+        evaluated = _evaluate(stub, lease, body, prompt)
     except pipeline.RefusedPrompt as error:
         if not prompt.stream:
             raise
         # llama-server refuses the prompt after Ollama has started the stream.
         message = go_dumps({"error": error.failure.message}).encode()
         return HttpResponse(error.failure.status, message, STREAM_ERROR, has_length=False)
-    generation = done.generation(ReplyLines(done, ids, body, lease.load_duration))
-    return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
+    encoder = ReplyLines(evaluated, ids, body, load_duration=lease.load_duration)
+    generation = evaluated.generation(encoder)
+    if not prompt.stream:
+        return generation
+    return generation._replace(error_content_type=STREAM_ERROR)
+
+
+def _empty_reply(model: str, ids: SeededIds, operation: Operation, reason: str) -> HttpResponse:
+    """Return the response to a request that only loads or unloads the model."""
+    fields: dict[str, Any] = {"model": model, "created_at": timestamp(ids.start)}
+    if operation == "chat":
+        fields["message"] = {"role": "assistant", "content": ""}
+    else:
+        fields["response"] = ""
+    return json_response({**fields, "done": True, "done_reason": reason})
 
 
 def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
@@ -100,8 +108,10 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
 
 
 def _check_remote_limit(model: Model, options: Mapping[str, Any]) -> None:
-    largest = model.remote.max_num_predict if model.remote else None
-    if largest is not None and options.get("num_predict", -1) > largest:
+    if model.remote is None or model.remote.max_num_predict is None:
+        return
+    largest = model.remote.max_num_predict
+    if options.get("num_predict", -1) > largest:
         raise HttpError(400, f"num_predict must be at most {largest}")
 
 
@@ -109,12 +119,11 @@ def _evaluate(
     stub: Stub, lease: Lease, body: Mapping[str, Any], prompt: Prompt
 ) -> pipeline.EvaluatedPrompt:
     has_images = any(message.images for message in prompt.messages)
-    form = prompt.format
-    _require("vision", lease.request.model, has_images, pipeline.RefusedPrompt(400, NO_IMAGES))
-    if form not in (None, "json") and not isinstance(form, dict):
-        message = (
-            f'invalid format: {quoted(dumps(form))}; expected "json" or a valid JSON Schema object'
-        )
+    if has_images and not lease.request.model.has_capability("vision"):
+        raise pipeline.RefusedPrompt(400, NO_IMAGES)
+    if prompt.format not in (None, "json") and not isinstance(prompt.format, dict):
+        found = quoted(dumps(prompt.format))
+        message = f'invalid format: {found}; expected "json" or a valid JSON Schema object'
         raise pipeline.RefusedPrompt(500, message)
     return pipeline.evaluate_prompt(
         stub,
@@ -127,15 +136,20 @@ def _evaluate(
 
 async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     """Handle `POST /api/embed`: return a vector of unit length for each input."""
-    field = body.get("input")
-    inputs = field if isinstance(field, list) else [] if field in (None, "") else [field]
+    inputs = body.get("input")
+    if inputs in (None, ""):
+        inputs = []
+    elif not isinstance(inputs, list):
+        inputs = [inputs]
     if not all(isinstance(item, str) for item in inputs):
         raise HttpError(400, "invalid input type")
     lease = await _load(stub, body, if_empty=not_found(""))
-    model, room = lease.request.model, int(lease.context * lease.request.model.chars_per_token)
+    model = lease.request.model
+    room = int(lease.context * model.chars_per_token)
     if not body.get("truncate", True) and any(len(item) > room for item in inputs):
         raise HttpError(400, INPUT_TOO_LONG)
-    _require("embedding", model, inputs, HttpError(501, NO_EMBEDDINGS))
+    if inputs and not model.has_capability("embedding"):
+        raise HttpError(501, NO_EMBEDDINGS)
     name = body.get("model", "")
     dimensions = max(0, body.get("dimensions", 0)) or None
     arrays = []
@@ -145,23 +159,27 @@ async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResp
         digits = [number(round(value, 8)) for value in normalised(vector[:dimensions])]
         arrays.append(f"[{','.join(digits)}]")
         tokens += max(count, 1)
-    total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
-    counters = (
-        f',"total_duration":{total},"load_duration":{lease.load_duration},'
-        f'"prompt_eval_count":{tokens}'
-    )
     vectors = ",".join(arrays)
-    answer = f'{{"model":{go_text(name)},"embeddings":[{vectors}]{counters if arrays else ""}}}'
+    counters = ""
+    if arrays:
+        total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
+        counters = (
+            f',"total_duration":{total},"load_duration":{lease.load_duration},'
+            f'"prompt_eval_count":{tokens}'
+        )
+    answer = f'{{"model":{go_text(name)},"embeddings":[{vectors}]{counters}}}'
     return HttpResponse(200, answer.encode(), JSON)
 
 
 async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     """Handle `POST /api/embeddings`: return one vector without normalising it."""
     lease = await _load(stub, body)
-    model, prompt = lease.request.model, body.get("prompt", "")
+    model = lease.request.model
+    prompt = body.get("prompt", "")
     if len(prompt) > lease.context * model.chars_per_token:
         raise HttpError(500, INPUT_TOO_LONG)
-    _require("embedding", model, prompt, HttpError(500, NO_EMBEDDINGS))
+    if prompt and not model.has_capability("embedding"):
+        raise HttpError(500, NO_EMBEDDINGS)
     vector: list[float] = []
     if prompt:
         vector, _ = pipeline.embed_text(stub, model, prompt, body.get("model", ""))
@@ -169,17 +187,13 @@ async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Htt
     return HttpResponse(200, f'{{"embedding":[{digits}]}}'.encode(), JSON)
 
 
-def _require(capability: str, model: Model, inputs: object, error: HttpError) -> None:
-    if inputs and not model.has_capability(capability):
-        raise error
-
-
 async def _load(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> Lease:
     name = body.get("model", "")
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
     model = local_model(stub, name, if_empty=if_empty, if_missing=not_pulled)
     options = effective_options(model, body.get("options", {}))
-    return await stub.load(LoadRequest(model, options, body.get("keep_alive")))
+    request = LoadRequest(model, options, body.get("keep_alive"))
+    return await stub.load(request)
 
 
 @dataclass
@@ -201,10 +215,9 @@ class ReplyLines:
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.is_chat = self.prompt.operation == "chat"
         content = '"message":{"role":"assistant","content":' if self.is_chat else '"response":'
-        remote = "".join(
-            f'"{name}":{go_text(value)},'
-            for name, value in models.remote_fields(self.model).items()
-        )
+        remote = ""
+        for name, value in models.remote_fields(self.model).items():
+            remote += f'"{name}":{go_text(value)},'
         self.head = f'{{"model":{go_text(self.prompt.model)},{remote}"created_at":"'
         self.before_content = f'",{content}'
         self.native = self.model.template_style == "native"
@@ -213,9 +226,9 @@ class ReplyLines:
         self.pending_calls: list[ToolCall] = []
 
     def chunk(self, pieces: list[Piece]) -> bytes:
-        return "".join(
-            [self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]
-        ).encode()
+        groups = groupby(pieces, itemgetter(0))  # by kind
+        lines = [self._lines(kind, list(group)) for kind, group in groups]
+        return "".join(lines).encode()
 
     def end(self) -> bytes:
         return self._last_line("", "", self.pending_calls, []).encode()
@@ -240,21 +253,19 @@ class ReplyLines:
     def _lines(self, kind: type, group: list[Piece]) -> str:
         if kind is ToolCall:
             return "".join([self._call(piece) for piece in group])
-        head, start = self.head, self.start
-        before = self.before_content + ('"","thinking":' if kind is Reasoning else "")
+        head = self.head
+        start = self.start
+        before = self.before_content
+        if kind is Reasoning:
+            before += '"","thinking":'
         after = self._after_content("", NOT_DONE)
-        logprobs = (
-            repeat("")
-            if self.top_logprobs is None
-            else [self._logprobs([piece]) for piece in group]
-        )
+        lines = []
         # without `go_dumps`, which takes five times as long for each line
-        return "".join(
-            [
-                f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}{entries}}}\n"
-                for (_, value, due, _), entries in zip(group, logprobs, strict=False)
-            ]
-        )
+        for piece in group:
+            logprobs = "" if self.top_logprobs is None else self._logprobs([piece])
+            time = timestamp(start + piece.due)
+            lines.append(f"{head}{time}{before}{go_text(piece.value)}{after}{logprobs}}}\n")
+        return "".join(lines)
 
     def _call(self, piece: Piece) -> str:
         if self.native:
@@ -268,10 +279,14 @@ class ReplyLines:
         self, content: str, thinking: str, calls: list[ToolCall], text_pieces: list[Piece]
     ) -> str:
         thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
-        logprobs, counters = self._logprobs(text_pieces), self._counters()
-        details = f"{logprobs}{counters}" if self.is_chat else f"{self._context()}{counters}"
-        done = f'"done":true,"done_reason":"{self.reply.finish}"{details}'
-        after = self._after_content(self._calls(calls), done) + ("" if self.is_chat else logprobs)
+        logprobs = self._logprobs(text_pieces)
+        counters = self._counters()
+        done = f'"done":true,"done_reason":"{self.reply.finish}"'
+        tool_calls = self._calls(calls)
+        if self.is_chat:
+            after = self._after_content(tool_calls, f"{done}{logprobs}{counters}")
+        else:
+            after = self._after_content(tool_calls, f"{done}{self._context()}{counters}") + logprobs
         return self._line(self.planned_end, f"{go_text(content)}{thinking_field}{after}")
 
     def _after_content(self, calls: str, done: str) -> str:
@@ -289,58 +304,57 @@ class ReplyLines:
 
         Missing IDs are generated.
         """
+        if not calls:
+            return ""
         items = []
         for index, call in enumerate(calls, start):
-            generated_id = (
-                self.ids.id(index, 32) if self.native else f"call_{self.ids.id(index, 8)}"
-            )
+            call_id = call.id or self._generated_id(index)
             function = {"index": index, "name": call.name, "arguments": call.arguments}
-            items.append(
-                f'{{"id":{go_text(call.id or generated_id)},"function":{go_dumps(function)}}}'
-            )
-        return f',"tool_calls":[{",".join(items)}]' if items else ""
+            items.append(f'{{"id":{go_text(call_id)},"function":{go_dumps(function)}}}')
+        return f',"tool_calls":[{",".join(items)}]'
+
+    def _generated_id(self, index: int) -> str:
+        if self.native:
+            return self.ids.id(index, 32)
+        return f"call_{self.ids.id(index, 8)}"
 
     def _logprobs(self, pieces: list[Piece]) -> str:
         if self.top_logprobs is None:
             return ""
         entries = []
         for piece in pieces:
-            entries += token_logprobs(piece, self.characters, self.model.chars_per_token)
+            for entry in token_logprobs(piece, self.characters, self.model.chars_per_token):
+                entries.append(_logprob(entry, self.top_logprobs))
             self.characters += len(piece.value)
-        return (
-            f',"logprobs":[{",".join([_logprob(entry, self.top_logprobs) for entry in entries])}]'
-            if entries
-            else ""
-        )
+        if not entries:
+            return ""
+        return f',"logprobs":[{",".join(entries)}]'
 
     def _counters(self) -> str:
-        usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
-        cached = self.evaluated.cached_tokens
+        usage = self.reply.usage
+        times = self.reply.durations
+        seconds = self.evaluated.seconds
         length = pipeline.generated_characters(self.reply, go_dumps)
-        prompt_tokens = max(self.evaluated.tokens, 1) if usage.input is None else usage.input
-        eval_time = self.planned_end if times.eval is None else times.eval
-        planned = (
-            prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN
-            if seconds is None
-            else round(seconds * 1e9)
-        )
-        prompt_time = planned if times.prompt_eval is None else times.prompt_eval
-        load = self.load_duration if times.load is None else times.load
-        counters = {
-            "total_duration": load + prompt_time + eval_time
-            if times.total is None
-            else times.total,
-            "load_duration": load,
+        reply_tokens = count_tokens(length, self.model.chars_per_token)
+        prompt_tokens = _first_set(usage.input, max(self.evaluated.tokens, 1))
+        if seconds is None:
+            planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN
+        else:
+            planned = round(seconds * 1e9)
+        load_time = _first_set(times.load, self.load_duration)
+        prompt_time = _first_set(times.prompt_eval, planned)
+        eval_time = _first_set(times.eval, self.planned_end)
+        counters: dict[str, int | str] = {
+            "total_duration": _first_set(times.total, load_time + prompt_time + eval_time),
+            "load_duration": load_time,
             "prompt_eval_count": prompt_tokens,
-            "prompt_eval_cached_count": None
-            if cached is None
-            else str(cached),  # Ollama sends a 0, too
-            "prompt_eval_duration": prompt_time,
-            "eval_count": count_tokens(length, self.model.chars_per_token)
-            if usage.output is None
-            else usage.output,
-            "eval_duration": eval_time,
         }
+        cached = self.evaluated.cached_tokens
+        if cached is not None:
+            counters["prompt_eval_cached_count"] = str(cached)  # Ollama sends a 0, too
+        counters["prompt_eval_duration"] = prompt_time
+        counters["eval_count"] = _first_set(usage.output, reply_tokens)
+        counters["eval_duration"] = eval_time
         return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
 
     def _context(self) -> str:
@@ -352,27 +366,31 @@ class ReplyLines:
             return ""
         tokens = self.reply.context
         if tokens is None:
-            tokens = (
-                *self.body.get("context", ()),
-                *map(ord, counted_text(self.prompt) + self.reply.text),
-            )
-        return f',"context":[{",".join(map(str, tokens))}]' if tokens else ""
+            conversation = counted_text(self.prompt) + self.reply.text
+            tokens = (*self.body.get("context", ()), *map(ord, conversation))
+        if not tokens:
+            return ""
+        return f',"context":[{",".join(map(str, tokens))}]'
+
+
+def _first_set(configured: int | None, default: int) -> int:
+    return default if configured is None else configured
 
 
 def _logprob(entry: Logprob, top: int) -> str:
-    top_entries = ",".join(f"{{{_token(token, logprob)}}}" for token, logprob in entry.top[:top])
-    return (
-        f"{{{_token(entry.token, entry.logprob)}"
-        + (f',"top_logprobs":[{top_entries}]' if top_entries else "")
-        + "}"
-    )
+    fields = _token_fields(entry.token, entry.logprob)
+    alternatives = [f"{{{_token_fields(*alternative)}}}" for alternative in entry.top[:top]]
+    if alternatives:
+        fields += f',"top_logprobs":[{",".join(alternatives)}]'
+    return f"{{{fields}}}"
 
 
-def _token(token: str, logprob: float) -> str:
+def _token_fields(token: str, logprob: float) -> str:
+    fields = f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}'
     encoded = ",".join(map(str, token.encode(errors="replace")))
-    return f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}' + (
-        f',"bytes":[{encoded}]' if encoded else ""
-    )
+    if encoded:
+        fields += f',"bytes":[{encoded}]'
+    return fields
 
 
 def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
@@ -384,12 +402,12 @@ def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
         builder.call(len(builder.calls), get(call, "function"), get(call, "id"))
     if get(line, "done"):
         builder.end(get(line, "done_reason"), line)
-        durations = {
-            name: get(line, f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")
-        }
-        builder.durations = Durations(
-            **{name: value for name, value in durations.items() if isinstance(value, int)}
-        )
+        durations = {}
+        for name in ("total", "load", "prompt_eval", "eval"):
+            value = get(line, f"{name}_duration")
+            if isinstance(value, int):
+                durations[name] = value
+        builder.durations = Durations(**durations)
 
 
 _RUNNING = pipeline.always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))

@@ -14,6 +14,7 @@ from mochi_stub.handlers import Generation, Result, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import go_dumps, go_text, quoted, timestamp
 from mochi_stub.models import Model, sha256
+from mochi_stub.models.scheduler import LoadedModel
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.provider_pipeline import EventEncoder, headers_of, list_models
 from mochi_stub.replies.chunks import Piece
@@ -43,7 +44,8 @@ def full_name(text: str) -> str:
     """
     path, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
-        path, tag = text, "latest"
+        path = text
+        tag = "latest"
     _, _, rest = path.partition("://")
     parts = (rest or path).split("/")
     missing = ("registry.ollama.ai", "library")[: 3 - len(parts)]
@@ -66,9 +68,11 @@ def valid_name(text: str, field: str = "") -> str:
 
     Raises HttpError for an invalid name, with a message that begins with `field`, if set.
     """
-    if _NAME.fullmatch(name := full_name(text)):
-        return name
-    raise HttpError(400, f"{field} {quoted(text)} is invalid" if field else "invalid model name")
+    name = full_name(text)
+    if not _NAME.fullmatch(name):
+        problem = f"{field} {quoted(text)} is invalid" if field else "invalid model name"
+        raise HttpError(400, problem)
+    return name
 
 
 def find(models: Iterable[Model], name: str) -> Model | None:
@@ -76,7 +80,10 @@ def find(models: Iterable[Model], name: str) -> Model | None:
 
     Names are compared case-insensitively.
     """
-    return next((model for model in models if full_name(model.name).lower() == name.lower()), None)
+    for model in models:
+        if full_name(model.name).lower() == name.lower():
+            return model
+    return None
 
 
 def local_model(
@@ -102,9 +109,8 @@ def not_found(name: str) -> HttpError:
     return HttpError(404, f"model '{name}' not found")
 
 
-NEVER = (
-    292 * 365.25 * 24 * 3600
-)  # seconds until `expires_at` in `/api/ps` for a model that stays loaded forever
+NEVER = 292 * 365.25 * 24 * 3600
+"""Seconds until `expires_at` in `/api/ps` for a model that stays loaded forever."""
 PARTS = 4  # number of parts in which the download of a layer is reported
 CREATE_FIELDS = ("from", "system", "parameters", "template")
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
@@ -124,40 +130,46 @@ def tags(stub: Stub, _request: Request) -> Result:
 
 def remote_fields(model: Model) -> dict[str, str]:
     """Return the fields that a cloud model has in lists, in `/api/show` and in its replies."""
-    return (
-        {"remote_model": model.remote.model, "remote_host": model.remote.host}
-        if model.remote
-        else {}
-    )
+    if model.remote is None:
+        return {}
+    return {"remote_model": model.remote.model, "remote_host": model.remote.host}
 
 
 def ps(stub: Stub, _request: Request) -> Result:
     """List the loaded models (`GET /api/ps`), latest expiry first."""
     now = stub.scheduler.now()
-    models = [
-        {
-            "name": short_name(loaded.model.name),
-            "model": short_name(loaded.model.name),
-            "size": loaded.model.size,
-            "digest": loaded.model.digest,
-            "details": _details(loaded.model, loaded.model.quantization),
-            "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
-            "size_vram": loaded.model.size,
-            "context_length": loaded.settings.context,
-        }
-        for loaded in stub.scheduler.loaded()
-    ]
-    return json_response({"models": models})
+    entries = [_loaded_entry(loaded, now) for loaded in stub.scheduler.loaded()]
+    return json_response({"models": entries})
+
+
+def _loaded_entry(loaded: LoadedModel, now: float) -> dict[str, Any]:
+    model = loaded.model
+    name = short_name(model.name)
+    expires_at = min(loaded.expires_at(now), now + NEVER)
+    return {
+        "name": name,
+        "model": name,
+        "size": model.size,
+        "digest": model.digest,
+        "details": _details(model, model.quantization),
+        "expires_at": timestamp(int(expires_at * 1e9)),
+        "size_vram": model.size,
+        "context_length": loaded.settings.context,
+    }
 
 
 def _list_entry(model: Model) -> dict[str, Any]:
     # Ollama lists models without their pooling and chat template, so it reports embedding models as
     # chat models.
     name = short_name(model.name)
-    lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
-    has_listed_capabilities = (
-        model.has_capability("completion") and model.template_style != "native"
-    )
+    details = _details(model, model.listed_quantization or model.quantization)
+    if model.context_length:
+        details["context_length"] = model.context_length
+    if model.embedding_length:
+        details["embedding_length"] = model.embedding_length
+    capabilities: tuple[str, ...] = ("completion",)
+    if model.has_capability("completion") and model.template_style != "native":
+        capabilities = model.capabilities
     return {
         "name": name,
         "model": name,
@@ -165,11 +177,8 @@ def _list_entry(model: Model) -> dict[str, Any]:
         "modified_at": model.modified_at,
         "size": model.size,
         "digest": model.digest,
-        "details": {
-            **_details(model, model.listed_quantization or model.quantization),
-            **{key: value for key, value in lengths.items() if value},
-        },
-        "capabilities": model.capabilities if has_listed_capabilities else ("completion",),
+        "details": details,
+        "capabilities": capabilities,
     }
 
 
@@ -180,7 +189,8 @@ def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     """
     name = requested_name(body)
     model = local_model(stub, name, if_missing=not_found(short_name(name)))
-    return json_response(_model_object(model, verbose=body.get("verbose", False)))
+    shown = _model_object(model, verbose=body.get("verbose", False))
+    return json_response(shown)
 
 
 def _details(model: Model, quantization: str) -> dict[str, Any]:
@@ -195,18 +205,19 @@ def _details(model: Model, quantization: str) -> dict[str, Any]:
 
 
 def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
-    parameters = (
-        (name, quoted(value) if isinstance(value, str) else go_dumps(value))
-        for name, value in _pairs(model)
-    )
-    info = {
-        name: None if isinstance(value, (list, tuple)) and not verbose else value
-        for name, value in model.model_info.items()
-    }
+    parameters = []
+    for name, value in _parameters(model):
+        text = quoted(value) if isinstance(value, str) else go_dumps(value)
+        parameters.append(f"{name:<30} {text}")
+    info = dict(model.model_info)
+    if not verbose:
+        for name, value in info.items():
+            if isinstance(value, (list, tuple)):
+                info[name] = None
     fields = {
         "license": model.license,
         "modelfile": _modelfile(model),
-        "parameters": "\n".join(f"{name:<30} {value}" for name, value in parameters),
+        "parameters": "\n".join(parameters),
         "template": model.rendered_template,
         "system": model.system,
         "details": _details(model, model.quantization),
@@ -228,17 +239,19 @@ def _modelfile(model: Model) -> str:
         "",
         f"FROM {BLOBS}/sha256-{model.blob_digest}",
         f"TEMPLATE {_quoted(model.modelfile_template)}",
-        *([f"SYSTEM {_quoted(model.system)}"] if model.system else []),
-        *(
-            f"PARAMETER {name} {_quoted(value if isinstance(value, str) else go_dumps(value))}"
-            for name, value in _pairs(model)
-        ),
-        *([f"LICENSE {_quoted(model.license)}"] if model.license else []),
     ]
+    if model.system:
+        lines.append(f"SYSTEM {_quoted(model.system)}")
+    for name, value in _parameters(model):
+        text = value if isinstance(value, str) else go_dumps(value)
+        lines.append(f"PARAMETER {name} {_quoted(text)}")
+    if model.license:
+        lines.append(f"LICENSE {_quoted(model.license)}")
     return "\n".join(lines) + "\n"
 
 
-def _pairs(model: Model) -> list[tuple[str, Any]]:
+def _parameters(model: Model) -> list[tuple[str, Any]]:
+    """Return the parameters of a model. A parameter with several values has several entries."""
     pairs: list[tuple[str, Any]] = []
     for name, value in model.parameters.items():
         values = value if isinstance(value, (list, tuple)) else [value]
@@ -286,12 +299,15 @@ def progress(
     """Return a response that sends `steps` as lines, and then `failure` or the result of `finish`
     as `success`.
     """
-    parts: list[Part] = [Text([f"{go_dumps(step)}\n" for step in steps])] if steps else []
-    parts += [failure] if failure else []
+    parts: list[Part] = []
+    if steps:
+        parts.append(Text([f"{go_dumps(step)}\n" for step in steps]))
+    if failure:
+        parts.append(failure)
     return Generation(
-        Reply(parts),
-        ProgressLines(finish),
-        body.get("stream", True),
+        reply=Reply(parts),
+        encoder=ProgressLines(finish),
+        stream=body.get("stream", True),
         error_content_type=pipeline.JSON,
     )
 
@@ -304,8 +320,12 @@ def layers(model: Model) -> list[tuple[str, int]]:
         "system": model.system,
         "params": go_dumps(dict(model.parameters)) if model.parameters else "",
     }
-    encoded = [f"{kind} {text}".encode() for kind, text in texts.items() if text]
-    return [(model.blob_digest, model.size), *((sha256(text), len(text)) for text in encoded)]
+    found = [(model.blob_digest, model.size)]
+    for kind, text in texts.items():
+        if text:
+            layer = f"{kind} {text}".encode()
+            found.append((sha256(layer), len(layer)))
+    return found
 
 
 def store(stub: Stub, model: Model, name: str) -> None:
@@ -333,12 +353,11 @@ def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     stored = stored_digests(stub)
     for digest, size in layers(model):
         step = {"status": f"pulling {digest[:12]}", "digest": f"sha256:{digest}", "total": size}
-        completed = (
-            (size,)
-            if digest in stored
-            else tuple(size * part // PARTS for part in range(PARTS + 1))
-        )
-        steps += [{**step, "completed": count} if count else step for count in completed]
+        counts = [size * part // PARTS for part in range(PARTS + 1)]
+        if digest in stored:
+            counts = [size]
+        for count in counts:
+            steps.append({**step, "completed": count} if count else step)
     steps += [{"status": "verifying sha256 digest"}, {"status": "writing manifest"}]
     return progress(body, steps, finish=lambda: stub.registry.add(model))
 
@@ -349,7 +368,8 @@ def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     Capabilities are those of the other model.
     """
     name = valid_name(requested_name(body))
-    if refused := sorted(body.keys() - {"model", "name", "stream", *CREATE_FIELDS}):
+    refused = sorted(body.keys() - {"model", "name", "stream", *CREATE_FIELDS})
+    if refused:
         message = (
             f"mochi-stub creates models only with {', '.join(CREATE_FIELDS)}; remove "
             f"{', '.join(refused)}"
@@ -359,11 +379,8 @@ def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         return progress(body, [], Failure("neither 'from' or 'files' was specified", 400))
     source = find(stub.models, valid_name(body["from"]))
     if source is None:
-        return progress(
-            body,
-            [{"status": "pulling manifest"}],
-            Failure("pull model manifest: file does not exist"),
-        )
+        failure = Failure("pull model manifest: file does not exist")
+        return progress(body, [{"status": "pulling manifest"}], failure)
     model = replace(
         source,
         weights=source.blob_digest,
@@ -373,22 +390,21 @@ def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         parameters={**source.parameters, **body.get("parameters", {})},
         modified_at=timestamp(stub.seeded_ids(request.body).start),
     )
-    digests, stored = [digest for digest, _ in layers(model)], stored_digests(stub)
+    digests = [digest for digest, _ in layers(model)]
     model = replace(model, manifest=sha256(" ".join(digests).encode()))
-    kinds = {True: "using existing", False: "creating new"}
-    steps: list[Step] = [
-        {"status": f"{kinds[digest in stored]} layer sha256:{digest}"} for digest in digests
-    ]
-    return progress(
-        body, [*steps, {"status": "writing manifest"}], finish=lambda: store(stub, model, name)
-    )
+    stored = stored_digests(stub)
+    steps: list[Step] = []
+    for digest in digests:
+        action = "using existing" if digest in stored else "creating new"
+        steps.append({"status": f"{action} layer sha256:{digest}"})
+    steps.append({"status": "writing manifest"})
+    return progress(body, steps, finish=lambda: store(stub, model, name))
 
 
 def copy(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/copy`: store a model under a second name."""
-    source, destination = (
-        valid_name(body.get(field, ""), field) for field in ("source", "destination")
-    )
+    source = valid_name(body.get("source", ""), "source")
+    destination = valid_name(body.get("destination", ""), "destination")
     model = find(stub.models, source)
     if model is None:
         raise HttpError(404, f"model {quoted(body['source'])} not found")

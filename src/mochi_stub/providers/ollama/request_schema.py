@@ -46,23 +46,35 @@ def _duration(value: Any, _location: Location) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
         raise HttpError(400, f"Unsupported type: '{found}'")
-    if not isinstance(value, str) or value in ("0", "+0", "-0"):
-        return inf if float(value) < 0 else float(value)
+    if not isinstance(value, str):
+        return inf if value < 0 else float(value)
+    if value in ("0", "+0", "-0"):
+        return 0.0
     unsigned = value[1:] if value[:1] in ("-", "+") else value
-    parts = _DURATION.findall(unsigned)
-    seconds = sum(float(number) * _UNITS.get(unit, _UNITS["ns"]) for number, unit in parts)
-    wrong = [unit for _, unit in parts if unit not in _UNITS]
-    if not parts or "".join(map("".join, parts)) != unsigned or seconds > _LONGEST:
-        problem = "invalid duration"
-    elif wrong:
-        problem = (
-            f"unknown unit {quoted(wrong[0])} in duration"
-            if wrong[0]
-            else "missing unit in duration"
-        )
-    else:
-        return inf if value.startswith("-") and seconds else seconds
-    raise HttpError(400, f"time: {problem} {quoted(value)}")
+    seconds = _seconds(unsigned)
+    if seconds is None:
+        raise HttpError(400, f"time: invalid duration {quoted(value)}")
+    for _, unit in _DURATION.findall(unsigned):
+        if unit not in _UNITS:
+            problem = f"unknown unit {quoted(unit)}" if unit else "missing unit"
+            raise HttpError(400, f"time: {problem} in duration {quoted(value)}")
+    return inf if value.startswith("-") and seconds else seconds
+
+
+def _seconds(duration: str) -> float | None:
+    """Return the seconds of numbers with units, or None if the text has another form or is too
+    long a time.
+
+    Unknown units count as the shortest one.
+    """
+    read = ""
+    seconds = 0.0
+    for number, unit in _DURATION.findall(duration):
+        read += f"{number}{unit}"
+        seconds += float(number) * _UNITS.get(unit, _UNITS["ns"])
+    if not read or read != duration or seconds > _LONGEST:
+        return None
+    return seconds
 
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
@@ -97,26 +109,25 @@ def checked(
         try:
             body = read(request.body, check)
         except ValidationError as error:
-            raise HttpError(
-                400, f"json: cannot unmarshal {_mismatch(request_type, error)}"
-            ) from error
+            message = f"json: cannot unmarshal {_mismatch(request_type, error)}"
+            raise HttpError(400, message) from error
         return handler(stub, request, body)
 
     return handle
 
 
 def _mismatch(request_type: str, error: ValidationError) -> str:
-    kind, expected = kind_of(error.found), _TYPES.get(error.type_name, error.type_name)
-    found = (
-        f"number {error.found}"
-        if expected == "int" and kind in ("integer", "decimal")
-        else _KINDS.get(kind, kind)
-    )
+    kind = kind_of(error.found)
+    expected = _TYPES.get(error.type_name, error.type_name)
+    found = _KINDS.get(kind, kind)
+    if expected == "int" and kind in ("integer", "decimal"):
+        found = f"number {error.found}"
     steps = [step for step in error.location if isinstance(step, str)]
     if not steps:
         return f"{found} into Go value of type api.{request_type}"
-    paths = (".".join(steps[:length]) for length in range(len(steps) - 1, 0, -1))
-    owner = next((_OWNERS[path] for path in paths if path in _OWNERS), request_type)
+    owner = request_type
+    for length in range(1, len(steps)):
+        owner = _OWNERS.get(".".join(steps[:length]), owner)
     return f"{found} into Go struct field {owner}.{'.'.join(steps)} of type {expected}"
 
 
@@ -144,9 +155,10 @@ def _mapping(item: Check) -> Check:
     def check(value: Any, location: Location) -> Any:
         if not isinstance(value, dict):
             raise HttpError(400, NO_OBJECT)
-        return {
-            key: entry if entry is None else item(entry, location) for key, entry in value.items()
-        }
+        checked = {}
+        for key, entry in value.items():
+            checked[key] = None if entry is None else item(entry, location)
+        return checked
 
     return check
 
@@ -156,7 +168,8 @@ def _image(value: Any, location: Location) -> Any:
 
     Raises HttpError for the offset of invalid base64.
     """
-    text: str = _named("api.ImageData", str)(value, location).replace("\n", "").replace("\r", "")
+    check = _named("api.ImageData", str)
+    text: str = check(value, location).replace("\n", "").replace("\r", "")
     if not _BASE64.fullmatch(text):
         invalid = re.search("[^A-Za-z0-9+/=]", text)
         offset = invalid.start() if invalid else len(text) // 4 * 4
@@ -189,29 +202,30 @@ _TOOL_CALL = _named(
     "api.ToolCall", {"id": str, "function": _named("api.ToolCallFunction", _FUNCTION_CALL)}
 )
 _MESSAGE = {
-    **{
-        "role": str,
-        "content": str,
-        "thinking": str,
-        "images": _IMAGES,
-        "tool_name": str,
-        "tool_call_id": str,
-    },
+    "role": str,
+    "content": str,
+    "thinking": str,
+    "images": _IMAGES,
+    "tool_name": str,
+    "tool_call_id": str,
     "tool_calls": _named("[]api.ToolCall", [_TOOL_CALL]),
 }
 MESSAGES = _named("[]api.Message", [_named("api.Alias", _MESSAGE)])
+
+
+def _types(value: Any, location: Location) -> Any:
+    return value if isinstance(value, str) else _STRINGS(value, location)
+
+
 _PROPERTY = _named(
     "api.ToolProperty",
     {
-        **{"anyOf": _named("[]api.ToolProperty", [_property]), "description": str},
-        "type": lambda value, location: (
-            value if isinstance(value, str) else _STRINGS(value, location)
-        ),
-        **{
-            "enum": _named("[]interface {}", [object]),
-            "properties": _mapping(_property),
-            "required": _STRINGS,
-        },
+        "anyOf": _named("[]api.ToolProperty", [_property]),
+        "description": str,
+        "type": _types,
+        "enum": _named("[]interface {}", [object]),
+        "properties": _mapping(_property),
+        "required": _STRINGS,
     },
 )
 _PARAMETER_FIELDS = {"type": str, "required": _STRINGS, "properties": _mapping(_property)}
@@ -221,15 +235,25 @@ _TOOL = _named("api.Tool", {"type": str, "items": object, "function": _FUNCTION}
 _LOAD_FIELDS = {"model": str, "keep_alive": _duration, "options": dict}
 _COMMON_FIELDS = {
     **_LOAD_FIELDS,
-    **{"stream": bool, "format": object, "think": _think, "truncate": bool, "shift": bool},
-    **{"logprobs": bool, "top_logprobs": _INTEGER},
+    "stream": bool,
+    "format": object,
+    "think": _think,
+    "truncate": bool,
+    "shift": bool,
+    "logprobs": bool,
+    "top_logprobs": _INTEGER,
 }
 CHAT = schema({**_COMMON_FIELDS, "messages": MESSAGES, "tools": _named("api.Tools", [_TOOL])})
 GENERATE = schema(
     {
         **_COMMON_FIELDS,
-        **{"prompt": str, "suffix": str, "system": str, "template": str},
-        **{"context": _named("[]int", [_INTEGER]), "raw": bool, "images": _IMAGES},
+        "prompt": str,
+        "suffix": str,
+        "system": str,
+        "template": str,
+        "context": _named("[]int", [_INTEGER]),
+        "raw": bool,
+        "images": _IMAGES,
     }
 )
 SHOW = schema({"model": str, "name": str, "verbose": bool})
@@ -239,7 +263,11 @@ DELETE = PULL = schema({"model": str, "name": str, "stream": bool})
 COPY = schema({"source": str, "destination": str})
 _CREATE = schema(
     {
-        **dict.fromkeys(("model", "name", "from", "template", "system"), str),
+        "model": str,
+        "name": str,
+        "from": str,
+        "template": str,
+        "system": str,
         "stream": bool,
         "parameters": dict,
     }
@@ -251,21 +279,22 @@ def create_fields(value: Any, location: Location) -> Any:
     refuses.
     """
     known = _CREATE(value, location)
-    return {**{name: field for name, field in value.items() if field}, **known}
+    all_fields = {name: field for name, field in value.items() if field}
+    return {**all_fields, **known}
 
 
 _INTEGERS = (
-    *(
-        "num_ctx",
-        "num_batch",
-        "num_gpu",
-        "main_gpu",
-        "num_thread",
-        "num_keep",
-        "num_predict",
-        "draft_num_predict",
-    ),
-    *("seed", "top_k", "repeat_last_n"),
+    "num_ctx",
+    "num_batch",
+    "num_gpu",
+    "main_gpu",
+    "num_thread",
+    "num_keep",
+    "num_predict",
+    "draft_num_predict",
+    "seed",
+    "top_k",
+    "repeat_last_n",
 )
 _FLOATS = (
     "temperature",
@@ -279,7 +308,8 @@ _FLOATS = (
 _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
     **dict.fromkeys(_INTEGERS, ("integer", {int, float})),
     **dict.fromkeys(_FLOATS, ("float32", {int, float})),
-    **{"use_mmap": ("boolean", {bool}), "stop": ("array", {list})},
+    "use_mmap": ("boolean", {bool}),
+    "stop": ("array", {list}),
 }
 
 
@@ -289,20 +319,27 @@ def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, A
     Raises HttpError (500) for a wrong option type.
     """
     overrides = {key: value for key, value in requested.items() if value is not None}
-    parameters = {
-        key: value for key, value in model.parameters.items() if key != "stop"
-    }  # which can also be a text
+    parameters = dict(model.parameters)
+    parameters.pop("stop", None)  # which can also be a text
     for key, value in {**parameters, **overrides}.items():  # `create` stores parameters of any type
-        type_name, types = _OPTION_TYPES.get(key, ("", {type(value)}))
-        if type(value) not in types:
-            raise HttpError(500, f"option {quoted(key)} must be of type {type_name}")
-        if key == "stop" and not all(isinstance(item, str) for item in value):
-            raise HttpError(500, 'option "stop" must be of an array of strings')
-    integers = {key: int(overrides[key]) for key in _INTEGERS if key in overrides}
-    options = {**model.parameters, **overrides, **integers}
-    return (
-        {**options, "num_predict": -1} if options.get("num_predict") == 0 else options
-    )  # both mean no limit
+        _check_option(key, value)
+    options = {**model.parameters, **overrides}
+    for key in _INTEGERS:
+        if key in overrides:
+            options[key] = int(overrides[key])
+    if options.get("num_predict") == 0:
+        options["num_predict"] = -1  # both mean no limit
+    return options
+
+
+def _check_option(key: str, value: Any) -> None:
+    if key not in _OPTION_TYPES:
+        return
+    type_name, types = _OPTION_TYPES[key]
+    if type(value) not in types:
+        raise HttpError(500, f"option {quoted(key)} must be of type {type_name}")
+    if key == "stop" and not all(isinstance(item, str) for item in value):
+        raise HttpError(500, 'option "stop" must be of an array of strings')
 
 
 def to_prompt(
@@ -313,18 +350,11 @@ def to_prompt(
     request: bytes,
 ) -> Prompt:
     """Convert the body of a request to a prompt for this model."""
-    system = [Message("system", body["system"])] if body.get("system") else []
-    generated = [
-        *system,
-        Message("user", body.get("prompt", ""), images=len(body.get("images", ()))),
-    ]
     think = body.get("think")
     prompt = Prompt(
         model=body.get("model", ""),
         operation=operation,
-        messages=tuple(
-            map(_message, body.get("messages", ())) if operation == "chat" else generated
-        ),
+        messages=_chat_messages(body) if operation == "chat" else _generate_messages(body),
         tools=tuple(body.get("tools", ())),
         think=think,
         thinks=model.has_capability("thinking") and think is not False,
@@ -337,14 +367,28 @@ def to_prompt(
     return prompt if prompt.raw else with_defaults(prompt, model, request)
 
 
+def _generate_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
+    user = Message("user", body.get("prompt", ""), images=len(body.get("images", ())))
+    if not body.get("system"):
+        return (user,)
+    return (Message("system", body["system"]), user)
+
+
+def _chat_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
+    return tuple(map(_message, body.get("messages", ())))
+
+
 def _message(message: Mapping[str, Any]) -> Message:
     calls = []
     for call in message.get("tool_calls", ()):
         function = call.get("function", {})
-        calls.append(
-            ToolCall(
-                function.get("name", ""), function.get("arguments", {}), call.get("id") or None
-            )
-        )
-    changed = {"role": message.get("role", "").lower(), "images": len(message.get("images", ()))}
-    return Message(**{**message, **changed, "tool_calls": tuple(calls)})
+        name = function.get("name", "")
+        arguments = function.get("arguments", {})
+        calls.append(ToolCall(name, arguments, call.get("id") or None))
+    fields = {
+        **message,
+        "role": message.get("role", "").lower(),
+        "images": len(message.get("images", ())),
+        "tool_calls": tuple(calls),
+    }
+    return Message(**fields)

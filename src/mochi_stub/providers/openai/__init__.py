@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 from mochi_stub.handlers import ANY, Generation, Result, Routes, Stub
@@ -48,32 +47,44 @@ def models(stub: Stub, _request: Request) -> Result:
 def model(stub: Stub, request: Request) -> Result:
     name = request.path.partition("/models/")[2]
     missing = HttpError(404, f"The model '{name}' does not exist", param="model")
-    return pipeline.json_response(_model_object(pipeline.find_declared(stub.models, name, missing)))
+    found = pipeline.find_declared(stub.models, name, missing)
+    return pipeline.json_response(_model_object(found))
 
 
 async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     model = schema.find_model(stub, body.get("model"), "embedding")
     await pipeline.load_model(stub, model)
-    is_base64, data, tokens = body.get("encoding_format") == "base64", [], 0
+    is_base64 = body.get("encoding_format") == "base64"
+    data = []
+    tokens = 0
     for index, text in enumerate(schema.texts(body["input"])):
         vector, count = pipeline.embed_text(stub, model, text)
         vector = normalised(vector[: body.get("dimensions")])
         tokens += count
-        encoded = (
-            base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
-            if is_base64
-            else vector
-        )
+        encoded = _base64_floats(vector) if is_base64 else vector
         data.append({"object": "embedding", "index": index, "embedding": encoded})
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return pipeline.json_response(
-        {"object": "list", "data": data, "model": body.get("model", model.name), "usage": usage}
-    )
+    result = {
+        "object": "list",
+        "data": data,
+        "model": body.get("model", model.name),
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+    return pipeline.json_response(result)
+
+
+def _base64_floats(vector: Sequence[float]) -> str:
+    data = struct.pack(f"<{len(vector)}f", *vector)
+    return base64.b64encode(data).decode()
 
 
 def _model_object(model: Model) -> dict[str, Any]:
-    created = int(datetime.fromisoformat(f"{model.modified_at[:19]}+00:00").timestamp())
-    return {"id": model.name, "object": "model", "created": created, "owned_by": "mochi-stub"}
+    modified_at = datetime.fromisoformat(f"{model.modified_at[:19]}+00:00")
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": int(modified_at.timestamp()),
+        "owned_by": "mochi-stub",
+    }
 
 
 class ChunkEncoder(pipeline.EventEncoder):
@@ -93,7 +104,8 @@ class ChunkEncoder(pipeline.EventEncoder):
     def __init__(
         self, evaluated: EvaluatedPrompt, common_fields: dict[str, Any], counts: Counts, body: Any
     ) -> None:
-        self.common_fields, self.per_token = common_fields, evaluated.model.chars_per_token
+        self.common_fields = common_fields
+        self.per_token = evaluated.model.chars_per_token
         self.usage = {
             "prompt_tokens": counts.input,
             "completion_tokens": counts.output,
@@ -101,9 +113,9 @@ class ChunkEncoder(pipeline.EventEncoder):
             "prompt_tokens_details": {"cached_tokens": counts.cache_read, "audio_tokens": 0},
             "completion_tokens_details": {
                 "reasoning_tokens": counts.reasoning,
-                **dict.fromkeys(
-                    ("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"), 0
-                ),
+                "audio_tokens": 0,
+                "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
             },
         }
         self.wants_usage = body.get("stream_options", {}).get("include_usage", False)
@@ -121,23 +133,27 @@ class ChunkEncoder(pipeline.EventEncoder):
         return event({"error": schema.failure_error(failure)}).encode()
 
     def complete_response(self) -> HttpResponse:
-        choices = [
-            {**self.choice(index, reply), "finish_reason": self.reasons.get(index, self.reasons[0])}
-            for index, reply in self.replies.items()
-        ]
-        fields = {
+        choices = []
+        for index, reply in self.replies.items():
+            reason = self.reasons.get(index, self.reasons[0])
+            choices.append({**self.choice(index, reply), "finish_reason": reason})
+        response = {
             **self.common_fields,
             "object": self.common_fields["object"].removesuffix(".chunk"),
+            "choices": choices,
+            "usage": self.usage,
         }
-        return pipeline.json_response({**fields, "choices": choices, "usage": self.usage})
+        return pipeline.json_response(response)
 
     def tokens(self, pieces: Iterable[Piece]) -> list[Logprob]:
         """Return the log probabilities of the next pieces.
 
         `top` is None if the request wants no probabilities.
         """
+        if self.top is None:
+            return []
         found: list[Logprob] = []
-        for piece in pieces if self.top is not None else ():
+        for piece in pieces:
             if piece.kind is Text:
                 found += token_logprobs(piece, self.characters, self.per_token)
                 self.characters += len(piece.value)
@@ -180,20 +196,25 @@ class ChatChunks(ChunkEncoder):
 
     def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
         self.top = body.get("top_logprobs", 0) if body.get("logprobs") else None
-        reply, self.ids, counts = evaluated.reply, evaluated.ids, evaluated.usage
+        self.ids = evaluated.ids
+        reply = evaluated.reply
         scripted = _by_choice(reply.parts) if Choice in map(type, reply.parts) else {}
         self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
-        calls_tools = reply.finish == "stop" and reply.tool_calls and not scripted
         self.choices = (0,) if scripted else tuple(self.replies)
-        self.reasons = dict.fromkeys(self.choices, "tool_calls" if calls_tools else reply.finish)
-        created, count = self.ids.start // 10**9, len(self.choices)
+        calls_tools = reply.finish == "stop" and reply.tool_calls and not scripted
+        reason = "tool_calls" if calls_tools else reply.finish
+        self.reasons = dict.fromkeys(self.choices, reason)
+        created = self.ids.start // 10**9
         common_fields = {
             "id": f"gen-{created}-{self.ids.id(0, 20)}",
             "object": "chat.completion.chunk",
             "model": evaluated.prompt.model,
             "created": created,
         }
-        counts = counts._replace(output=counts.output * count, reasoning=counts.reasoning * count)
+        counts = evaluated.usage._replace(
+            output=evaluated.usage.output * len(self.choices),
+            reasoning=evaluated.usage.reasoning * len(self.choices),
+        )
         super().__init__(evaluated, common_fields, counts, body)
         self.content_head: str | None = None
         """Cached start of content chunks.
@@ -202,28 +223,32 @@ class ChatChunks(ChunkEncoder):
         """
         self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
         self.roles_sent: set[int] = set()
-        self.calls = self.calls_of_choice = 0
+        self.calls = 0
+        self.calls_of_choice = 0
 
     def piece(self, piece: Piece) -> str:
         kind = piece.kind
         if kind is Text and self.content_head is not None:
             return f"{self.content_head}{dumps(piece.value)}{self.content_tail}"
         if kind is Choice:
-            self.choices, self.calls_of_choice, self.content_head = (piece.value.index,), 0, None
+            self.choices = (piece.value.index,)
+            self.calls_of_choice = 0
+            self.content_head = None
             return ""
         if kind is ToolCall:
             return self._call(piece.value)
         encoded = dumps(piece.value)
-        delta = (
-            f'"reasoning":{encoded},"reasoning_content":{encoded}'
-            if kind is Reasoning
-            else f'"content":{encoded}'
-        )
-        logprobs = "" if self.top is None else f',"logprobs":{dumps(self._logprobs([piece]))}'
-        chunks = "".join([self.line(index, delta, f"null{logprobs}") for index in self.choices])
-        if len(self.choices) == 1 and not logprobs:
+        if kind is Reasoning:
+            delta = f'"reasoning":{encoded},"reasoning_content":{encoded}'
+        else:
+            delta = f'"content":{encoded}'
+        reason = "null"
+        if self.top is not None:
+            reason += f',"logprobs":{dumps(self._logprobs([piece]))}'
+        chunks = [self.line(index, delta, reason) for index in self.choices]
+        if len(self.choices) == 1 and self.top is None:
             self.content_head = f'{self.head}[{{"index":{self.choices[0]},"delta":{{"content":'
-        return chunks
+        return "".join(chunks)
 
     def line(self, index: int, content: str, reason: str = "null") -> str:
         """Return a chunk of one choice. The first chunk of a choice has the field `role`."""
@@ -235,34 +260,30 @@ class ChatChunks(ChunkEncoder):
     def _call(self, call: ToolCall) -> str:
         index = self.calls_of_choice
         entry = {"index": index, "id": self._call_id(call), "type": "function"}
-        first = {**entry, "function": {"name": call.name, "arguments": ""}}
-        rest = [
-            {"index": index, "function": {"arguments": piece}}
-            for piece in pipeline.argument_pieces(call)
-        ]
-        deltas = [f'"tool_calls":{dumps([part])}' for part in (first, *rest)]
+        parts = [{**entry, "function": {"name": call.name, "arguments": ""}}]
+        for piece in pipeline.argument_pieces(call):
+            parts.append({"index": index, "function": {"arguments": piece}})
+        deltas = [f'"tool_calls":{dumps([part])}' for part in parts]
         self.calls_of_choice += 1
-        lines: list[str] = []
+        lines = ""
         for choice in self.choices:
-            lines += [self.line(choice, delta) for delta in deltas]
-        return "".join(lines)
+            for delta in deltas:
+                lines += self.line(choice, delta)
+        return lines
 
     def choice(self, index: int, reply: Reply) -> dict[str, Any]:
         calls = []
         for call in reply.tool_calls:
             function = {"name": call.name, "arguments": dumps(call.arguments)}
             calls.append({"id": self._call_id(call), "type": "function", "function": function})
-        message = {
-            "role": "assistant",
-            "content": reply.text or (None if calls else ""),
-            "refusal": None,
-            **(
-                dict.fromkeys(("reasoning", "reasoning_content"), reply.reasoning)
-                if reply.reasoning
-                else {}
-            ),
-            **({"tool_calls": calls} if calls else {}),
-        }
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
+        if calls and not reply.text:
+            message["content"] = None
+        if reply.reasoning:
+            message["reasoning"] = reply.reasoning
+            message["reasoning_content"] = reply.reasoning
+        if calls:
+            message["tool_calls"] = calls
         return {"index": index, "message": message, "logprobs": self._logprobs(pieces(reply))}
 
     def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
@@ -277,11 +298,13 @@ class ChatChunks(ChunkEncoder):
 
 
 def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
-    index, found = 0, defaultdict[int, list[Part]](list)
+    parts_of_choice = defaultdict[int, list[Part]](list)
+    index = 0
     for part in parts:
-        index = part.index if isinstance(part, Choice) else index
-        found[index].append(part)
-    return {index: Reply(parts) for index, parts in found.items()}
+        if isinstance(part, Choice):
+            index = part.index
+        parts_of_choice[index].append(part)
+    return {index: Reply(parts) for index, parts in parts_of_choice.items()}
 
 
 async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Generation:
@@ -293,17 +316,20 @@ async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Gen
         options=pipeline.options(body),
         stream=body.get("stream", False),
     )
+    choices_per_prompt = body.get("n", 1)
     prompts: list[Prompt] = []
     for text in schema.texts(body.get("prompt", "<|endoftext|>")):
         prompt = replace(template, messages=(Message("user", text),))
-        prompts += [pipeline.with_defaults(prompt, model, request.body)] * body.get("n", 1)
+        with_defaults = pipeline.with_defaults(prompt, model, request.body)
+        prompts += [with_defaults] * choices_per_prompt
     lease = await pipeline.load_model(stub, model)
     evaluated = [evaluate_prompt(stub, lease, prompt) for prompt in prompts]
     encoder = CompletionChunks(evaluated, body)
     parts: list[Part] = []
     for index, reply in encoder.replies.items():
         parts += [Choice(index), *reply.parts]
-    all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
+    first = evaluated[0]
+    all_choices = replace(first, reply=replace(first.reply, parts=parts[1:]))
     return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
 
 
@@ -314,35 +340,39 @@ class CompletionChunks(ChunkEncoder):
     """
 
     def __init__(self, evaluated: list[EvaluatedPrompt], body: Mapping[str, Any]) -> None:
-        ids, usages, self.index = evaluated[0].ids, [choice.usage for choice in evaluated], 0
+        self.index = 0
         self.top = body.get("logprobs")
-        self.reasons = {index: choice.reply.finish for index, choice in enumerate(evaluated)}
         self.replies = {}
+        self.reasons = {}
         for index, choice in enumerate(evaluated):
-            echoed = [Text(choice.prompt.user_text)] if body.get("echo") else []
-            parts = [
-                part for part in choice.reply.parts if not isinstance(part, (Reasoning, ToolCalls))
-            ]
-            self.replies[index] = Reply([*echoed, *parts])
+            parts: list[Part] = [Text(choice.prompt.user_text)] if body.get("echo") else []
+            for part in choice.reply.parts:
+                if not isinstance(part, (Reasoning, ToolCalls)):
+                    parts.append(part)
+            self.replies[index] = Reply(parts)
+            self.reasons[index] = choice.reply.finish
+        first = evaluated[0]
         common_fields = {
-            "id": f"cmpl-{ids.id(0, 24)}",
+            "id": f"cmpl-{first.ids.id(0, 24)}",
             "object": "text_completion",
-            "created": ids.start // 10**9,
-            "model": evaluated[0].prompt.model,
+            "created": first.ids.start // 10**9,
+            "model": first.prompt.model,
         }
-        per_prompt = Counts(*map(sum, zip(*usages[:: body.get("n", 1)], strict=True)))
-        output = sum(usage.output for usage in usages)
-        reasoning = sum(usage.reasoning for usage in usages)
-        super().__init__(
-            evaluated[0],
-            common_fields,
-            per_prompt._replace(output=output, reasoning=reasoning),
-            body,
+        usages = [choice.usage for choice in evaluated]
+        usages_of_prompts = usages[:: body.get("n", 1)]
+        counts = Counts(
+            input=sum(usage.input for usage in usages_of_prompts),
+            output=sum(usage.output for usage in usages),
+            reasoning=sum(usage.reasoning for usage in usages),
+            cache_read=sum(usage.cache_read for usage in usages_of_prompts),
+            cache_creation=sum(usage.cache_creation for usage in usages_of_prompts),
         )
+        super().__init__(first, common_fields, counts, body)
 
     def piece(self, piece: Piece) -> str:
         if piece.kind is Choice:
-            self.index, self.characters = piece.value.index, 0
+            self.index = piece.value.index
+            self.characters = 0
             return ""
         return self.line(self.index, dumps(piece.value), logprobs=self._logprobs([piece]))
 
@@ -363,14 +393,17 @@ class CompletionChunks(ChunkEncoder):
     def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
         if self.top is None:
             return None
-        start, tokens = self.characters, self.tokens(pieces)
+        offset = self.characters
+        offsets = []
+        tokens = self.tokens(pieces)
+        for token in tokens:
+            offsets.append(offset)
+            offset += len(token.token)
         return {
             "tokens": [token.token for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
             "top_logprobs": [dict(token.top[: self.top]) for token in tokens],
-            "text_offset": [*accumulate((len(token.token) for token in tokens), initial=start)][
-                :-1
-            ],
+            "text_offset": offsets,
         }
 
 
@@ -385,9 +418,9 @@ def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
         builder.add(Text, get(choice, "text"))
         for position, call in enumerate(listed(message, "tool_calls")):
             index = get(call, "index")
-            builder.call(
-                position if index is None else index, get(call, "function"), get(call, "id")
-            )
+            if index is None:
+                index = position
+            builder.call(index, get(call, "function"), get(call, "id"))
         builder.end(get(choice, "finish_reason"))
 
 
@@ -396,21 +429,19 @@ def _with_index(value: Any) -> Any:
     require it.
     """
     choices = get(value, "choices")
-    if not isinstance(choices, list) or all(
-        "index" in choice for choice in choices if isinstance(choice, dict)
-    ):
+    if not isinstance(choices, list):
         return value
-    numbered = enumerate(choices)
-    return {
-        **value,
-        "choices": [
-            {"index": index, **one} if isinstance(one, dict) else one for index, one in numbered
-        ],
-    }
+    numbered = []
+    for index, choice in enumerate(choices):
+        lacks_index = isinstance(choice, dict) and "index" not in choice
+        numbered.append({"index": index, **choice} if lacks_index else choice)
+    return {**value, "choices": numbered}
 
 
 def _headers(stub: Stub, request: Request) -> Headers:
-    return ((b"x-request-id", f"req_{stub.seeded_ids(request.body).id(0, 32)}".encode()),)
+    ids = stub.seeded_ids(request.body)
+    request_id = f"req_{ids.id(0, 32)}"
+    return ((b"x-request-id", request_id.encode()),)
 
 
 _ROUTES: Routes = {
@@ -436,5 +467,10 @@ _RECORDED = {
     "/responses": RecordedFormat(read_recorded, event_frame),
 }
 API = pipeline.Api(
-    ("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD, _RECORDED, headers=_headers
+    ("/v1",),
+    _ROUTES,
+    schema.error_response,
+    wrong_method=_WRONG_METHOD,
+    recorded=_RECORDED,
+    headers=_headers,
 )

@@ -12,7 +12,15 @@ from mochi_stub.http import HttpResponse
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import Check, Location, integer, schema, string_or, tagged
+from mochi_stub.providers.body_validation import (
+    Check,
+    Location,
+    Schema,
+    integer,
+    schema,
+    string_or,
+    tagged,
+)
 from mochi_stub.providers.provider_pipeline import Tools, choose_tools
 from mochi_stub.reply import Failure, HttpError
 
@@ -35,10 +43,15 @@ def error_response(failure: Failure, *_: object, **details: Any) -> HttpResponse
 
 def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
     """Return the error object for a response body or a stream event."""
-    kind = "server_error" if failure.status >= 500 else "invalid_request_error"
+    if failure.status == 429:
+        kind = "requests"
+    elif failure.status >= 500:
+        kind = "server_error"
+    else:
+        kind = "invalid_request_error"
     return {
         "message": failure.message,
-        "type": "requests" if failure.status == 429 else kind,
+        "type": kind,
         "param": None,
         "code": _CODES.get(failure.status),
         **details,
@@ -97,9 +110,11 @@ EFFORT = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON = {
     "stream": bool,
     "stream_options": {"include_usage": bool},
-    **dict.fromkeys(
-        ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), float
-    ),
+    "temperature": float,
+    "top_p": float,
+    "frequency_penalty": float,
+    "presence_penalty": float,
+    "seed": float,
     "stop": string_or([str]),
     "n": integer(1, 128),
 }
@@ -110,9 +125,15 @@ def tool_choice(function: Any, allowed: Any) -> Check:
 
     Choices of tools that OpenAI runs itself are not checked.
     """
-    mode = schema(("none", "auto", "required"))
-    details = tagged("type", {"function": function, "allowed_tools": allowed}, others=True)
-    return lambda value, location: (mode if isinstance(value, str) else details)(value, location)
+    check_mode = schema(("none", "auto", "required"))
+    check_object = tagged("type", {"function": function, "allowed_tools": allowed}, others=True)
+
+    def check(value: Any, location: Location) -> Any:
+        if isinstance(value, str):
+            return check_mode(value, location)
+        return check_object(value, location)
+
+    return check
 
 
 CHAT = schema(
@@ -125,7 +146,8 @@ CHAT = schema(
         "max_completion_tokens": integer(1),
         "response_format": tagged("type", _FORMAT),
         "reasoning_effort": EFFORT,
-        **{"logprobs": bool, "top_logprobs": integer(0, 20)},
+        "logprobs": bool,
+        "top_logprobs": integer(0, 20),
         **_COMMON,
     }
 )
@@ -137,12 +159,27 @@ def _prompts(value: Any, location: Location) -> Any:
     """
     first = value[0] if isinstance(value, list) and value else None
     tokens = [integer(0)]
-    items = tokens if isinstance(first, int) else [tokens if isinstance(first, list) else str, ...]
-    return string_or(items)(value, location)
+    items: Schema
+    if isinstance(first, int):
+        items = tokens
+    elif isinstance(first, list):
+        items = [tokens, ...]
+    else:
+        items = [str, ...]
+    check = string_or(items)
+    return check(value, location)
 
 
-_LENGTHS = {"max_tokens": integer(0), "logprobs": integer(0, 5)}
-COMPLETION = schema({"model": str, "prompt": _prompts, "echo": bool, **_LENGTHS, **_COMMON})
+COMPLETION = schema(
+    {
+        "model": str,
+        "prompt": _prompts,
+        "echo": bool,
+        "max_tokens": integer(0),
+        "logprobs": integer(0, 5),
+        **_COMMON,
+    }
+)
 EMBEDDING = schema(
     {
         "model": str,
@@ -158,26 +195,31 @@ def texts(value: Any) -> list[str]:
 
     An array of token IDs becomes a text that contains the IDs as numbers.
     """
-    items = (
-        value
-        if isinstance(value, list) and not all(isinstance(item, int) for item in value)
-        else [value]
-    )
-    return [item if isinstance(item, str) else " ".join(map(str, item)) for item in items]
+    if isinstance(value, str):
+        return [value]
+    if all(isinstance(item, int) for item in value):
+        return [_text_of_tokens(value)]
+    return [item if isinstance(item, str) else _text_of_tokens(item) for item in value]
+
+
+def _text_of_tokens(tokens: Sequence[int]) -> str:
+    return " ".join(map(str, tokens))
 
 
 def to_message(message: Mapping[str, Any]) -> Message:
     content, images = text_and_images(message.get("content", ""))
-    functions = [(call.get("id"), call["function"]) for call in message.get("tool_calls", ())]
+    calls = []
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        parsed = arguments(function.get("arguments", ""))
+        calls.append(ToolCall(function["name"], parsed, call.get("id")))
+    role = message["role"]
     return Message(
-        role={"developer": "system", "function": "tool"}.get(message["role"], message["role"]),
+        role={"developer": "system", "function": "tool"}.get(role, role),
         content=content,
         thinking=message.get("reasoning_content") or message.get("reasoning", ""),
         images=images,
-        tool_calls=tuple(
-            ToolCall(call["name"], arguments(call.get("arguments", "")), id_)
-            for id_, call in functions
-        ),
+        tool_calls=tuple(calls),
         tool_name=message.get("name", ""),
         tool_call_id=message.get("tool_call_id", ""),
     )
@@ -187,10 +229,15 @@ def text_and_images(content: Any) -> tuple[str, int]:
     """Return the text of a message, with a line for each part, and the number of its images."""
     if isinstance(content, str):
         return content, 0
-    texts = [part.get("text") or part.get("refusal") for part in content]
-    return "\n".join(filter(None, texts)), sum(
-        part["type"] in ("image_url", "input_image") for part in content
-    )
+    lines = []
+    images = 0
+    for part in content:
+        text = part.get("text") or part.get("refusal")
+        if text:
+            lines.append(text)
+        if part["type"] in ("image_url", "input_image"):
+            images += 1
+    return "\n".join(lines), images
 
 
 def arguments(text: str) -> Mapping[str, Any]:
@@ -207,13 +254,11 @@ def arguments(text: str) -> Mapping[str, Any]:
 
 def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
     """Return the requested reply format: a JSON schema, `"json"` or None."""
-    return (
-        json_schema.get("schema", {})
-        if kind == "json_schema"
-        else "json"
-        if kind == "json_object"
-        else None
-    )
+    if kind == "json_schema":
+        return json_schema.get("schema", {})
+    if kind == "json_object":
+        return "json"
+    return None
 
 
 def thinking(effort: str | None, summary: str | None = None) -> bool | str | None:
@@ -221,7 +266,11 @@ def thinking(effort: str | None, summary: str | None = None) -> bool | str | Non
 
     A request without an effort enables thinking if it wants a summary of it.
     """
-    return False if effort == "none" else effort or (True if summary else None)
+    if effort == "none":
+        return False
+    if effort:
+        return effort
+    return True if summary else None
 
 
 def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
@@ -249,7 +298,9 @@ def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools
 
     Raises HttpError.
     """
-    kind = choice["type"] if isinstance(choice, Mapping) else choice or "auto"
+    if not isinstance(choice, Mapping):
+        return choose_tools(tools, choice or "auto")
+    kind = choice["type"]
     if kind not in ("function", "allowed_tools"):
         return choose_tools(tools, kind)
     details = {**choice, **choice.get(kind, {})}  # only chat completions nest the details

@@ -49,7 +49,8 @@ RESPONSE = schema(
         "tool_choice": requests.tool_choice(requests.NAMED, requests.ALLOWED),
         "parallel_tool_calls": bool,
         "max_output_tokens": integer(1),
-        **{"temperature": float, "top_p": float},
+        "temperature": float,
+        "top_p": float,
         "reasoning": {"effort": requests.EFFORT, "summary": str},
         "text": {"format": tagged("type", _FORMAT), "verbosity": str},
         "metadata": dict,
@@ -57,33 +58,29 @@ RESPONSE = schema(
         "stream": bool,
         "background": bool,
         "truncation": str,
-        **{"include": [str], "top_logprobs": integer(0, 20)},
+        "include": [str],
+        "top_logprobs": integer(0, 20),
     }
 )
 _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-_DEFAULTS = {
-    **{
-        "background": False,
-        "error": None,
-        "instructions": None,
-        "max_output_tokens": None,
-        "max_tool_calls": None,
-    },
-    **{
-        "metadata": {},
-        "parallel_tool_calls": True,
-        "previous_response_id": None,
-        "service_tier": "default",
-    },
-    **{
-        "store": True,
-        "temperature": 1.0,
-        "tool_choice": "auto",
-        "tools": [],
-        "top_logprobs": 0,
-        "top_p": 1.0,
-    },
-    **{"truncation": "disabled", "user": None},
+_DEFAULTS: Mapping[str, Any] = {
+    "background": False,
+    "error": None,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "service_tier": "default",
+    "store": True,
+    "temperature": 1.0,
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
 }
 """Fields of a response with the values that they have if the request does not set them."""
 _FIRST_ITEM_ID = 1000
@@ -100,24 +97,30 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         raise HttpError(400, message, param="background", code="unsupported_value")
     previous_id = body.get("previous_response_id")
     if previous_id is not None:
-        message = f"Previous response with id '{previous_id}' not found."
         raise HttpError(
-            400, message, param="previous_response_id", code="previous_response_not_found"
+            400,
+            f"Previous response with id '{previous_id}' not found.",
+            param="previous_response_id",
+            code="previous_response_not_found",
         )
-    return pipeline.generate(
-        stub, model, _prompt(body, model), request, partial(ResponseEvents, body)
-    )
+    prompt = _prompt(body, model)
+    return pipeline.generate(stub, model, prompt, request, partial(ResponseEvents, body))
 
 
 def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     reasoning = body.get("reasoning", {})
     think = requests.thinking(reasoning.get("effort"), reasoning.get("summary"))
     text_format = body.get("text", {}).get("format", {})
-    functions = [
-        pipeline.function_tool(*map(tool.get, ("name", "description", "parameters", "strict")))
-        for tool in body.get("tools", ())
-        if tool["type"] == "function"
-    ]
+    functions = []
+    for tool in body.get("tools", ()):
+        if tool["type"] == "function":
+            function = pipeline.function_tool(
+                tool["name"],
+                tool.get("description"),
+                tool.get("parameters"),
+                strict=tool.get("strict"),
+            )
+            functions.append(function)
     tools, required_tools = requests.select_tools(body.get("tool_choice"), functions)
     return Prompt(
         model=body.get("model", model.name),
@@ -136,47 +139,58 @@ def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
     messages = [Message("system", body["instructions"])] if body.get("instructions") else []
     if isinstance(items, str):
         return (*messages, Message("user", items))
-    for new in filter(None, map(_message, items)):
-        last = messages[-1] if messages else None
-        if last and last.role == new.role == "assistant" and not (last.content and new.content):
-            content, thinking = last.content or new.content, last.thinking or new.thinking
-            calls = (*last.tool_calls, *new.tool_calls)
-            messages[-1] = Message("assistant", content, thinking, tool_calls=calls)
+    for item in items:
+        new = _message(item)
+        if new is None:
+            continue
+        if messages and _belong_together(messages[-1], new):
+            messages[-1] = _joined(messages[-1], new)
         else:
             messages.append(new)
     return tuple(messages)
+
+
+def _belong_together(first: Message, second: Message) -> bool:
+    """Return whether two messages are parts of one message of the model."""
+    if first.role != "assistant" or second.role != "assistant":
+        return False
+    return not first.content or not second.content
+
+
+def _joined(first: Message, second: Message) -> Message:
+    return Message(
+        "assistant",
+        content=first.content or second.content,
+        thinking=first.thinking or second.thinking,
+        tool_calls=(*first.tool_calls, *second.tool_calls),
+    )
 
 
 def _message(item: Mapping[str, Any]) -> Message | None:
     match item["type"]:
         case "message":
             text, images = requests.text_and_images(item["content"])
-            return Message(
-                "system" if item["role"] == "developer" else item["role"], text, images=images
-            )
+            role = "system" if item["role"] == "developer" else item["role"]
+            return Message(role, text, images=images)
         case "function_call":
             call = ToolCall(item["name"], requests.arguments(item["arguments"]), item["call_id"])
             return Message("assistant", tool_calls=(call,))
         case "function_call_output":
-            return Message(
-                "tool", requests.text_and_images(item["output"])[0], tool_call_id=item["call_id"]
-            )
+            text, _ = requests.text_and_images(item["output"])
+            return Message("tool", text, tool_call_id=item["call_id"])
         case "reasoning":
             parts = item.get("content") or item.get("summary", [])
-            return Message("assistant", thinking="\n".join(part["text"] for part in parts))
+            lines = [part["text"] for part in parts]
+            return Message("assistant", thinking="\n".join(lines))
     return None
 
 
 def read_recorded(body: Any, builder: ReplyBuilder) -> None:
-    kind, whole = get(body, "type"), get(body, "response")
+    kind = get(body, "type")
+    whole = get(body, "response")
     if kind is None:
         for item in listed(body, "output"):
-            for summary in listed(item, "summary"):
-                builder.add(Reasoning, get(summary, "text"))
-            for content in listed(item, "content"):
-                part = Reasoning if get(content, "type") == "reasoning_text" else Text
-                builder.add(part, get(content, "text") or get(content, "refusal"))
-            _read_call(item, builder)
+            _read_item(item, builder)
         builder.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
     elif kind == "response.function_call_arguments.delta":
         builder.call(get(body, "item_id"), {"arguments": get(body, "delta")})
@@ -189,6 +203,15 @@ def read_recorded(body: Any, builder: ReplyBuilder) -> None:
         builder.fail(get(error, "message") or "the response failed", error)
     elif str(kind).endswith("text.delta"):
         builder.add(Reasoning if "reasoning" in kind else Text, get(body, "delta"))
+
+
+def _read_item(item: Any, builder: ReplyBuilder) -> None:
+    for summary in listed(item, "summary"):
+        builder.add(Reasoning, get(summary, "text"))
+    for content in listed(item, "content"):
+        kind = Reasoning if get(content, "type") == "reasoning_text" else Text
+        builder.add(kind, get(content, "text") or get(content, "refusal"))
+    _read_call(item, builder)
 
 
 def _read_call(item: Any, builder: ReplyBuilder) -> None:
@@ -211,12 +234,17 @@ part.
 
 
 def token_object(entry: Logprob, top: int | None) -> dict[str, Any]:
-    pairs = ((entry.token, entry.logprob), *entry.top[:top])
-    first, *others = (
-        {"token": token, "logprob": each, "bytes": [*token.encode(errors="replace")]}
-        for token, each in pairs
-    )
-    return {**first, "top_logprobs": others}
+    """Return OpenAI's object for the log probability of a token, with `top` alternatives."""
+    fields = _token_fields(entry.token, entry.logprob)
+    alternatives = []
+    for token, logprob in entry.top[:top]:
+        alternatives.append(_token_fields(token, logprob))
+    return {**fields, "top_logprobs": alternatives}
+
+
+def _token_fields(token: str, logprob: float) -> dict[str, Any]:
+    encoded = token.encode(errors="replace")
+    return {"token": token, "logprob": logprob, "bytes": list(encoded)}
 
 
 class ResponseEvents(pipeline.EventEncoder):
@@ -226,17 +254,16 @@ class ResponseEvents(pipeline.EventEncoder):
     """
 
     def __init__(self, body: Mapping[str, Any], evaluated: pipeline.EvaluatedPrompt) -> None:
-        self.evaluated, self.body, self.ids = evaluated, body, evaluated.ids
+        self.evaluated = evaluated
+        self.body = body
+        self.ids = evaluated.ids
         self.status = "incomplete" if evaluated.reply.finish in _INCOMPLETE_REASONS else "completed"
         self.items: list[dict[str, Any]] = []
         self.open: type | None = None
         self.target: dict[str, Any] = {}
         self.text: list[str] = []
-        self.top = (
-            body.get("top_logprobs", 0)
-            if "message.output_text.logprobs" in body.get("include", ())
-            else None
-        )
+        includes_logprobs = "message.output_text.logprobs" in body.get("include", ())
+        self.top = body.get("top_logprobs", 0) if includes_logprobs else None
         self.logprobs: list[dict[str, Any]] = []
         self.sequence = 0
         counts = evaluated.usage
@@ -250,9 +277,8 @@ class ResponseEvents(pipeline.EventEncoder):
 
     def end(self) -> bytes:
         last = self.start() + self._close(self.status)
-        return (
-            last + self._event(f"response.{self.status}", response=self._response(self.status))
-        ).encode()
+        last += self._event(f"response.{self.status}", response=self._response(self.status))
+        return last.encode()
 
     def error(self, failure: Failure) -> bytes:
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
@@ -261,7 +287,9 @@ class ResponseEvents(pipeline.EventEncoder):
             "error": {"code": code, "message": failure.message},
             "usage": None,
         }
-        return (self.start() + self._event("response.failed", response=response)).encode()
+        last = self.start()
+        last += self._event("response.failed", response=response)
+        return last.encode()
 
     def complete_response(self) -> HttpResponse:
         for piece in pipeline.blocks(self.evaluated.reply):
@@ -277,39 +305,42 @@ class ResponseEvents(pipeline.EventEncoder):
         if self.sequence:
             return ""
         state = self._response("in_progress")
-        return self._event("response.created", response=state) + self._event(
-            "response.in_progress", response=state
-        )
+        created = self._event("response.created", response=state)
+        in_progress = self._event("response.in_progress", response=state)
+        return created + in_progress
 
     def piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
         opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind)
-        wanted = self.top is not None and piece.kind is Text
-        tokens = (
-            token_logprobs(piece, sum(map(len, self.text)), self.evaluated.model.chars_per_token)
-            if wanted
-            else ()
-        )
-        logprobs = [token_object(token, self.top) for token in tokens]
+        logprobs = self._logprobs(piece)
         self.text.append(piece.value)
         self.logprobs += logprobs
-        return opening + self._text_event("delta", logprobs, delta=piece.value)
+        delta = self._text_event("delta", {"delta": piece.value}, logprobs)
+        return opening + delta
+
+    def _logprobs(self, piece: Piece) -> list[dict[str, Any]]:
+        """Return the log probabilities of the next piece, or [] if the request wants none."""
+        if self.top is None or piece.kind is not Text:
+            return []
+        start = sum(map(len, self.text))
+        tokens = token_logprobs(piece, start, self.evaluated.model.chars_per_token)
+        return [token_object(token, self.top) for token in tokens]
 
     def _begin(self, kind: type) -> str:
-        prefix, index, self.text_event, self.part_event = _EVENTS[kind]
+        prefix, index, self.text_events, self.part_events = _EVENTS[kind]
         self.open = kind
         self.target = {"item_id": self._id(prefix), "output_index": len(self.items), index: 0}
         added = self._item_event("added", self._item("", "in_progress"))
-        return added + self._event(f"{self.part_event}.added", **self.target, part=self._part(""))
+        return added + self._part_event("added", "")
 
     def _close(self, status: str = "completed") -> str:
         if self.open is None:
             return ""
         text = "".join(self.text)
         item = self._item(text, status)
-        ending = self._text_event("done", self.logprobs, text=text)
-        ending += self._event(f"{self.part_event}.done", **self.target, part=self._part(text))
+        ending = self._text_event("done", {"text": text}, self.logprobs)
+        ending += self._part_event("done", text)
         ending += self._item_event("done", item)
         self.items.append(item)
         self.open = None
@@ -320,9 +351,14 @@ class ResponseEvents(pipeline.EventEncoder):
     def _item_event(self, name: str, item: Mapping[str, Any]) -> str:
         return self._event(f"response.output_item.{name}", output_index=len(self.items), item=item)
 
-    def _text_event(self, name: str, logprobs: list[dict[str, Any]], **fields: str) -> str:
-        own = {"logprobs": logprobs} if self.open is Text else {}
-        return self._event(f"{self.text_event}.{name}", **self.target, **fields, **own)
+    def _part_event(self, name: str, text: str) -> str:
+        return self._event(f"{self.part_events}.{name}", **self.target, part=self._part(text))
+
+    def _text_event(self, name: str, text: dict[str, str], logprobs: list[dict[str, Any]]) -> str:
+        fields: dict[str, Any] = {**self.target, **text}
+        if self.open is Text:
+            fields["logprobs"] = logprobs
+        return self._event(f"{self.text_events}.{name}", **fields)
 
     def _part(self, text: str) -> dict[str, Any]:
         if self.open is Reasoning:
@@ -361,26 +397,25 @@ class ResponseEvents(pipeline.EventEncoder):
         target = {"item_id": item["id"], "output_index": len(self.items)}
         name = "response.function_call_arguments"
         added = self._item_event("added", {**item, "status": "in_progress", "arguments": ""})
-        deltas = [
-            self._event(f"{name}.delta", **target, delta=piece)
-            for piece in pipeline.argument_pieces(call)
-        ]
-        done = self._event(
-            f"{name}.done", **target, arguments=item["arguments"]
-        ) + self._item_event("done", item)
+        events = added
+        for piece in pipeline.argument_pieces(call):
+            events += self._event(f"{name}.delta", **target, delta=piece)
+        events += self._event(f"{name}.done", **target, arguments=item["arguments"])
+        events += self._item_event("done", item)
         self.items.append(item)
-        return "".join([added, *deltas, done])
+        return events
 
     def _response(self, status: str) -> dict[str, Any]:
-        body, finish = self.body, self.evaluated.reply.finish
+        body = self.body
+        incomplete_details = None
+        if status == "incomplete":
+            incomplete_details = {"reason": _INCOMPLETE_REASONS[self.evaluated.reply.finish]}
         return {
             "id": f"resp_{self.ids.id(0, 48)}",
             "object": "response",
             "created_at": self.ids.start // 10**9,
             "status": status,
-            "incomplete_details": {"reason": _INCOMPLETE_REASONS[finish]}
-            if status == "incomplete"
-            else None,
+            "incomplete_details": incomplete_details,
             "model": self.evaluated.prompt.model,
             "output": list(self.items),
             "reasoning": {"effort": None, "summary": None, **body.get("reasoning", {})},

@@ -1,4 +1,4 @@
-"""Comparison of the messages that a client sent with the messages that its session has stored.
+"""What is new in the messages that a client sent, compared with the messages of its session.
 
 Clients of most protocols send the whole conversation with each request. ``to_turn`` works out what
 is new. The first rule whose action and messages fit applies. Messages are equal if their texts are
@@ -47,6 +47,7 @@ skip system messages, which the turn adds to the system prompt.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from mochi_server.chat.idempotency import keyed_indexes
 from mochi_server.chat.turn_input import TurnInput
@@ -85,18 +86,20 @@ def repeats(sent: SentMessages, turn: TurnInput, earlier: TurnInput) -> bool:
     if not earlier.is_same_request(asked):
         return False
     contents = {m.get("tool_call_id"): m["content"] for m in sent.messages if m["role"] == "tool"}
-    return all(
-        contents.get(result.get("tool_call_id")) == result["content"] for result in earlier.results
-    )
+    for result in earlier.results:
+        if contents.get(result.get("tool_call_id")) != result["content"]:
+            return False
+    return True
 
 
 def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
     """Apply rules 7 to 12."""
-    turn = _with_results(session, sent, turn)
+    turn = _with_new_results(session, sent, turn)
     history = session.history
     index = sent.last_user_index
     if index is None:
-        if not turn.results and not (_has_stored_result(session, sent) and follows_result(history)):
+        repeats_result = _has_stored_result(session, sent) and follows_result(history)
+        if not turn.results and not repeats_result:
             raise sent.error(
                 "the last message must be a user message or the result of a pending tool call"
             )
@@ -112,9 +115,11 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
 
 def _has_stored_result(session: ChatSession, sent: SentMessages) -> bool:
     """Return whether the messages contain the result of a call of the session."""
-    names = names_of_calls(session.history)
-    results = [message for message in sent.messages if message["role"] == "tool"]
-    return any(result.get("tool_call_id") in names for result in results)
+    stored_calls = names_of_calls(session.history)
+    for message in sent.messages:
+        if message["role"] == "tool" and message.get("tool_call_id") in stored_calls:
+            return True
+    return False
 
 
 def _answering_again(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
@@ -189,16 +194,17 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
     return last["role"] != "system"
 
 
-def _with_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
-    results = _results(session, sent, turn.key)
+def _with_new_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
+    results = _new_results(session, sent, turn.key)
     names = blobs_in(results)
-    stored: dict[str, Image] = {}
-    for images in sent.images.values():
-        stored |= {image.sha256: image for image in images if image.sha256 in names}
-    return replace(turn, results=tuple(results), result_images=tuple(stored.values()))
+    result_images: dict[str, Image] = {}
+    for image in chain.from_iterable(sent.images.values()):
+        if image.sha256 in names:
+            result_images[image.sha256] = image
+    return replace(turn, results=tuple(results), result_images=tuple(result_images.values()))
 
 
-def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[ToolMessage]:
+def _new_results(session: ChatSession, sent: SentMessages, key: str | None) -> list[ToolMessage]:
     """Return the results of pending tool calls, with the tools' names, and results that were stored
     with the key.
     """

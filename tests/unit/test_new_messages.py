@@ -7,7 +7,7 @@ import pytest
 
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.errors import ValidationFailed
-from mochi_server.protocols.comparison import repeats, to_turn
+from mochi_server.protocols.new_messages import repeats, to_turn
 from mochi_server.protocols.sent_messages import Action, SentMessages
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import (
