@@ -1718,6 +1718,8 @@ export interface components {
         /**
          * @description The agent starts a tool call.
          *
+         *     A call that waited for approval starts after its approval, so a denied call has no such event.
+         *
          *     `call_index` numbers the calls of one agent run, starting at 0.
          */
         AgentToolCalled: {
@@ -1732,6 +1734,8 @@ export interface components {
         };
         /**
          * @description `agent_tool_call`: The agent starts a tool call.
+         *
+         *     A call that waited for approval starts after its approval, so a denied call has no such event.
          *
          *     `call_index` numbers the calls of one agent run, starting at 0.
          */
@@ -6389,7 +6393,11 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description A tool call that needs no approval starts. */
+        /**
+         * @description A tool call that needs no approval starts.
+         *
+         *     A call that waited for approval has `tool_call_confirmation_required` instead.
+         */
         ToolCalled: {
             tool_name: string;
             arguments: {
@@ -6397,7 +6405,11 @@ export interface components {
             };
             call_index: number;
         };
-        /** @description `tool_call`: A tool call that needs no approval starts. */
+        /**
+         * @description `tool_call`: A tool call that needs no approval starts.
+         *
+         *     A call that waited for approval has `tool_call_confirmation_required` instead.
+         */
         ToolCalledEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
