@@ -47,6 +47,15 @@ class MochiError(Exception):
             (self.message,) = values
         super().__init__(self.message)
 
+    @classmethod
+    def restored(cls, message: str) -> "MochiError":
+        """Return an error of this class with a message that was stored, and without details."""
+        error = cls.__new__(cls)
+        error.message = message
+        error.details = {}
+        Exception.__init__(error, message)
+        return error
+
     @property
     def retry_after(self) -> int | None:
         """Time in seconds after which the client can repeat the request, or None if it is
@@ -802,3 +811,14 @@ def all_errors() -> list[type[MochiError]]:
         if isinstance(value, type) and issubclass(value, MochiError)
     ]
     return [error for error in classes if "code" in vars(error)]
+
+
+def restored_error(code: str, message: str) -> MochiError:
+    """Return an error that was stored as its code and message.
+
+    An unknown code is that of an unexpected error.
+    """
+    for error in all_errors():
+        if error.code == code:
+            return error.restored(message)
+    return InternalError.restored(message)

@@ -13,7 +13,7 @@ import pytest
 
 from mochi_server.errors import StorageFailed
 from mochi_server.sessions import Change, FileSessionStore
-from mochi_stub import Gate, Prompt, Reply, StubServer, Text, ToolCall, ToolCalls
+from mochi_stub import Failure, Gate, Prompt, Reply, StubServer, Text, ToolCall, ToolCalls
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, error_of, read_events, text_of
 from tests.support.instructions import calls, instruct, words
@@ -52,6 +52,8 @@ def stub(gate: Gate) -> Iterator[StubServer]:
     def resolve(prompt: Prompt) -> Reply | None:
         if prompt.user_text == "call and hold" and prompt.messages[-1].role != "tool":
             return Reply([ToolCalls([ToolCall("note", {"text": "a"})])])
+        if prompt.user_text == "fail":
+            return Reply([Text("Half"), Failure("kaput")])
         return Reply([Text(["one "]), gate, Text("two")]) if "hold" in prompt.user_text else None
 
     with StubServer(speed=0, resolve=resolve) as stub:
@@ -224,6 +226,21 @@ def test_turn_is_started_at_most_three_times(stub: StubServer, gate: Gate, data_
         server.client.send_message(session_id, "Hi")
     receiver.close()
     gate.open()
+
+
+def test_failed_turn_has_its_own_error_after_a_restart(stub: StubServer, data_dir: Path) -> None:
+    with RunningServer(data_dir, stub.url) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        with server.client.open_stream(session_id, "fail") as events:
+            (seen,) = [event for event in events if event.type == "error"]
+    with RunningServer(data_dir, stub.url) as server:
+        run_id = seen.id.partition(":")[0]
+        with server.client.http.stream(
+            "GET", f"/chat/{session_id}/stream?after={run_id}:0"
+        ) as sent:
+            (error,) = [event.data for event in read_events(sent) if event.type == "error"]
+    assert (error["code"], error["message"]) == (seen.data["code"], seen.data["message"])
+    assert error["code"] != "SERVER_LOST"
 
 
 def test_setting_ends_interrupted_background_turns(

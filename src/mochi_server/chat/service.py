@@ -681,9 +681,9 @@ class TurnService:
         elif state == "completed" and result.answer is not None:
             ending = [result.completed()]
         elif state in ("running", "waiting_for_approval", "failed"):
-            lost = errors.ServerLost(session.session_id, starts=turn.starts)
-            state, result = "failed", replace(result, failure=lost)
-            ending = [TurnError.of(lost)]
+            failure = _failure_of(session, turn)
+            state, result = "failed", replace(result, failure=failure)
+            ending = [TurnError.of(failure)]
         calls = call_events(result.stored, None)
         log = EventLog.restored(snapshot(result.stored), _LOST_EVENTS, calls)
         run = self._stored_run(session, turn, log, state=state, result=result, is_stored=True)
@@ -926,6 +926,14 @@ def _audit_decision(
         approved=decision.approved,
         remember=decision.remember,
     )
+
+
+def _failure_of(session: ChatSession, turn: StoredTurn) -> errors.MochiError:
+    """Return the error that ended a stored turn, or that of a server that died during it."""
+    stored = turn.error
+    if stored is None or turn.was_lost:
+        return errors.ServerLost(session.session_id, starts=turn.starts)
+    return errors.restored_error(stored["code"], stored["message"])
 
 
 def _announcement(approval: Approval) -> ToolConfirmationRequired:

@@ -106,7 +106,7 @@ async def running(services: Services, session_id: str) -> FrontendRun | None:
     run = await services.turns.find(session_id)
     if run is None:
         return None
-    is_lost = run.is_stored and run.failure is not None
+    is_lost = run.is_stored and isinstance(run.failure, errors.ServerLost)
     return FrontendRun(run) if run.running or is_lost else None
 
 
