@@ -111,7 +111,10 @@ class Client:
         assert kinds[-2:] == ["message_complete", "done"], kinds
 
     def resume(self) -> None:
-        """Start a turn in the background, and read its stream in two parts."""
+        """Start a turn in the background, and read its stream in two parts.
+
+        If the server of the turn has ended in between, the second part begins with a snapshot.
+        """
         body = {"message": MESSAGE, "background": True}
         self._ok(self.http.post(f"/api/v1/chat/{self.session_id}", json=body), 202)
         path = f"/api/v1/chat/{self.session_id}/stream"
@@ -119,10 +122,13 @@ class Client:
             first = next(read_events(self._opened(response)))
         with self.http.stream("GET", path, headers={"Last-Event-ID": first.id}) as response:
             rest = list(read_events(self._opened(response)))
-        run_id, _, number = first.id.partition(":")
-        expected = [
-            f"{run_id}:{number}" for number in range(int(number) + 1, int(number) + 1 + len(rest))
-        ]
+        run_id, _, read = first.id.partition(":")
+        begin = int(read) + 1
+        if rest[0].type == "snapshot":
+            _, _, number = rest[0].id.partition(":")
+            assert int(number) >= begin
+            begin = int(number)
+        expected = [f"{run_id}:{number}" for number in range(begin, begin + len(rest))]
         assert [event.id for event in rest] == expected
         assert [event.type for event in rest[-2:]] == ["message_complete", "done"]
 

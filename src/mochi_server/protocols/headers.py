@@ -10,7 +10,7 @@ from mochi_server.schemas.common import IdempotencyKey, Schema
 from mochi_server.sessions.types import ToolExecutionPolicy
 
 
-class MochiHeaders(Schema):
+class MochiHeaders(Schema, defer_build=False):
     """Request headers that the APIs of other providers do not have."""
 
     session: str | None = Field(

@@ -4,7 +4,6 @@ envelope.
 
 import json
 import re
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -109,10 +108,6 @@ def _readable_parameters(schema: dict[str, Any], info: ValidationInfo) -> dict[s
             raise ValueError(f"{tool}`properties` must be an object")
 
 
-# FastAPI ignores this warning about its own fields, but only while it creates a route.
-warnings.filterwarnings("ignore", "The 'alias' attribute", UserWarning)
-
-
 class Schema(BaseModel, defer_build=True):
     """Base of schemas.
 
@@ -122,10 +117,11 @@ class Schema(BaseModel, defer_build=True):
     """
 
 
-class Body(Schema, strict=True):
+class Body(Schema, strict=True, defer_build=False):
     """Base of request bodies with strict types.
 
-    It rejects values that cannot be stored or sent to Ollama.
+    It rejects values that cannot be stored or sent to Ollama. Its validators are built with their
+    routes: FastAPI ignores a warning of pydantic about its own fields only there.
     """
 
     @model_validator(mode="before")
