@@ -147,3 +147,42 @@ def test_chat_without_a_user_message_is_answered_or_refused(
             400,
             "context_length_exceeded",
         )
+
+
+def session_with_a_summary(api: Api, stub: ModelStub, summaries: Sequence[str]) -> str:
+    """Return the ID of a session with a summary of its first turn and a long second turn."""
+    replies = iter(summaries)
+
+    def answer(prompt: Prompt) -> str:
+        if prompt.messages[0].content.startswith(INSTRUCTION):
+            return next(replies)
+        return "Fine."
+
+    model = stub.add_model(answer, context_length=8192, chars_per_token=4, **SMALL)
+    session_id: str = api.create_session(model)["session_id"]
+    for words in (5000, 900):
+        api.send_message(session_id, "word " * words)
+    assert [is_compaction(exchange) for exchange in chats(stub)] == [False, True, False]
+    return session_id
+
+
+def test_old_summary_that_is_too_long_for_a_smaller_window_is_shortened(
+    api: Api, stub: ModelStub
+) -> None:
+    session_id = session_with_a_summary(api, stub, ["fact " * 1100])
+    small = stub.add_model(resolve, context_length=1024, chars_per_token=3, **SMALL)
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": small}))
+    assert api.send_message(session_id, "Hello.")["message"]["content"].startswith("Fine")
+    assert {exchange.status for exchange in chats(stub)} == {200}
+    requests = [exchange for exchange in chats(stub) if is_compaction(exchange)]
+    text = (requests[1].body or {})["messages"][1]["content"]
+    assert "fact fact" in text
+    assert "[...]" in text
+
+
+def test_empty_summary_does_not_replace_an_earlier_one(api: Api, stub: ModelStub) -> None:
+    session_id = session_with_a_summary(api, stub, ["They met in Oslo.", "", ""])
+    api.send_message(session_id, "word " * 5000)
+    requests = chats(stub)
+    assert is_compaction(requests[3])
+    assert "They met in Oslo." in str(requests[-1].body)

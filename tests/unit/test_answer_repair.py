@@ -1,10 +1,20 @@
 """Answers in which a model writes its reasoning or a tool call as text."""
 
+import random
+
 import pytest
 
 from mochi_server.inference.answer_repair import AnswerRepair, without_channel
 
 WEATHER = {"name": "get_weather", "arguments": {"city": "Oslo"}}
+
+FRAGMENTS = [
+    "Hm", ".", " ", "\n", "`", "assistant", "final", " to=functions.get_weather", "{}",
+    "<think>", "</think>", "<thinking>", "</thinking>", "<", "<|", "<|start|>", "<|end|>",
+    "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>",
+    "<|channel|>final<|message|>", "<|channel|>analysis<|message|>",
+    "<|start|>assistant<|channel|>commentary to=functions.get_weather<|message|>",
+]  # fmt: skip
 
 
 def read(text: str, size: int, *tools: str) -> tuple[str, str, AnswerRepair]:
@@ -55,6 +65,14 @@ def read(text: str, size: int, *tools: str) -> tuple[str, str, AnswerRepair]:
         ),
         ("Hello.<|return|>", "", "Hello."),
         ("Hello.<|end|>", "", "Hello."),
+        ("</think>\n\nHello.", "", "Hello."),
+        ("Hm.\n</think>", "Hm.\n", ""),
+        ("\n<|channel|>final<|message|>Hello.<|end|>\n", "", "Hello."),
+        ("<|start|>assistant<|message|>Hello.", "", "Hello."),
+        ("<|end|> ends one.<|end|><|channel|>final<|message|>Yes.", "", "<|end|> ends one.Yes."),
+        ("<|channel|>final<|message|>Then <|end|> is sent.", "", "Then <|end|> is sent."),
+        ("<|channel|>analysis<|message|>Hm, `<|end|>`?<|end|>Hello.", "Hm, `<|end|>`?", "Hello."),
+        ("Not `</think>`, but\nHm.</think>Hello.", "Not `</think>`, but\nHm.", "Hello."),
     ],
 )
 def test_reasoning_and_markers_leave_the_text(
@@ -88,6 +106,18 @@ def test_reasoning_and_markers_leave_the_text(
         "<tool_call> is a tag.",
         "<thin",
         "It begins </thi",
+        "<|end|> marks the end of a message.",
+        "\n<|channel|> names a channel, and <|message|> begins the text.",
+        "A message ends with <|end|>",
+        "<|start|>assistant",
+        "<|channel|>final, and then <|message|>, begin it.",
+        "<|end|>" * 40 + " is long.",
+        "The reasoning ends with </think>",
+        "Put the reasoning before </think>\nand the text after it.",
+        "Write <think>Hm.</think> around it.",
+        "</think> is the last tag.",
+        "In bold: **</think>**\n",
+        "First `</think>`, and then </think>\nagain.",
     ],
 )
 def test_answer_that_only_mentions_such_text_stays(text: str, size: int) -> None:
@@ -107,7 +137,10 @@ def test_answer_that_only_mentions_such_text_stays(text: str, size: int) -> None
         '```json\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n```',
         '```\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n```',
         '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>',
+        '\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n',
         '<think>Hm.</think>{"name": "get_weather", "arguments": {"city": "Oslo"}}',
+        "<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>"
+        '{"city": "Oslo"} <|call|>\n',
         "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
         '{"city": "Oslo"}<|call|>',
     ],
@@ -128,6 +161,29 @@ def test_call_of_another_tool_stays_text() -> None:
     text = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
     assert read(text, 4, "add")[1] == text
     assert read(text, 4)[1] == text
+
+
+def test_call_without_arguments_has_an_object() -> None:
+    text = "<|channel|>commentary to=functions.now<|message|>{}<|call|>"
+    assert read(text, 4, "now")[2].calls == [{"name": "now", "arguments": {}}]
+
+
+def test_name_of_a_call_that_is_no_text_stays_text() -> None:
+    text = '{"arguments": {}, "name": ["now"]}'
+    repair = AnswerRepair({"now"})
+    pieces = [*repair.feed(text), *repair.finish()]
+    assert "".join(piece.text for piece in pieces) == text
+
+
+def test_size_of_the_chunks_does_not_matter() -> None:
+    chance = random.Random(1)
+    for _ in range(300):
+        answer = "".join(chance.choices(FRAGMENTS, k=chance.randint(1, 8)))
+        results = []
+        for size in (1, 2, 5, 1000):
+            thinking, content, repair = read(answer, size, "get_weather")
+            results.append((thinking, content, repair.calls, repair.is_changed))
+        assert results.count(results[0]) == len(results), (answer, results)
 
 
 def test_text_is_held_back_no_longer_than_it_can_be_a_tag() -> None:

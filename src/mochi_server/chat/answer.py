@@ -202,7 +202,7 @@ class AnswerBuilder:
         repair = self._repair
         if repair is not None:
             self._raw.write(content)
-        if repair is None or repair.passes(content):
+        if repair is None or repair.feed_plain(content):
             self._add_text(content, events)
             return
         for piece in repair.feed(content):

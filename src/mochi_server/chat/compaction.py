@@ -27,7 +27,7 @@ _INSTRUCTION = (
 
 class CompactionPrompt:
     """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up
-    to ``limit``.
+    to ``required_end``.
     """
 
     def __init__(self, window: Allocation, prompt: Prompt, budget: Budget) -> None:
@@ -36,12 +36,12 @@ class CompactionPrompt:
         self.budget = budget
         self.summary = prompt.checkpoint.text if prompt.checkpoint and prompt.covered else None
         self.start = self.end = max(prompt.covered, prompt.system_count)
-        self.length = checkpoint_tokens(budget.window)
+        self.summary_tokens = checkpoint_tokens(budget.window)
         self.size = PromptSize()
-        self.limit = 0
-        self._set_limit()
+        self.required_end = 0
+        self._set_required_end()
 
-    def _set_limit(self) -> None:
+    def _set_required_end(self) -> None:
         """Calculate how many messages the summary must cover.
 
         Raise ``ContextOverflow`` if no summary is enough.
@@ -49,30 +49,33 @@ class CompactionPrompt:
         boundary = self.budget.boundary(self._prompt)
         if boundary is None:
             raise self.budget.overflow(self._prompt)
-        self.limit = max(self.limit, boundary)
+        self.required_end = max(self.required_end, boundary)
 
     async def summarize(
         self, gateway: ModelGateway, model: str, keep_alive: str | float | None
     ) -> Checkpoint:
-        """Request summaries until one covers all messages up to ``limit``. Return the last one."""
-        payload = payload_without_thinking(self._window.model, model, self.length, keep_alive)
+        """Request summaries until one covers ``required_end`` messages. Return the last one."""
+        payload = payload_without_thinking(
+            self._window.model, model, self.summary_tokens, keep_alive
+        )
         window = self._window.fixed(self.budget.window)
         request = ModelRequest(allocation=window, payload=payload, prompt=self)
-        while self.end < self.limit:
+        while self.end < self.required_end:
             lines: list[Line] = []
             await gateway.send(request, lines.extend)
-            self.proceed("".join(map(_text, lines)).strip())
+            self.continue_with("".join(map(_content, lines)).strip())
         last = self._prompt.history[self.end - 1]["message_id"]
         return Checkpoint(self.summary or "-", last, model)
 
-    def proceed(self, summary: str) -> None:
-        """Continue with a summary of the messages so far.
+    def continue_with(self, summary: str) -> None:
+        """Continue with a summary of the messages so far. An empty one leaves the earlier summary.
 
         Shorten it if all other messages then fit.
         """
-        self.start, self.summary = self.end, summary
-        rest = "\n\n".join(map(_line, self._prompt.history[self.start : self.limit]))
-        self._make_room(rest, self.length // 4)
+        self.start = self.end
+        self.summary = summary or self.summary
+        rest = "\n\n".join(map(_transcript, self._prompt.history[self.start : self.required_end]))
+        self._make_room(rest, self.summary_tokens // 4)
 
     async def fit(self, refused: int | None) -> FixedPrompt:
         """Return a prompt with as many messages as fit into the window.
@@ -81,8 +84,9 @@ class CompactionPrompt:
         """
         before = self.size
         if refused is not None:
-            self._set_limit()
-        messages = _compaction_messages(self._take_text(), self.summary)
+            self._set_required_end()
+        text = self._take_text()  # may shorten the summary
+        messages = _compaction_messages(text, self.summary)
         self.size = PromptSize.of(messages)
         if refused is not None and self.size.characters >= before.characters:
             raise self.budget.overflow(self._prompt)
@@ -94,21 +98,25 @@ class CompactionPrompt:
         The middle of a message that does not fit is cut.
         """
         text = ""
-        for index in range(self.start, self.limit):
+        for index in range(self.start, self.required_end):
             self.end = index
-            line = _line(self._prompt.history[index])
-            if text and not self._fits(f"{text}\n\n{line}", self.length // 4):
+            line = _transcript(self._prompt.history[index])
+            if text and not self._fits(f"{text}\n\n{line}", self.summary_tokens // 4):
                 return text
             text = f"{text}\n\n{line}" if text else self._cut(line)
-        self.end = self.limit
+        self.end = self.required_end
         return text
 
     def _cut(self, line: str) -> str:
-        """Cut the middle of a message that does not fit, even without the earlier summary."""
+        """Cut the middle of a message that does not fit, even without the earlier summary.
+
+        The earlier summary is shortened only if the shortest cut does not fit beside it.
+        """
         self._make_room(line, MIN_ANSWER_TOKENS)
         while not self._fits(line, MIN_ANSWER_TOKENS) and len(line) > TRIMMED_CHARS:
             third = len(line) // 3
             line = line[:third] + "\n[...]\n" + line[-third:]
+        self._make_room(line, MIN_ANSWER_TOKENS)
         return line
 
     def _make_room(self, text: str, summary_tokens: int) -> None:
@@ -140,7 +148,7 @@ def _compaction_messages(text: str, earlier: str | None) -> list[ChatMessage]:
     ]
 
 
-def _line(message: Message) -> str:
+def _transcript(message: Message) -> str:
     author: str = message["role"]
     if message["role"] == "tool":
         author = f"tool {message.get('tool_name')}"
@@ -156,6 +164,6 @@ def _line(message: Message) -> str:
     return line
 
 
-def _text(line: Line) -> str:
+def _content(line: Line) -> str:
     message = line.get("message") or {}
     return str(message.get("content") or "")

@@ -11,25 +11,46 @@ from typing import Any, Literal
 import orjson
 
 Kind = Literal["text", "thinking", "was_thinking", "was_text"]
-State = Literal["start", "thinking", "blanks", "call", "text", "header", "body"]
+State = Literal["start", "thinking", "blanks", "call", "text", "body"]
+Verdict = Literal["header", "end", "closing_tag", "last_markers", "mention", "open"]
+"""What a tag or marker in a text is. ``open`` means that the next text decides it."""
 
 _OPENING_TAG = re.compile(r"\s*<(think|thinking)>")
 _OPENING_TAGS = ("<think>", "<thinking>")
 _CLOSING_TAG = re.compile(r"</(?:think|thinking)>")
 _CLOSING_TAGS = ("</think>", "</thinking>")
-_MENTION_BEFORE = frozenset(" \t`'\"(")
-"""Characters before a closing tag in a sentence about the tag."""
+_BLANKS = (" ", "\t")
+_SENTENCE_ENDS = frozenset(".!?)…。！？")  # noqa: RUF001 - the full-width ones too
+"""Characters before a closing tag that ends the reasoning, besides letters and digits."""
+_AFTER_MENTION = (*_BLANKS, ",", ".", ":", ";")
+"""Characters after a closing tag that begins a line with a sentence about the tag."""
+_BEFORE_MENTION = (*_BLANKS, "`", "'", '"', "(")
+"""Characters before a marker in a sentence about the marker."""
 
 _MARKER_NAMES = ("start", "end", "message", "channel", "constrain", "return", "call")
-_MARKER = re.compile(rf"<\|({'|'.join(_MARKER_NAMES)})\|>")
 _MARKERS = tuple(f"<|{name}|>" for name in _MARKER_NAMES)
+_END_MARKER = re.compile(r"<\|(?:end|return|call)\|>\s*")
+_LAST_MARKERS = re.compile(rf"(?:<\|(?:{'|'.join(_MARKER_NAMES)})\|>\s*)+")
 _HEADER = re.compile(
-    r"(?:<\|(?:end|return|call)\|>\s*)?(?:<\|start\|>\w+)?<\|channel\|>\w[^<]*"
-    r"(?:<\|constrain\|>\w*)?\s*<\|message\|>"
+    r"""
+    (?:<\|(?:end|return|call)\|>\s*)*
+    (?=<\|(?:start|channel)\|>)
+    (?:<\|start\|>\w+(?:[ ]+to=[\w.:/-]+)?\s*)?
+    (?:<\|channel\|>\w+(?:[ ]+to=[\w.:/-]+)?(?:[ ]+(?:json|code))?\s*)*
+    (?:<\|constrain\|>\w*\s*)?
+    <\|message\|>
+    """,
+    re.VERBOSE,
 )
-_BEGUN_HEADER = re.compile(r"(?:<\|\w+\|>(?:\w[\w.= ]*)?\s*)*(?:<\|?\w*\|?)?")
+_BEGUN_HEADER = re.compile(
+    r"(?:<\|(?:end|return|call)\|>\s*|<\|(?:start|channel|constrain)\|>(?:\w[\w.=:/ -]*)?\s*)*"
+    r"(?:<\|?\w*\|?)?"
+)
+"""Pattern of every text with which a header can begin."""
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
 _LONGEST_HEADER = 200
+_TAGS_IN_TEXT = (*_OPENING_TAGS, *_CLOSING_TAGS, *_MARKERS)
+_TAG_IN_TEXT = re.compile("|".join(map(re.escape, _TAGS_IN_TEXT)))
 
 _CALL_OPENINGS = ("<tool_call>", "```json", "```", "{")
 _CALL_START = re.compile(r"\s*(?:<tool_call>\s*|```(?:json)?\s*)?")
@@ -74,14 +95,15 @@ class AnswerRepair:
         self._last_character = ""
         self._opening = ""
         self._is_mentioned = False
+        self._has_opening_tag = False
         self._kind: Kind = "text"
         self._recipient: str | None = None
         self._body = ""
 
-    def passes(self, text: str) -> bool:
-        """Return whether the next text of the model is text of the answer. Most text is.
+    def feed_plain(self, text: str) -> bool:
+        """Read the next text of the model if it is certainly text of the answer, as most is.
 
-        Otherwise, ``feed`` must read it.
+        Return False if it is not, so that ``feed`` must read it.
         """
         is_plain = not self._held and text != "" and "<" not in text
         if is_plain and self._state == "text":
@@ -104,7 +126,7 @@ class AnswerRepair:
             state = self._state
             yield from self._read(is_end)
 
-    def _read(self, is_end: bool) -> Iterator[Piece]:  # noqa: PLR0911 - one case for each state
+    def _read(self, is_end: bool) -> Iterator[Piece]:
         match self._state:
             case "start":
                 return self._read_start(is_end)
@@ -114,41 +136,41 @@ class AnswerRepair:
                 return self._read_blanks(is_end)
             case "call":
                 return self._read_call(is_end)
-            case "text":
+            case "text" | "body":
                 return self._read_text(is_end)
-            case "header":
-                return self._read_header(is_end)
-            case "body":
-                return self._read_body(is_end)
 
     # Start of an answer, and of the text after its reasoning.
 
     def _read_start(self, is_end: bool) -> Iterator[Piece]:
-        held = self._held.lstrip()
         tag = _OPENING_TAG.match(self._held)
         if tag and (is_end or len(self._held) > tag.end()):
             self.is_changed = True
             self._opening = tag[0]
             self._held = self._held[tag.end() :]
             self._is_mentioned = self._held.startswith(" ")
+            self._kind = "thinking"
             self._state = "thinking"
-        elif held.startswith("<|") and _MARKER.match(held):
-            self.is_changed = True
-            self._held = held
-            self._state = "header"
-        elif is_end or not (tag or _may_begin(held, (*_OPENING_TAGS, *_MARKERS))):
+        elif is_end or not (tag or self._may_begin_with_tag()):
+            begun = self._held.lstrip()
+            if _header_of(begun):
+                self._held = begun
             self._state = "call"
         yield from ()
+
+    def _may_begin_with_tag(self) -> bool:
+        """Return whether the answer can begin with a tag or a header that is not complete yet."""
+        held = self._held.lstrip()
+        return _is_beginning(held, (*_OPENING_TAGS, *_MARKERS)) or _may_be_header(held)
 
     def _read_thinking(self, is_end: bool) -> Iterator[Piece]:
         tag = _CLOSING_TAG.search(self._held)
         if tag:
-            thinking = self._held[: tag.start()]
-            self._held = self._held[tag.end() :]
+            yield from self._emit(tag.start())
+            self._held = self._held[len(tag[0]) :]
+            self._kind = "text"
             self._state = "blanks"
-            yield Piece("thinking", thinking)
             return
-        yield from self._release("thinking", _CLOSING_TAGS, is_end=is_end)
+        yield from self._release(_CLOSING_TAGS, is_end=is_end)
         if is_end and self._is_mentioned:
             self.is_changed = False
             yield Piece("was_text", self._opening)
@@ -175,124 +197,146 @@ class AnswerRepair:
         self._state = "text"
         yield from ()
 
+    # Text, and messages of the Harmony format: <|channel|>final<|message|>Hello<|return|>.
+
     def _read_text(self, is_end: bool) -> Iterator[Piece]:
-        tag = None if self.is_changed else _CLOSING_TAG.search(self._held)
-        if tag and tag.end() == len(self._held) and not is_end:
-            before = self._held[: tag.start()]
-            yield from self._as_text(before)
-            self._held = self._held[tag.start() :]
-            return
-        if tag and self._closes(tag):
-            before = self._held[: tag.start()]
-            yield from self._as_text(before)
-            self.is_changed = True
-            self._held = self._held[tag.end() :]
-            self._state = "blanks"
-            yield Piece("was_thinking")
-            return
-        marker = _MARKER.search(self._held)
-        if marker:
-            rest = self._held[marker.start() :]
-            is_header = _HEADER.match(rest) is not None
-            if is_header or _may_be_header(rest, is_end=is_end):
-                yield from self._as_text(self._held[: marker.start()])
-                self._held = rest
-                self.is_changed = self.is_changed or is_header or is_end
-                if is_header or is_end:
-                    self._state = "header"
-                return
-        yield from self._release("text", (*_CLOSING_TAGS, *_MARKERS), is_end=is_end)
+        while self._state in ("text", "body"):
+            found = _TAG_IN_TEXT.search(self._held)
+            if found is None:
+                yield from self._release(_TAGS_IN_TEXT, is_end=is_end)
+                break
+            verdict = self._verdict(found, is_end=is_end)
+            if verdict == "open":
+                yield from self._emit(found.start())
+                break
+            if verdict == "mention":
+                self._has_opening_tag = self._has_opening_tag or found[0] in _OPENING_TAGS
+                yield from self._emit(found.end())
+                continue
+            yield from self._emit(found.start())
+            yield from self._remove(verdict)
+        if is_end:
+            self._end_body()
 
-    def _closes(self, tag: re.Match[str]) -> bool:
-        """Return whether a closing tag ends the reasoning, and does not stand in a sentence."""
-        after = self._held[tag.end() :]
-        if not after or after.startswith("\n"):
-            return True
-        character_before = self._held[: tag.start()][-1:] or self._last_character
-        return character_before not in _MENTION_BEFORE
+    def _verdict(self, found: re.Match[str], *, is_end: bool) -> Verdict:
+        if found[0] in _MARKERS:
+            return self._verdict_of_marker(found, is_end=is_end)
+        if found[0] in _OPENING_TAGS or self._has_opening_tag or self.is_changed:
+            return "mention"
+        after = self._held[found.end() :]
+        if not after and not is_end:
+            return "open"
+        return "closing_tag" if self._ends_reasoning(found, after) else "mention"
 
-    # Messages of the Harmony format, such as <|channel|>final<|message|>Hello<|return|>.
+    def _ends_reasoning(self, tag: re.Match[str], after: str) -> bool:
+        """Return whether a closing tag cannot stand in a sentence about the tag."""
+        before = self._character_before(tag)
+        if before in ("", "\n"):
+            return not after.startswith(_AFTER_MENTION)
+        return before.isalnum() or before in _SENTENCE_ENDS
 
-    def _read_header(self, is_end: bool) -> Iterator[Piece]:
-        header, found, rest = self._held.partition("<|message|>")
-        if not found:
-            if is_end:
+    def _verdict_of_marker(self, marker: re.Match[str], *, is_end: bool) -> Verdict:
+        rest = self._held[marker.start() :]
+        if _header_of(rest):
+            return "header"
+        if not is_end and _may_be_header(rest):
+            return "open"
+        if self._state == "body" and _END_MARKER.match(rest) and self._is_body_complete(marker):
+            return "end"
+        is_last = is_end and _LAST_MARKERS.fullmatch(rest)
+        if is_last and self._character_before(marker) not in _BLANKS:
+            return "last_markers"
+        return "mention"
+
+    def _is_body_complete(self, marker: re.Match[str]) -> bool:
+        if self._recipient is None:
+            return self._character_before(marker) not in _BEFORE_MENTION
+        return parsed_object(self._body + self._held[: marker.start()]) is not None
+
+    def _character_before(self, found: re.Match[str]) -> str:
+        """Return the character before a tag or marker. It is empty at the start of the answer."""
+        return self._held[: found.start()][-1:] or self._last_character
+
+    def _remove(self, verdict: Verdict) -> Iterator[Piece]:
+        """Remove what stands at the beginning of the held text."""
+        self.is_changed = True
+        match verdict:
+            case "header":
+                self._begin_body()
+            case "end":
+                self._end_body()
+                self._held = _END_MARKER.sub("", self._held, count=1)
+                self._kind = "text"
+                self._state = "text"
+            case "closing_tag":
+                self._held = _CLOSING_TAG.sub("", self._held, count=1)
+                self._state = "blanks"
+                yield Piece("was_thinking")
+            case "last_markers":
                 self._held = ""
-            return
-        self._held = rest
-        channel = re.search(r"<\|channel\|>(\w+)", header)
+
+    def _begin_body(self) -> None:
+        """Remove the header at the beginning of the held text, and begin its message."""
+        self._end_body()
+        header = _header_of(self._held)
+        self._held = self._held[len(header) :]
         recipient = _RECIPIENT.search(header)
-        self._kind = "thinking" if channel and channel[1] == "analysis" else "text"
+        is_analysis = "<|channel|>analysis" in header
+        self._kind = "thinking" if is_analysis else "text"
         self._recipient = recipient[1] if recipient else None
         self._body = ""
-        self._state = "body"
-        yield from ()
-
-    def _read_body(self, is_end: bool) -> Iterator[Piece]:
-        marker = _MARKER.search(self._held)
-        if marker is None:
-            for piece in self._release(self._kind, _MARKERS, is_end=is_end):
-                yield from self._of_body(piece)
-            if is_end:
-                self._end_body()
-            return
-        body = Piece(self._kind, self._held[: marker.start()])
-        yield from self._of_body(body)
-        self._end_body()
-        self._held = self._held[marker.start() :]
-        self._state = "header"
-
-    def _of_body(self, piece: Piece) -> Iterator[Piece]:
-        if self._recipient is not None:
-            self._body += piece.text
-        elif piece.text:
-            yield piece
+        self._last_character = ""
+        self._state = "body" if is_analysis or recipient else "text"
 
     def _end_body(self) -> None:
         if self._recipient is None:
             return
-        arguments = parsed_object(self._body)
-        self.calls.append({"name": self._recipient, "arguments": arguments or self._body})
+        parsed = parsed_object(self._body)
+        arguments = self._body if parsed is None else parsed
+        self.calls.append({"name": self._recipient, "arguments": arguments})
         self._recipient = None
 
     # What is not held back.
 
-    def _as_text(self, text: str) -> Iterator[Piece]:
-        if text:
-            self._last_character = text[-1]
-            yield Piece("text", text)
+    def _release(self, tags: Collection[str], *, is_end: bool) -> Iterator[Piece]:
+        """Emit the held text, except its end if that can be the beginning of a tag."""
+        kept = 0 if is_end else _begun_tag_length(self._held, tags)
+        return self._emit(len(self._held) - kept)
 
-    def _release(self, kind: Kind, tags: Collection[str], *, is_end: bool) -> Iterator[Piece]:
-        """Return the held text, except its end if that can be the beginning of a tag."""
-        keep = 0 if is_end else _tag_beginning(self._held, tags)
-        text = self._held[: len(self._held) - keep]
-        self._held = self._held[len(text) :]
-        if text:
-            self._last_character = text[-1]
-            yield Piece(kind, text)
+    def _emit(self, length: int) -> Iterator[Piece]:
+        """Yield the first ``length`` characters of the held text, or add them to a call."""
+        text = self._held[:length]
+        self._held = self._held[length:]
+        if not text:
+            return
+        self._last_character = text[-1]
+        if self._recipient is None:
+            yield Piece(self._kind, text)
+        else:
+            self._body += text
 
 
-def _may_begin(text: str, tags: Collection[str]) -> bool:
-    """Return whether a text is the beginning of a tag, or empty."""
+def _is_beginning(text: str, tags: Collection[str]) -> bool:
+    """Return whether a text is the beginning of one of ``tags``, or empty."""
     return any(tag.startswith(text) for tag in tags)
 
 
-def _may_be_header(text: str, *, is_end: bool) -> bool:
-    """Return whether a text that begins with a marker is a header as far as it goes.
+def _header_of(text: str) -> str:
+    """Return the header with which a text begins. It is empty if there is none."""
+    header = _HEADER.match(text)
+    return header[0] if header and header.end() <= _LONGEST_HEADER else ""
 
-    At the end of an answer, it can only be markers.
-    """
-    if is_end:
-        return not _MARKER.sub("", text).strip()
+
+def _may_be_header(text: str) -> bool:
+    """Return whether a text is the beginning of a header, or markers alone."""
     return len(text) < _LONGEST_HEADER and _BEGUN_HEADER.fullmatch(text) is not None
 
 
-def _tag_beginning(text: str, tags: Collection[str]) -> int:
+def _begun_tag_length(text: str, tags: Collection[str]) -> int:
     """Return the length of the longest end of a text with which a tag can begin."""
     longest = max(map(len, tags)) - 1
     for length in range(min(longest, len(text)), 0, -1):
-        end = text[-length:]
-        if any(tag.startswith(end) for tag in tags):
+        if _is_beginning(text[-length:], tags):
             return length
     return 0
 
@@ -300,20 +344,21 @@ def _tag_beginning(text: str, tags: Collection[str]) -> int:
 def _may_be_call(text: str, tools: Collection[str]) -> bool:
     """Return whether a text, as far as it goes, can be the call of one of ``tools`` as JSON."""
     begun = text.lstrip()
-    if _may_begin(begun, _CALL_OPENINGS):
+    if _is_beginning(begun, _CALL_OPENINGS):
         return True
-    start = _CALL_START.match(text)
-    rest = text[start.end() :] if start else text
+    rest = _CALL_START.sub("", text, count=1)
     if not rest:
         return True
     first = _FIRST_FIELD.match(rest)
     if first is None:
         compact = "".join(rest.split())
-        return _may_begin(compact, _FIELD_PREFIXES)
+        return _is_beginning(compact, _FIELD_PREFIXES)
     field, value = first.groups()
     if field != "name":
         return True
-    return any(_may_begin(value, [f'"{tool}"']) or value.startswith(f'"{tool}"') for tool in tools)
+    return any(
+        _is_beginning(value, [f'"{tool}"']) or value.startswith(f'"{tool}"') for tool in tools
+    )
 
 
 def _calls(text: str, tools: Collection[str]) -> list[dict[str, Any]]:
@@ -324,7 +369,7 @@ def _calls(text: str, tools: Collection[str]) -> list[dict[str, Any]]:
             return []
     else:
         fenced = _FENCED_CALL.fullmatch(text)
-        sources = [fenced[1] if fenced else text.removeprefix("<tool_call>")]
+        sources = [fenced[1] if fenced else text.strip().removeprefix("<tool_call>")]
     calls: list[dict[str, Any]] = []
     for source in sources:
         call = _tool_call(source, tools)
@@ -339,7 +384,7 @@ def _tool_call(source: str, tools: Collection[str]) -> dict[str, Any] | None:
     if fields is None or not fields.keys() <= _CALL_FIELDS:
         return None
     name = fields.get("name")
-    if name not in tools:
+    if not isinstance(name, str) or name not in tools:
         return None
     arguments = fields.get("arguments", fields.get("parameters", {}))
     return {"name": name, "arguments": arguments}

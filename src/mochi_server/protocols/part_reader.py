@@ -55,7 +55,7 @@ class PartReader:
 
         A snapshot event repeats the whole text, so the reader skips as many.
         """
-        self._sources: dict[_TextClass, object] = {}
+        self._text_events: dict[_TextClass, object] = {}
         """Class of the event with the latest text of each class, or None if the answer with that
         text has ended.
         """
@@ -185,14 +185,13 @@ class PartReader:
     def _text(self, text_class: _TextClass, text: str, source: object) -> _Parts:
         if not text:
             return ()
-        part = text_class(text, self._sources.get(text_class, source) is not source)
-        self._sources[text_class] = source
+        is_separate = self._text_events.get(text_class, source) is not source
+        part = text_class(text, is_separate=is_separate)
+        self._text_events[text_class] = source
         if self._logprobs:
             part.logprobs = self._logprobs
             self._logprobs = []
-        if self._has_step_ended:
-            return [*self._step(), part]
-        return (part,)
+        return (*self._step_boundary(), part)
 
     def _agent_text(self, event: events.AgentPlanning) -> _Parts:
         if not event.content:
@@ -218,7 +217,7 @@ class PartReader:
         start = self._read_characters[text_class]
         new = text[start:]
         self._read_characters[text_class] += len(new)
-        return self._text(text_class, new, self._sources.get(text_class) or source)
+        return self._text(text_class, new, self._text_events.get(text_class) or source)
 
     def _approval(self, event: events.ToolConfirmationRequired) -> _Parts:
         parent = self._agent_call if event.agent_name else ""
@@ -265,9 +264,9 @@ class PartReader:
         if call_id in self._open_calls:  # an approved call of an agent starts
             return ()
         self._open_calls[call_id] = None
-        return [*self._step(), Call(call_id, name, arguments)]
+        return [*self._step_boundary(), Call(call_id, name, arguments)]
 
-    def _step(self) -> _Parts:
+    def _step_boundary(self) -> _Parts:
         """Return the boundary to put before a text or a call, if an answer has ended."""
         if not self._has_step_ended:
             return ()
@@ -276,4 +275,4 @@ class PartReader:
 
     def _end_answer(self) -> None:
         """Mark the texts so far as complete, so that further text is separate."""
-        self._sources = dict.fromkeys(self._sources)
+        self._text_events = dict.fromkeys(self._text_events)

@@ -150,17 +150,12 @@ def conversation_of(
     versions: list[Branch] = []
     imported = list(shown)
     for branch in others:
-        after = nodes[branch[0]].parent
-        tail = _messages(nodes, branch, created, message_ids)
-        if tail:
-            versions.append(Branch(message_ids.get(after or ""), tail))
+        version = _version(nodes, branch, created, message_ids)
+        if version.messages:
+            versions.append(version)
             imported += branch
-    images: list[Image] = []
-    left_out = Counter[str]()
-    for name in imported:
-        images += nodes[name].images
-        left_out.update(nodes[name].left_out)
-    models = [nodes[name].model for name in reversed(shown)]
+    images, left_out = _contents(nodes, imported)
+    models = [nodes[node_id].model for node_id in reversed(shown)]
     last_time = messages[-1]["timestamp"] if messages else created
     return Conversation(
         title=collapse_whitespace(title)[:MAX_TITLE_CHARS].strip() or None,
@@ -174,7 +169,29 @@ def conversation_of(
     )
 
 
-def tree_of(named: Iterable[tuple[str, Node]]) -> dict[str, Node]:
+def _version(
+    nodes: Mapping[str, Node], branch: Sequence[str], created: str, message_ids: dict[str, str]
+) -> Branch:
+    """Return a branch other than the shown one, and add its messages to ``message_ids``."""
+    before = nodes[branch[0]].parent or ""
+    messages = _messages(nodes, branch, created, message_ids)
+    return Branch(message_ids.get(before), messages)
+
+
+def _contents(
+    nodes: Mapping[str, Node], node_ids: Iterable[str]
+) -> tuple[list[Image], Counter[str]]:
+    """Return the images of nodes, and the number of contents of each kind that are left out."""
+    images: list[Image] = []
+    left_out = Counter[str]()
+    for node_id in node_ids:
+        node = nodes[node_id]
+        images += node.images
+        left_out.update(node.left_out)
+    return images, left_out
+
+
+def tree_of(nodes_with_ids: Iterable[tuple[str, Node]]) -> dict[str, Node]:
     """Return nodes by ID. If they name no parents, each one follows the one before it.
 
     Raises ValueError if an ID occurs twice, or if a message is its own ancestor.
@@ -182,12 +199,12 @@ def tree_of(named: Iterable[tuple[str, Node]]) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     chain: dict[str, Node] = {}
     previous = None
-    for name, node in named:
-        if name in nodes:
-            raise ValueError(f"message {name[:100]!r} occurs twice")
-        nodes[name] = node
-        chain[name] = replace(node, parent=previous)
-        previous = name
+    for node_id, node in nodes_with_ids:
+        if node_id in nodes:
+            raise ValueError(f"message {node_id[:100]!r} occurs twice")
+        nodes[node_id] = node
+        chain[node_id] = replace(node, parent=previous)
+        previous = node_id
     if not any(node.parent for node in nodes.values()):
         return chain
     _check_ancestors(nodes)
@@ -198,12 +215,12 @@ def _check_ancestors(nodes: Mapping[str, Node]) -> None:
     checked: set[str] = set()
     for start in nodes:
         path: set[str] = set()
-        name: str | None = start
-        while name is not None and name in nodes and name not in checked:
-            if name in path:
-                raise ValueError(f"message {name[:100]!r} is its own ancestor")
-            path.add(name)
-            name = nodes[name].parent
+        node_id: str | None = start
+        while node_id is not None and node_id in nodes and node_id not in checked:
+            if node_id in path:
+                raise ValueError(f"message {node_id[:100]!r} is its own ancestor")
+            path.add(node_id)
+            node_id = nodes[node_id].parent
         checked |= path
 
 
@@ -228,15 +245,15 @@ def _branches(nodes: Mapping[str, Node], current: str | None) -> list[list[str]]
     Each node is in one of them only. A loop ends where it begins.
     """
     parents = {node.parent for node in nodes.values()}
-    leaves = [name for name in nodes if name not in parents]
+    leaves = [node_id for node_id in nodes if node_id not in parents]
     seen: set[str] = set()
 
-    def walk(name: str | None) -> list[str]:
+    def walk(node_id: str | None) -> list[str]:
         branch: list[str] = []
-        while name is not None and name in nodes and name not in seen:
-            seen.add(name)
-            branch.append(name)
-            name = nodes[name].parent
+        while node_id is not None and node_id in nodes and node_id not in seen:
+            seen.add(node_id)
+            branch.append(node_id)
+            node_id = nodes[node_id].parent
         return branch[::-1]
 
     shown = walk(current)
@@ -253,16 +270,18 @@ def _messages(
     """
     groups: list[list[Node]] = []
     ids: list[str] = []
-    for name in branch:
-        node = nodes[name]
+    for node_id in branch:
+        node = nodes[node_id]
         if node.is_shown:
-            if not groups or not groups[-1][0].role == node.role == "assistant":
+            previous_role = groups[-1][0].role if groups else None
+            continues_answer = previous_role == "assistant" and node.role == "assistant"
+            if not continues_answer:
                 groups.append([])
                 ids.append(new_id())
             groups[-1].append(node)
         last = ids[-1] if ids else message_ids.get(node.parent or "")
         if last is not None:
-            message_ids[name] = last
+            message_ids[node_id] = last
     return [
         _message(group, message_id, created) for group, message_id in zip(groups, ids, strict=True)
     ]
