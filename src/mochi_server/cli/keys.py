@@ -38,8 +38,8 @@ INITIAL_PERMISSIONS: Key = {
     ],
     "agents": [],
 }
-"""Permissions of the keys of the scope `own` in a file that had no such keys: in a new file, or in one
-whose keys all have the scope `all`. They permit the read-only tools of the samples.
+"""Permissions of the keys of the scope `own`, in a new file and in a file that had only keys of the
+scope `all`: the read-only tools of the samples.
 """
 NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 

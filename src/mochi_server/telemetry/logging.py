@@ -53,9 +53,11 @@ class TextFormatter(logging.Formatter):
         """Return the traceback as indented lines, so that the text of an exception cannot imitate
         a log line.
         """
+        traceback = super().formatException(ei)
         lines = []
-        for line in super().formatException(ei).split("\n"):
-            lines.append("  " + _CONTROL.sub(_escape, line))
+        for line in traceback.split("\n"):
+            escaped = _CONTROL.sub(_escape, line)
+            lines.append(f"  {escaped}")
         return "\n".join(lines)
 
     def format(self, record: logging.LogRecord) -> str:

@@ -104,8 +104,10 @@ class ResultConversion:
         """Return a text that can be encoded, cut to the characters that are left."""
         left = max(self._characters, 0)
         self._characters -= len(text)
-        self._is_cut = self._is_cut or len(text) > left
-        return encodable(text[:left])
+        if len(text) > left:
+            self._is_cut = True
+            text = text[:left]
+        return encodable(text)
 
     def _key(self, key: object) -> object:
         return self._within_limit(key) if isinstance(key, str) else key
