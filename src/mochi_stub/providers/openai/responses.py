@@ -129,7 +129,7 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         required_tools=required_tools,
         think=think,
         format=requests.reply_format(text_format.get("type"), text_format),
-        options=pipeline.options(body),
+        options=pipeline.sampling_options(body),
         stream=body.get("stream", False),
     )
 
