@@ -102,7 +102,7 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         messages=tuple(messages),
         tools=tools,
         required_tools=required_tools,
-        think=thinking["type"] != "disabled" if thinking else None,
+        requested_thinking=thinking["type"] != "disabled" if thinking else None,
         format=body.get("output_config", {}).get("format", {}).get("schema"),
         options=pipeline.sampling_options(body),
         stream=body.get("stream", False),

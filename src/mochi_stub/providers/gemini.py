@@ -97,7 +97,7 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         messages=tuple(messages),
         tools=tools,
         required_tools=required_tools,
-        think=_thinking(config.get("thinkingConfig", {})),
+        requested_thinking=_thinking(config.get("thinkingConfig", {})),
         format=_reply_format(config),
         plain_text=config.get("responseMimeType") == "text/x.enum",
         options=pipeline.sampling_options(config),

@@ -503,10 +503,11 @@ def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     has_system_message = any(message.role == "system" for message in messages)
     if model.system and not has_system_message:
         messages = (Message("system", model.system), *messages)
+    can_think = model.has_capability("thinking")
     return replace(
         prompt,
         messages=messages,
-        thinks=model.has_capability("thinking") and prompt.think is not False,
+        includes_reasoning=can_think and prompt.requested_thinking is not False,
         options={**model.parameters, **prompt.options},
         request=request,
     )

@@ -177,13 +177,13 @@ def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         messages=tuple(map(schema.to_message, body["messages"])),
         tools=tools,
         required_tools=required_tools,
-        think=schema.thinking(body.get("reasoning_effort")),
+        requested_thinking=schema.thinking(body.get("reasoning_effort")),
         format=schema.reply_format(
             response_format.get("type"), response_format.get("json_schema", {})
         ),
         options=pipeline.sampling_options(body),
         stream=body.get("stream", False),
-        choices=True,
+        allows_choices=True,
     )
     return pipeline.generate(stub, model, prompt, request, partial(ChatChunks, body))
 

@@ -262,7 +262,7 @@ def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
 
 
 def thinking(effort: str | None, summary: str | None = None) -> bool | str | None:
-    """Return the value of `Prompt.think`.
+    """Return the value of `Prompt.requested_thinking`.
 
     A request without an effort enables thinking if it wants a summary of it.
     """
