@@ -88,10 +88,11 @@ def share_routes(app: FastAPI) -> None:
     FastAPI builds the routes of each app again at their first request, which takes longer than most
     tests. The routes have no state: handlers find their app in the request.
     """
-    app.router.routes[:] = [_shared(route) for route in app.router.routes]
+    app.router.routes[:] = [_first_built(route) for route in app.router.routes]
 
 
-def _shared(route: BaseRoute) -> BaseRoute:
+def _first_built(route: BaseRoute) -> BaseRoute:
+    """Return the included router of the first app that had it, or another route as it is."""
     router = getattr(route, "original_router", None)  # undocumented
     context = getattr(route, "include_context", None)
     if router is None or context is None:

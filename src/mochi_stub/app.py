@@ -27,16 +27,16 @@ logger = logging.getLogger("mochi_stub")
 MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without content-length
 
 
-def log_request(record: JournalEntry) -> None:
+def log_request(entry: JournalEntry) -> None:
     """Log one line about a request and its response."""
     logger.info(
         "%s %s status=%d outcome=%s chunks=%d mode=%s",
-        record.request.method,
-        record.request.path,
-        record.status,
-        record.outcome,
-        record.chunks,
-        record.fields.get("mode", "-"),
+        entry.request.method,
+        entry.request.path,
+        entry.status,
+        entry.outcome,
+        entry.chunks,
+        entry.fields.get("mode", "-"),
     )
 
 
@@ -52,13 +52,13 @@ class App:
 
     async def respond(self, client: web.Request) -> web.StreamResponse:
         request = await _received(client)
-        record = self.stub.journal.open(request)
+        entry = self.stub.journal.open(request)
         self.stub.registry.refresh()
-        exchange = ExchangeHandler(self, client, request, record)
+        exchange = ExchangeHandler(self, client, request, entry)
         try:
             return await exchange.send()
         finally:
-            log_request(record)
+            log_request(entry)
 
 
 @dataclass
@@ -68,7 +68,7 @@ class ExchangeHandler:
     app: App
     client: web.Request
     request: Request
-    record: JournalEntry
+    entry: JournalEntry
     lease: Lease | None = None
     response: web.StreamResponse = field(default_factory=web.StreamResponse)
 
@@ -81,7 +81,7 @@ class ExchangeHandler:
         except ConnectionError:
             logger.debug("client disconnected: path=%s", self.request.path)
         except Exception as error:
-            if self.record.status:  # the response has started
+            if self.entry.status:  # the response has started
                 raise
             logger.exception(
                 "request failed: method=%s path=%s", self.request.method, self.request.path
@@ -113,7 +113,7 @@ class ExchangeHandler:
 
     async def _load(self, request: LoadRequest) -> Lease:
         self.lease = lease = await self.app.stub.scheduler.acquire(request)
-        self.record.update(num_ctx=lease.context, reload=lease.reload)
+        self.entry.update(num_ctx=lease.context, reload=lease.reload)
         return lease
 
     async def _generate(self, generation: Generation) -> None:
@@ -124,7 +124,7 @@ class ExchangeHandler:
             "passed_over": reply.passed_over,
             **generation.journal_fields,
         }
-        self.record.update(**fields)
+        self.entry.update(**fields)
         if self.app.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.app.speed)
         may_end_early = any(isinstance(part, (Failure, Cut, Gate)) for part in reply.parts)
@@ -145,7 +145,7 @@ class ExchangeHandler:
         async with aclosing(paced(pieces(generation.reply), speed, end)) as batches:
             async for batch in batches:
                 last = batch[-1].value
-                is_first = len(batch) == 1 and not self.record.status
+                is_first = len(batch) == 1 and not self.entry.status
                 if isinstance(last, Failure) and (is_first or not stream):
                     raise HttpError(last.status, last.message, last.headers)
                 if not stream:
@@ -158,7 +158,7 @@ class ExchangeHandler:
         if not stream:
             return await self._answer(encoder.complete_response())
         end_of_stream = encoder.end()
-        if not self.record.status:
+        if not self.entry.status:
             await self._start_stream(encoder.content_type)
         return await self._end(end_of_stream, "finished")
 
@@ -187,7 +187,7 @@ class ExchangeHandler:
         self.response = response
         if self.client.version < HttpVersion11:
             response.force_close()
-        self.record.update(status=response.status)
+        self.entry.update(status=response.status)
         await response.prepare(self.client)
 
     def _headers(self, content_type: bytes, own: Headers) -> dict[str, str]:
@@ -201,9 +201,9 @@ class ExchangeHandler:
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
         body = encoder.chunk(contents)
-        if not self.record.status:
+        if not self.entry.status:
             await self._start_stream(encoder.content_type)
-        self.record.update(chunks=len(contents))
+        self.entry.update(chunks=len(contents))
         await self.response.write(body)
         await asyncio.sleep(0)  # lets other requests run between the chunks of an undelayed reply
 
@@ -212,9 +212,9 @@ class ExchangeHandler:
         await self.response.write_eof(body)
 
     def _close(self, outcome: Outcome) -> None:
-        if self.record.outcome != "running":
+        if self.entry.outcome != "running":
             return
-        self.record.close(outcome)
+        self.entry.close(outcome)
         if self.lease is not None:
             self.lease.release()
 

@@ -59,12 +59,12 @@ Result: TypeAlias = "HttpResponse | Generation | Awaitable[HttpResponse | Genera
 class ModelRegistry:
     """Registry of models. It is not thread-safe: use it from the event loop only.
 
-    `load` returns the declared models, which a configuration can change. After a client deletes a
-    declared model, clients can pull this model again.
+    `read_declared` returns the declared models, which a configuration can change. After a client
+    deletes a declared model, clients can pull this model again.
     """
 
-    def __init__(self, load: Callable[[], Sequence[Model]]) -> None:
-        self._load = load
+    def __init__(self, read_declared: Callable[[], Sequence[Model]]) -> None:
+        self._read_declared = read_declared
         self._models: dict[str, Model] = {}
         self.declared: tuple[Model, ...] = ()
         self.refresh()
@@ -78,7 +78,7 @@ class ModelRegistry:
 
         Models that client requests added remain.
         """
-        declared = tuple(self._load())
+        declared = tuple(self._read_declared())
         if declared == self.declared:
             return
         models = {model.name: model for model in declared}

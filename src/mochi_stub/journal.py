@@ -21,7 +21,7 @@ Outcome = Literal["running", "finished", "cancelled", "failed"]
 MAX_EXCHANGES = 1000
 STUB_ROUTES = "/stub/"  # requests to these routes are not recorded
 MASK = "***"
-_SECRET_HEADER = re.compile(
+_SECRET_HEADER = re.compile(  # the stub converts header names to lower case
     rb"auth|cookie|credential|api-?key|token|secret|passw|(?<!idempotency)-key$"
 )
 _SECRET_QUERY = re.compile(
@@ -80,7 +80,7 @@ class Exchange:
 
 @dataclass
 class JournalEntry:
-    """Journal entry of one request and its response.
+    """Entry that grows while its request is processed. `exchange` returns its current state.
 
     The request is parsed only when the journal is read.
     """
@@ -106,10 +106,12 @@ class JournalEntry:
         with self.journal.changed:
             self.outcome = outcome
             self.duration = time.monotonic() - self.started
-            self.journal.running -= not self.request.path.startswith(STUB_ROUTES)
+            if not self.request.path.startswith(STUB_ROUTES):
+                self.journal.running -= 1
             self.journal.changed.notify_all()
 
     def exchange(self) -> Exchange:
+        """Return what the journal shows of the request and its outcome."""
         duration = self.duration
         if duration is None:
             duration = time.monotonic() - self.started
@@ -138,31 +140,31 @@ class JournalEntry:
 
 
 class Journal:
-    """Journal of the latest 1000 exchanges, oldest first."""
+    """Journal with an entry for each of the latest 1000 exchanges, oldest first."""
 
     def __init__(self) -> None:
-        self._records: deque[JournalEntry] = deque(maxlen=MAX_EXCHANGES)
+        self._entries: deque[JournalEntry] = deque(maxlen=MAX_EXCHANGES)
         self.changed = threading.Condition()
         self.running = 0
 
     def open(self, request: Request) -> JournalEntry:
-        record = JournalEntry(self, request)
+        entry = JournalEntry(self, request)
         if request.path.startswith(STUB_ROUTES):
-            return record
+            return entry
         with self.changed:
             self.running += 1
-            self._records.append(record)
+            self._entries.append(entry)
             self.changed.notify_all()
-        return record
+        return entry
 
     def clear(self) -> None:
         with self.changed:
-            self._records.clear()
+            self._entries.clear()
             self.changed.notify_all()
 
     def exchanges(self) -> list[Exchange]:
         with self.changed:
-            return [record.exchange() for record in self._records]
+            return [entry.exchange() for entry in self._entries]
 
     def wait_for(
         self, condition: Callable[[list[Exchange]], bool], timeout: float

@@ -41,12 +41,13 @@ class Prompt:
     Attributes:
         required_tools: Tools of which the reply must call one. Empty if the request does not
             require a tool call.
-        think: Thinking that the request sets: false, true or a level. None if the request does not
-            set it.
-        thinks: Whether the reply includes reasoning. This depends on the request and the model.
+        requested_thinking: Thinking that the request sets: false, true or a level. None if the
+            request does not set it.
+        includes_reasoning: Whether the reply includes reasoning. This depends on the request and
+            the model.
         plain_text: Whether a text that `format` describes is sent without the quotes of JSON.
         options: Generation options: those of the request, and defaults of the model.
-        choices: Whether the API allows several choices in one reply.
+        allows_choices: Whether the API allows several choices in one reply.
         request: Body of the HTTP request, not parsed.
     """
 
@@ -55,18 +56,18 @@ class Prompt:
     messages: tuple[Message, ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
     required_tools: tuple[Mapping[str, Any], ...] = ()
-    think: bool | str | None = None
-    thinks: bool = False
+    requested_thinking: bool | str | None = None
+    includes_reasoning: bool = False
     format: Any = None
     plain_text: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     raw: bool = False
     stream: bool = True
-    choices: bool = False
+    allows_choices: bool = False
     request: bytes = b""
 
     @cached_property
-    def last_user(self) -> int:
+    def last_user_index(self) -> int:
         """Index of the latest user message in `messages`, or -1 if there are no user messages."""
         for index in reversed(range(len(self.messages))):
             if self.messages[index].role == "user":
@@ -79,7 +80,7 @@ class Prompt:
         return bool(self.messages) and self.messages[-1].role == "tool"
 
     @cached_property
-    def results(self) -> tuple[Message, ...]:
+    def unanswered_results(self) -> tuple[Message, ...]:
         """Tool results that the model has not replied to.
 
         User and system messages can follow the results.
@@ -95,9 +96,9 @@ class Prompt:
     @property
     def user_text(self) -> str:
         """Text of the latest user message, or "" if there are no user messages."""
-        if self.last_user < 0:
+        if self.last_user_index < 0:
             return ""
-        return self.messages[self.last_user].content
+        return self.messages[self.last_user_index].content
 
 
 def render(prompt: Prompt) -> str:

@@ -39,10 +39,10 @@ def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
     """
     if reply.frames is not None or any(isinstance(part, Failure) for part in reply.parts):
         return reply
-    if prompt.think is False:
+    if prompt.requested_thinking is False:
         parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
         return replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
-    if not prompt.thinks or not prompt.think:
+    if not prompt.includes_reasoning or not prompt.requested_thinking:
         return reply
     if reply.reasoning or reply.text.startswith("<think>"):
         return reply
@@ -69,7 +69,7 @@ def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
 
 def _next_tool(prompt: Prompt) -> Function:
     called: set[str] = set()
-    for message in prompt.messages[prompt.last_user + 1 :]:
+    for message in prompt.messages[prompt.last_user_index + 1 :]:
         called.update(call.name for call in message.tool_calls)
     tools = functions(prompt.required_tools)
     for tool in tools:
@@ -112,7 +112,7 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     later = prompt.messages[index + 1 :]
     # each message with tool calls completes a round
     ended = sum(bool(message.tool_calls) for message in later)
-    is_latest = index == prompt.last_user
+    is_latest = index == prompt.last_user_index
     if ended < len(rounds) and (is_latest or _continues(rounds[0], later, prompt)):
         rule = "instruction block" if is_latest else "instruction block of an earlier message"
         return Reply(rounds[ended], rule=rule, sends_unoffered_calls=True)
@@ -125,8 +125,8 @@ def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
     """Return the index and the rounds of the latest user message with a valid block, or -1 and
     None.
     """
-    indices = range(prompt.last_user, -1, -1)
-    if prompt.choices:
+    indices = range(prompt.last_user_index, -1, -1)
+    if prompt.allows_choices:
         indices = indices[:1]
     for index in indices:
         message = prompt.messages[index]
@@ -157,10 +157,10 @@ def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
     if block is None:
         return None
     try:
-        entries = _entries(block, prompt.thinks)
+        entries = _entries(block, prompt.includes_reasoning)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
-    if not prompt.choices or not entries:
+    if not prompt.allows_choices or not entries:
         return _join_rounds(entries)
     parts: list[Part] = []
     for index, entry in enumerate(entries):
@@ -176,7 +176,7 @@ def _parse_block(text: str) -> Any:
     return None
 
 
-def _entries(block: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
+def _entries(block: Mapping[str, Any], with_reasoning: bool) -> list[list[Part]]:
     label = block.get("id_message") or ""
     reasoning: list[Part] = []
     if block.get("reasoning") is not None:
@@ -188,7 +188,7 @@ def _entries(block: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
             entries.append([ToolCalls(calls)])
             continue
         text = Text(_labelled(label, entry["text_message"]))
-        entries.append([*reasoning, text] if thinks else [text])
+        entries.append([*reasoning, text] if with_reasoning else [text])
     return entries
 
 
@@ -239,7 +239,7 @@ def _configured_reply(
             continue
         is_turn = rule.startswith("turn ")
         reply = response.reply(prompt, model.model)
-        if not is_turn or prompt.think is False:
+        if not is_turn or prompt.requested_thinking is False:
             reply = with_requested_thinking(prompt, reply)
         settings = model.settings
         if isinstance(response, ReplySettings):
@@ -256,7 +256,7 @@ def _configured_reply(
         answered = answered or rule
     if not answered:
         return None
-    results = [message.content for message in prompt.results if message.content]
+    results = [message.content for message in prompt.unanswered_results if message.content]
     text = "\n\n".join(results) or NO_RESULT
     reply = with_requested_thinking(prompt, Reply.of(text))
     reply = model.settings.paced(reply, model.model, prompt)
@@ -275,7 +275,7 @@ def _is_answered(reply: Reply, prompt: Prompt) -> bool:
 
     User messages can follow them.
     """
-    if not reply.tool_calls or not prompt.results:
+    if not reply.tool_calls or not prompt.unanswered_results:
         return False
     if prompt.after_tools:
         return True
@@ -291,7 +291,7 @@ def _candidates(
 ) -> Iterator[tuple[str, Response]]:
     yield from _replies_of_turns(prompt, model)
     texts = [prompt.user_text]
-    if prompt.results and not prompt.after_tools:
+    if prompt.unanswered_results and not prompt.after_tools:
         # after a reminder, a trigger can also match the message before it
         users = [message.content for message in prompt.messages if message.role == "user"]
         texts = users[:-3:-1]
@@ -332,7 +332,7 @@ def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[
     """
     roles = [message.role for message in prompt.messages]
     position = roles.count("user")
-    ended = roles[prompt.last_user + 1 :].count("assistant")
+    ended = roles[prompt.last_user_index + 1 :].count("assistant")
     for script in model.scripts:
         numbers = []
         for number, (user, _) in enumerate(script.turns, 1):

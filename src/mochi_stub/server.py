@@ -165,7 +165,7 @@ class StubServer:
                     return resolve(prompt, self._config())
                 reply = as_reply(scripted)
                 has_choices = any(isinstance(part, Choice) for part in reply.parts)
-                if has_choices and not prompt.choices:
+                if has_choices and not prompt.allows_choices:
                     raise ValueError(
                         "this API has only one choice, so the reply must not contain a Choice"
                     )

@@ -69,7 +69,7 @@ class Scene:
             return self._librarian(prompt)
         results = [
             message.content
-            for message in prompt.messages[prompt.last_user :]
+            for message in prompt.messages[prompt.last_user_index :]
             if message.role == "tool"
         ]
         text = prompt.user_text
@@ -82,7 +82,8 @@ class Scene:
             return _delegating(results, times=2 if "twice" in text else 1)
         if "sky" in text:
             return Reply.of(
-                WHY[prompt.model], reasoning="Rayleigh, in plain words." if prompt.thinks else ""
+                WHY[prompt.model],
+                reasoning="Rayleigh, in plain words." if prompt.includes_reasoning else "",
             )
         held = Reply([Text(["One, ", "two, ", "three, "]), self.gate, Text("four.")])
         return held if "hold" in text else None

@@ -45,7 +45,7 @@ LINES = """element => {
 def reply(prompt: Prompt) -> Reply:
     if "call" in prompt.user_text and prompt.messages[-1].role != "tool":
         return Reply.of(tool_calls=[ToolCall(TOOL, ARGUMENTS)])
-    return Reply.of(MARKDOWN, reasoning=WORD if prompt.thinks else "")
+    return Reply.of(MARKDOWN, reasoning=WORD if prompt.includes_reasoning else "")
 
 
 @pytest.fixture

@@ -115,6 +115,14 @@ def test_several_names_get_the_same_fields_and_a_line_each(
     assert path.read_bytes() == before
 
 
+def test_names_and_patterns_are_read_as_they_were_added(path: Path) -> None:
+    names = ["true", "123", "null", "1.5", "a@b"]
+    assert main(["keys", "add", *names, "--tools", "@a,true,*,\U0001d538,é"]) == 0
+    keys = read_keys(path).keys
+    assert [key["name"] for key in keys] == names
+    assert keys[0]["tools"] == ["@a", "true", "*", "\U0001d538", "é"]
+
+
 def test_keys_add_has_an_option_for_each_field(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["keys", "add", "--help"])

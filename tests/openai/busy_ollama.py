@@ -46,7 +46,10 @@ class BusyOnce:
 def _sets_reply(prompt: Prompt) -> bool:
     """Return whether the request demands a format, a tool call or thinking, or limits the reply."""
     return bool(
-        prompt.format or prompt.required_tools or prompt.think or "num_predict" in prompt.options
+        prompt.format
+        or prompt.required_tools
+        or prompt.requested_thinking
+        or "num_predict" in prompt.options
     )
 
 

@@ -46,3 +46,12 @@ def test_other_than_regular_file_reads_as_absent(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "link", tmp_path / "dangling", tmp_path / "nothing"):
         assert atomic_files.read(path) is None
         assert atomic_files.signature(path) is None
+
+
+def test_append_does_not_create_a_file_that_has_content(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(FileNotFoundError):
+        atomic_files.append(str(log), b"second\n", size=6)
+    assert not log.exists()
+    atomic_files.append(str(log), b"first\n")
+    assert log.read_bytes() == b"first\n"

@@ -150,7 +150,7 @@ def script(prompt: Prompt) -> Reply | None:
 
 
 def chat_parts(prompt: Prompt) -> list[Any]:
-    thought = [PONDER] if prompt.thinks else []
+    thought = [PONDER] if prompt.includes_reasoning else []
     two_calls = ToolCalls(
         [
             ToolCall(
@@ -167,7 +167,7 @@ def chat_parts(prompt: Prompt) -> list[Any]:
         "long": [Text(HI)],
         "tool": [*thought, Text(("Looking. ",)), two_calls],
         "usetool": [
-            Reasoning(("Let me look.",)) if prompt.thinks else Text(("Let me look. ",)),
+            Reasoning(("Let me look.",)) if prompt.includes_reasoning else Text(("Let me look. ",)),
             one_call,
         ],
         "usethink": [PONDER, RAW_THOUGHT if prompt.format else ANSWER],
@@ -215,4 +215,4 @@ PARTIAL_MODELS = (
 
 def short_reply(prompt: Prompt) -> Reply:
     """Return a reply with a thought for models that think."""
-    return Reply([*([Reasoning(("hm",))] if prompt.thinks else []), Text(("Hi",))])
+    return Reply([*([Reasoning(("hm",))] if prompt.includes_reasoning else []), Text(("Hi",))])

@@ -15,6 +15,7 @@ import pytest
 
 import mochi_stub.providers
 from mochi_stub import (
+    Choice,
     Cut,
     Failure,
     Gate,
@@ -37,6 +38,7 @@ from tests.stub.clients import (
     gemini_reply,
     message_reply,
     ollama_reply,
+    openai_client,
     response_reply,
     stub_replying,
 )
@@ -269,6 +271,34 @@ def test_stop_sequence_can_span_texts(
     with stub_replying(Reply(parts)) as stub:
         received = READERS["chat"](stub, "hello", stream=stream, stop=stop)
     assert (received.reasoning, received.text) == (reasoning, text)
+
+
+@cases(
+    ("limit", "texts", "finish"),
+    [
+        ({"stop": "x"}, ["a", "c"], "stop"),
+        ({"stop": "cx"}, ["axb", ""], "stop"),
+        ({"max_tokens": 2}, ["ax", "cx"], "length"),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+def test_each_choice_has_its_own_stop_conditions(
+    limit: dict[str, Any], texts: list[str], finish: str, stream: bool
+) -> None:
+    reply = Reply([Choice(0), Text("axb"), Choice(1), Text("cxd")])
+    with stub_replying(reply) as stub, openai_client(stub) as client:
+        completion = client.chat.completions.create(
+            model="mochi", messages=[{"role": "user", "content": "hello"}], stream=stream, **limit
+        )
+        received = dict.fromkeys(range(2), "")
+        reasons = set()
+        for answer in completion if stream else [completion]:
+            for choice in answer.choices:
+                content = choice.delta if stream else choice.message
+                received[choice.index] += content.content or ""
+                reasons.add(choice.finish_reason)
+    assert list(received.values()) == texts
+    assert reasons - {None} == {finish}
 
 
 def test_stop_sequence_does_not_span_a_failure() -> None:

@@ -225,7 +225,9 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
     assert (last.role, last.content) == ("user", "go on")
     expected = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 2048}
     assert {name: seen[0].options[name] for name in expected} == expected
-    assert [(prompt.think, prompt.thinks, len(prompt.tools)) for prompt in seen] == [
+    assert [
+        (prompt.requested_thinking, prompt.includes_reasoning, len(prompt.tools)) for prompt in seen
+    ] == [
         (None, True, 1),
         (False, False, 0),
         (True, True, 1),

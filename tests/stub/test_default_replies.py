@@ -20,7 +20,12 @@ AWKWARD = "  two\n\n\tlines,  and\u00a0ünïcode \U0001f361 \u2028 <b>&</b>\x0b 
 
 def reply_to(text: str, *after: Message, thinks: bool = True, choices: bool = False) -> Reply:
     return resolve(
-        Prompt("mochi", messages=(Message("user", text), *after), thinks=thinks, choices=choices)
+        Prompt(
+            "mochi",
+            messages=(Message("user", text), *after),
+            includes_reasoning=thinks,
+            allows_choices=choices,
+        )
     )
 
 

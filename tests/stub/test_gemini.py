@@ -283,7 +283,7 @@ def test_contents_of_all_kinds_reach_the_model() -> None:
     )
     expected = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 9}
     assert {name: prompt.options[name] for name in expected} == expected
-    assert not prompt.thinks
+    assert not prompt.includes_reasoning
 
 
 def test_field_names_can_be_snake_case(module_stub: StubServer) -> None:

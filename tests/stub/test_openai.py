@@ -312,7 +312,7 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
         **{"temperature": 0.5, "seed": 7, "stop": ["x"], "num_predict": 9},
     }
     assert [len(prompt.tools) for prompt in seen] == [1, 0, 0]
-    assert [prompt.thinks for prompt in seen] == [True, True, False]
+    assert [prompt.includes_reasoning for prompt in seen] == [True, True, False]
 
 
 def test_errors_are_raised_as_errors_of_the_client() -> None:

@@ -237,7 +237,7 @@ def test_items_of_all_kinds_reach_the_model() -> None:
     assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "noon", "c1")
     assert seen[0].options["num_predict"] == 9
     assert [tool["function"]["name"] for tool in seen[1].tools] == ["now"]
-    assert not seen[1].thinks
+    assert not seen[1].includes_reasoning
 
 
 def test_answer_repeats_the_parameters_of_the_request(client: openai.OpenAI) -> None:

@@ -170,6 +170,14 @@ def test_tools_and_images_count_as_context(
     assert len(recorded.contents) == 9
 
 
+def test_long_tools_without_messages_are_a_prompt() -> None:
+    tool = {"type": "function", "name": "f", "description": "d" * 100, "parameters": {}}
+    models = [Model("small", ("completion", "tools"), parameters={"num_ctx": 50})]
+    with StubServer(models=models, speed=0) as stub:
+        body = {"model": "small", "input": [], "tools": [tool]}
+        assert send_request(stub, "POST", "/v1/responses", body).status == 200
+
+
 def test_tokens_are_counted_per_model(context_stub: StubServer, recorded: RecordedPrompts) -> None:
     answer = send_messages(context_stub, TEN, -(-total_length(TEN) // 4) + 1, "counted").json
     assert len(recorded.contents) == 9

@@ -40,6 +40,30 @@ SCHEMAS: list[Any] = [
     {"type": "integer", "minimum": 3, "maximum": 5},
     {"type": "integer", "exclusiveMinimum": 0, "multipleOf": 7},
     {"type": "integer", "maximum": -5},
+    {"type": "integer", "minimum": 6, "maximum": 12, "multipleOf": 2.5},
+    {"type": "integer", "minimum": 1, "multipleOf": 0.25},
+    {"type": "number", "minimum": 1, "multipleOf": 2.5},
+    {
+        "type": "object",
+        "properties": {"key1": {"type": "integer"}},
+        "required": ["key1"],
+        "minProperties": 3,
+    },
+    {
+        "type": "object",
+        "properties": {
+            "a": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            "b": {"$ref": "#/properties/a/anyOf/0"},
+        },
+        "required": ["a", "b"],
+    },
+    {
+        "anyOf": [
+            {"type": "number", "minimum": 1, "maximum": 2, "multipleOf": 5},
+            {"type": "integer", "minimum": 1.2, "maximum": 1.8},
+            {"type": "boolean"},
+        ]
+    },
     {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
     {"type": "number", "minimum": 1000.005, "maximum": 1000.006},
     {"type": "boolean"},

@@ -56,7 +56,7 @@ def test_script_gets_the_prompt_and_can_decline() -> None:
             == "scripted"
         )
         assert contents(send_message(stub, "hello").lines).endswith(" hello")
-    assert seen[0].thinks
+    assert seen[0].includes_reasoning
     assert seen[0].options["temperature"] == 0
     assert [prompt.user_text for prompt in seen] == ["script me", "hello"]
 

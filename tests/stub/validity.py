@@ -45,7 +45,8 @@ def _references(schema: Any, value: Any, root: Any) -> list[str]:
     if "$ref" in schema:
         target = root
         for step in schema["$ref"].split("/")[1:]:
-            target = target[step.replace("~1", "/").replace("~0", "~")]
+            key = step.replace("~1", "/").replace("~0", "~")
+            target = target[int(key)] if isinstance(target, list) else target[key]
         found += problems(target, value, root)
     for part in schema.get("allOf", []):
         found += problems(part, value, root)

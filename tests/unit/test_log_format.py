@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -67,3 +68,35 @@ def test_request_id_is_on_the_line() -> None:
         )
     finally:
         REQUEST_ID.reset(token)
+
+
+def test_text_of_an_exception_cannot_imitate_a_log_line() -> None:
+    made = record("failed")
+    imitation = "2026-01-01 00:00:00,000 INFO a.b: imitated"
+    try:
+        raise ValueError(f"hidden\n{imitation}\r{imitation}")
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    formatted = TextFormatter(SecretMasker(())).format(made)
+    first, *others = formatted.splitlines()
+    assert first.endswith("a.b: failed")
+    assert f"  {imitation}\\r{imitation}" in others
+    assert all(line.startswith("  ") for line in others)
+
+
+def test_threads_that_exit_log_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys, threading\n"
+        "from mochi_server.telemetry.logging import configure\n"
+        "from mochi_server.util.text import SecretMasker\n"
+        "configure('INFO', 'text', SecretMasker(()))\n"
+        "for end in (sys.exit, lambda: 1 / 0):\n"
+        "    thread = threading.Thread(target=end)\n"
+        "    thread.start()\n"
+        "    thread.join()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert ended.stderr.count("CRITICAL root: Uncaught exception") == 1
+    assert "ZeroDivisionError" in ended.stderr

@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,6 +122,13 @@ async def test_endless_results_are_cut(
     assert result.success, result.error_message
     assert "1,2,3,4,5" in str(result.result).replace('"', "")
     assert "The rest of the result is left out" in str(result.result)
+
+
+@cases("value", [["a\udcff"], {"a\udcff": "a\udcff"}, Pair("a\udcff"), [Path("a\udcff")]])
+async def test_characters_that_cannot_be_encoded_are_replaced(value: object) -> None:
+    result = await execute(give(value))
+    assert result.success, result.error_message
+    assert "a?" in str(result.result)
 
 
 @cases(

@@ -24,7 +24,7 @@ from mochi_server.services.keys import (
 from mochi_server.sessions.caller import Caller
 from mochi_server.storage.files import atomic_files
 
-NEW_DEFAULT: Key = {
+INITIAL_PERMISSIONS: Key = {
     "tools": [
         "add_numbers",
         "subtract_numbers",
@@ -38,7 +38,9 @@ NEW_DEFAULT: Key = {
     ],
     "agents": [],
 }
-"""Permissions of the keys of the scope `own` in a new file: the read-only tools of the samples."""
+"""Permissions of the keys of the scope `own`, in a new file and in a file that had only keys of the
+scope `all`: the read-only tools of the samples.
+"""
 NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -71,18 +73,21 @@ def add(path: Path, names: Sequence[str], given: Mapping[str, str] = NO_FIELDS) 
     keys = list(content.keys)
     fields = _fields(given)
     default = content.default
-    if default is None and not any(key.get("scope") != "all" for key in keys):
-        default = NEW_DEFAULT
-    lines = []
+    # Keys of the scope `own` without permissions can use everything. If there are such keys, the
+    # line would restrict them.
+    if default is None and all(key.get("scope") == "all" for key in keys):
+        default = INITIAL_PERMISSIONS
+    secrets = []
     for name in names:
         _check_name(path, name, keys)
         secret = f"mochi_{token_urlsafe(32)}"
         secret_hash = hash_of(secret.encode())
         keys.append({"name": name, "hash": secret_hash, **fields})
-        lines.append(f"{name} {secret}")
+        secrets.append(secret)
     _write(path, keys, default)
-    if len(names) == 1:
-        return secret
+    if len(secrets) == 1:
+        return secrets[0]
+    lines = [f"{name} {secret}" for name, secret in zip(names, secrets, strict=True)]
     return "\n".join(lines)
 
 
@@ -163,7 +168,11 @@ def _write(path: Path, keys: Sequence[Key], default: Key | None) -> None:
 
 
 def _yaml(value: str | list[str]) -> str:
-    """Return a value of a field as YAML in one line."""
+    """Return a value of a field as YAML in one line.
+
+    Texts need no quotes: their patterns permit no special characters, and ``read_keys`` reads
+    `true` and `123` as texts.
+    """
     if isinstance(value, str):
         return value
-    return f"[{', '.join(json.dumps(name) for name in value)}]"
+    return json.dumps(value, ensure_ascii=False)

@@ -27,7 +27,7 @@ from mochi_server.util.schema_checks import CheckFailed, SchemaChecks
 if TYPE_CHECKING:
     import mcp_types
 
-_LISTING_SECONDS = 10  # maximum duration of the check of a tool's schema, whose size is limited
+_SCHEMA_CHECK_SECONDS = 10  # the size of a schema is also limited
 _SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP tools take one object
 _MAX_DESCRIPTION_LENGTH = 10_000
 
@@ -51,7 +51,9 @@ async def map_tools(
         try:
             if has_more_values(tool.input_schema, MAX_SCHEMA_VALUES):
                 raise InvalidTool("its schema is too large")
-            checked = await checks.run("check_schema", _LISTING_SECONDS, schema=tool.input_schema)
+            checked = await checks.run(
+                "check_schema", _SCHEMA_CHECK_SECONDS, schema=tool.input_schema
+            )
             if "error" in checked:
                 raise InvalidTool(checked["error"])
             usable.append(await anyio.to_thread.run_sync(_converted, tool, checks))
@@ -116,7 +118,7 @@ def content_of(result: "mcp_types.CallToolResult") -> ToolContent:
     """
     images: list[Image] = []
     limit = 0 if result.is_error else MAX_IMAGES
-    text = "\n".join(_text_of(block, images, limit) for block in result.content)
+    text = "\n".join(_convert_block(block, images, limit) for block in result.content)
     if not text and result.structured_content is not None:
         text = to_json(result.structured_content, fallback=str).decode()
     empty = (
@@ -125,7 +127,8 @@ def content_of(result: "mcp_types.CallToolResult") -> ToolContent:
     return ToolContent(text or empty, tuple(images))
 
 
-def _text_of(block: "mcp_types.ContentBlock", images: list[Image], limit: int) -> str:
+def _convert_block(block: "mcp_types.ContentBlock", images: list[Image], limit: int) -> str:
+    """Return the text of a block. Add its image, if any, to ``images``."""
     if block.type == "text":
         return block.text
     if block.type == "resource_link":
@@ -136,11 +139,13 @@ def _text_of(block: "mcp_types.ContentBlock", images: list[Image], limit: int) -
             return f"[resource {resource.uri}]\n{resource.text}"
         name = f"resource {resource.uri}"
         mime_type = resource.mime_type or "binary"
-        return _describe(name, mime_type, resource.blob, images, limit)
-    return _describe(block.type, block.mime_type, block.data, images, limit)
+        return _add_image_or_describe(name, mime_type, resource.blob, images, limit)
+    return _add_image_or_describe(block.type, block.mime_type, block.data, images, limit)
 
 
-def _describe(name: str, mime_type: str, base64: str, images: list[Image], limit: int) -> str:
+def _add_image_or_describe(
+    name: str, mime_type: str, base64: str, images: list[Image], limit: int
+) -> str:
     bytes_count = len(base64.rstrip("=")) * 3 // 4
     size = f"{bytes_count:,} bytes"
     hidden = f"[{name}, {mime_type}, {size}: not shown]"

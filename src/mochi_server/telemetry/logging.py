@@ -7,6 +7,7 @@ import sys
 import threading
 from contextvars import ContextVar
 from datetime import datetime, timezone
+from typing import Any
 
 from mochi_server.constants import LogFormat
 from mochi_server.sessions.caller import CALLER
@@ -29,7 +30,7 @@ def _escape(match: re.Match[str]) -> str:
 class TextFormatter(logging.Formatter):
     """Formatter for one text line per record, with request ID and key name at its end.
 
-    A traceback follows the line.
+    A traceback follows the line and is indented.
     """
 
     def __init__(self, secrets: SecretMasker) -> None:
@@ -47,6 +48,17 @@ class TextFormatter(logging.Formatter):
         key = CALLER.get().key
         suffix = f" key={key}" if key else ""
         return f"{line} [{request_id}{suffix}]"
+
+    def formatException(self, ei: Any) -> str:
+        """Return the traceback as indented lines, so that the text of an exception cannot imitate
+        a log line.
+        """
+        traceback = super().formatException(ei)
+        lines = []
+        for line in traceback.split("\n"):
+            escaped = _CONTROL.sub(_escape, line)
+            lines.append(f"  {escaped}")
+        return "\n".join(lines)
 
     def format(self, record: logging.LogRecord) -> str:
         masked: str = self._secrets.mask(super().format(record))
@@ -87,9 +99,12 @@ def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
     # A tool may close standard error. Log calls must not raise then.
     logging.raiseExceptions = False
     sys.excepthook = lambda *error: logging.critical("Uncaught exception", exc_info=error)
-    threading.excepthook = lambda error: logging.critical(
-        "Uncaught exception", exc_info=error.exc_value
-    )
+    threading.excepthook = _log_thread_error
+
+
+def _log_thread_error(error: threading.ExceptHookArgs) -> None:
+    if error.exc_type is not SystemExit:  # `sys.exit()` ends only the thread, as Python's default
+        logging.critical("Uncaught exception", exc_info=error.exc_value)
 
 
 def as_log(text: str, log_format: str, level: str = "INFO") -> str:

@@ -101,12 +101,13 @@ class ResultConversion:
             yield item
 
     def _within_limit(self, text: str) -> str:
+        """Return a text that can be encoded, cut to the characters that are left."""
         left = max(self._characters, 0)
         self._characters -= len(text)
-        if len(text) <= left:
-            return text
-        self._is_cut = True
-        return text[:left]
+        if len(text) > left:
+            self._is_cut = True
+            text = text[:left]
+        return encodable(text)
 
     def _key(self, key: object) -> object:
         return self._within_limit(key) if isinstance(key, str) else key

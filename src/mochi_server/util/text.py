@@ -25,6 +25,8 @@ _PACKAGE = "mochi-server"
 
 
 class SecretMasker:
+    """Replacement of secrets by ``MASK`` in texts and JSON values."""
+
     def __init__(self, values: Iterable[str]) -> None:
         self._values: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
@@ -58,8 +60,10 @@ class SecretMasker:
 
 
 def grapheme_start(text: str, index: int) -> int:
-    """Return the start of the grapheme (a letter with its accents, or an emoji) that contains the
-    character at ``index``, or ``index`` if the grapheme begins before the text.
+    """Return where to cut a text at ``index`` or before, so that no grapheme (a letter with its
+    accents, or an emoji) is split.
+
+    This is ``index`` if the first grapheme is longer, because nothing would be left of the text.
     """
     start = index
     while start > 0 and _continues(text, start):

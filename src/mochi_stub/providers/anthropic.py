@@ -102,9 +102,9 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         messages=tuple(messages),
         tools=tools,
         required_tools=required_tools,
-        think=thinking["type"] != "disabled" if thinking else None,
+        requested_thinking=thinking["type"] != "disabled" if thinking else None,
         format=body.get("output_config", {}).get("format", {}).get("schema"),
-        options=pipeline.options(body),
+        options=pipeline.sampling_options(body),
         stream=body.get("stream", False),
     )
 
@@ -231,7 +231,7 @@ def _request_id(ids: SeededIds) -> str:
 
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model with this name. Raises HttpError for an unknown name."""
-    return pipeline.find_declared(stub.models, name, HttpError(404, f"model: {name}"))
+    return pipeline.find_model(stub.models, name, HttpError(404, f"model: {name}"))
 
 
 class MessageEvents(pipeline.EventEncoder):

@@ -97,10 +97,10 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         messages=tuple(messages),
         tools=tools,
         required_tools=required_tools,
-        think=_thinking(config.get("thinkingConfig", {})),
+        requested_thinking=_thinking(config.get("thinkingConfig", {})),
         format=_reply_format(config),
         plain_text=config.get("responseMimeType") == "text/x.enum",
-        options=pipeline.options(config),
+        options=pipeline.sampling_options(config),
         stream=stream,
     )
 
@@ -226,7 +226,7 @@ def models(stub: Stub, _request: Request) -> Result:
 def model(stub: Stub, request: Request) -> Result:
     version, name = _version_and_name(request)
     missing = HttpError(404, f"Model is not found: models/{name} for api version {version}")
-    found = pipeline.find_declared(stub.models, name, missing)
+    found = pipeline.find_model(stub.models, name, missing)
     return json_response(_model_object(found))
 
 
@@ -240,7 +240,7 @@ def _verb(stub: Stub, request: Request) -> Result:
         f"models/{name} is not found for API version {version}, or is not supported for {action}."
     )
     missing = HttpError(404, f"{problem} {_LIST_MODELS}")
-    model = pipeline.find_declared(stub.models, name.removeprefix("models/"), missing)
+    model = pipeline.find_model(stub.models, name.removeprefix("models/"), missing)
     if handler is generate and not model.has_capability("completion"):
         raise missing
     return handler(stub, request, model, name, read(request.body, check))

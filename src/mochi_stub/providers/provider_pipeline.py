@@ -14,13 +14,23 @@ from itertools import groupby
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
-from mochi_stub import prompt as prompts
 from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import dumps
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
+from mochi_stub.prompt import (
+    IMAGE_TOKENS,
+    Message,
+    Prompt,
+    ToolCall,
+    count_tokens,
+    counted_text,
+    counted_text_of,
+    prompt_tokens,
+    render,
+    render_message,
+)
 from mochi_stub.providers.body_validation import snake_case
 from mochi_stub.recorded_reply import RecordedFormat
 from mochi_stub.replies import SeededIds, embed
@@ -30,6 +40,7 @@ from mochi_stub.reply import (
     Content,
     Cut,
     Failure,
+    Finish,
     HttpError,
     Part,
     Reasoning,
@@ -123,46 +134,57 @@ def _refused_length(tokens: int, context: int) -> RefusedPrompt:
     return RefusedPrompt(400, dumps({"error": error}))
 
 
-def fit_prompt(
-    prompt: Prompt,
-    model: Model,
-    context: int | None,
-    *,
-    truncate: bool,
-    shift: bool,
-    before: int = 0,
-) -> tuple[Prompt, int, int, bool]:
-    """Truncate a prompt so that its tokens and `before` earlier tokens fit into a context of
-    `context` tokens.
+class FittedPrompt(NamedTuple):
+    """Prompt that fits the context.
 
-    A prompt that fills the context loses its middle. If `context` is None, there is no limit.
-    Return the prompt, its tokens, the number of removed messages, and whether the prompt was
-    truncated. Raises HttpError if the prompt is too long and cannot be truncated.
+    Attributes:
+        tokens: Number of tokens in the prompt, and before it.
+        dropped: Number of removed messages.
+        truncated: Whether messages or texts were removed.
     """
+
+    prompt: Prompt
+    tokens: int
+    dropped: int = 0
+    truncated: bool = False
+
+
+def fit_prompt(
+    prompt: Prompt, lease: Lease, *, truncate: bool = True, before: int = 0
+) -> FittedPrompt:
+    """Truncate a prompt so that its tokens and `before` earlier tokens fit into the context of a
+    loaded model.
+
+    A prompt that fills the context loses its middle. Raises HttpError if the prompt is too long and
+    cannot be truncated.
+    """
+    model = lease.request.model
+    context = lease.limit
     per_token = model.chars_per_token
     is_chat = prompt.operation == "chat"
     tokens = prompt_tokens(prompt, per_token) + before
     if context is None or tokens < context:
-        return prompt, tokens, 0, False
+        return FittedPrompt(prompt, tokens)
     if not truncate:
         raise _refused_length(tokens, context)
     shorter = prompt
     if is_chat:
-        shorter = replace(prompt, messages=_latest(prompt, per_token, context))
+        shorter = replace(prompt, messages=_latest_messages(prompt, per_token, context))
     tokens = prompt_tokens(shorter, per_token) + before
     dropped = len(prompt.messages) - len(shorter.messages)
     if tokens < context:
-        return shorter, tokens, dropped, True
+        return FittedPrompt(shorter, tokens, dropped, truncated=True)
     if is_chat and model.template_style == "native":
         raise _refused_length(tokens, context)
-    if not shift:
+    if not lease.request.shift:
         raise HttpError(400, _TOO_LONG)
     requested = int(prompt.options.get("num_keep", NUM_KEEP))
     keep = max(0, min(requested, context - 1))
     free = (context - keep) // 2  # half of the context after the first `keep` tokens
     removed = tokens - (context - free)
     messages = _without_middle(shorter.messages, int(keep * per_token), int(removed * per_token))
-    return replace(shorter, messages=messages), tokens - removed, dropped, True
+    fitting = replace(shorter, messages=messages)
+    return FittedPrompt(fitting, tokens - removed, dropped, truncated=True)
 
 
 def _without_middle(messages: Iterable[Message], start: int, length: int) -> tuple[Message, ...]:
@@ -177,25 +199,39 @@ def _without_middle(messages: Iterable[Message], start: int, length: int) -> tup
     return tuple(kept)
 
 
-def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
-    length = len(prompts.counted_text(prompt))
+def _latest_messages(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
+    """Return the latest messages of a chat, which has no earlier tokens, and all system messages.
+
+    As in Ollama, they may fill the context. If they do, their middle is removed later.
+    """
+    length = len(counted_text(prompt))
     images = sum(message.images for message in prompt.messages)
     latest: list[Message] = []
     for message in prompt.messages[:-1]:
-        tokens = count_tokens(length, chars_per_token) + prompts.IMAGE_TOKENS * images
+        tokens = count_tokens(length, chars_per_token) + IMAGE_TOKENS * images
         if tokens <= context or message.role == "system":
             latest.append(message)
         else:
-            length -= len(prompts.counted_text_of(message))
+            length -= len(counted_text_of(message))
             images -= message.images
-    return (*latest, prompt.messages[-1])
+    return (*latest, *prompt.messages[-1:])
+
+
+class _End(NamedTuple):
+    """End of a choice after a number of characters."""
+
+    characters: int
+    finish: Finish
+    stop_sequence: str | None = None
 
 
 def apply_stop_conditions(
     reply: Reply, options: Mapping[str, Any], chars_per_token: float
 ) -> Reply:
-    """Return the reply, cut at a sequence in `stop`, which can span adjacent texts, or after
-    `num_predict` tokens.
+    """Return the reply with each choice cut at a sequence in `stop`, which can span adjacent texts,
+    or after `num_predict` tokens.
+
+    The first choice that is cut sets the finish reason.
     """
     stop = options.get("stop") or ()
     stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
@@ -203,11 +239,38 @@ def apply_stop_conditions(
     limit = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
     if not stops and limit == inf:
         return reply
+    parts: list[Part] = []
+    ends = []
+    for choice in _choices(reply.parts):
+        end = _end_of(choice, stops, limit)
+        if end is None:
+            parts += choice
+        else:
+            parts += _first_characters(choice, end.characters)
+            ends.append(end)
+    if not ends:
+        return reply
+    _, finish, stop_sequence = ends[0]
+    return replace(reply, parts=parts, frames=None, finish=finish, stop_sequence=stop_sequence)
+
+
+def _choices(parts: Iterable[Part]) -> list[list[Part]]:
+    """Return the parts of each choice. The first list has the parts before the first `Choice`."""
+    choices: list[list[Part]] = [[]]
+    for part in parts:
+        if isinstance(part, Choice):
+            choices.append([])
+        choices[-1].append(part)
+    return choices
+
+
+def _end_of(parts: Iterable[Part], stops: Sequence[str], limit: float) -> _End | None:
+    """Return where a choice ends, or None if no stop condition applies."""
     before = 0
     text = ""  # of adjacent parts of the same kind
     kind = None
-    for part in reply.parts:
-        if isinstance(part, (Choice, Cut, Failure, ToolCalls)):
+    for part in parts:
+        if isinstance(part, (Cut, Failure, ToolCalls)):
             kind = None
         if not isinstance(part, (Reasoning, Text)):
             continue
@@ -219,12 +282,10 @@ def apply_stop_conditions(
         at, found = _first_stop(text, stops)
         end = before + at
         if end > limit:
-            parts = _first_characters(reply.parts, int(limit))
-            return replace(reply, parts=parts, frames=None, finish="length")
+            return _End(int(limit), "length")
         if found is not None:
-            parts = _first_characters(reply.parts, end)
-            return replace(reply, parts=parts, frames=None, finish="stop", stop_sequence=found)
-    return reply
+            return _End(end, "stop", found)
+    return None
 
 
 def _first_stop(text: str, stops: Iterable[str]) -> tuple[int, str | None]:
@@ -362,27 +423,27 @@ def evaluate_prompt(
     """
     model = lease.request.model
     limit = lease.limit
-    shift = lease.request.shift
-    fitting, tokens, dropped, truncated = fit_prompt(
-        prompt, model, limit, truncate=truncate, shift=shift, before=context_tokens
-    )
-    stub.scheduler.truncations += truncated
+    fitted = fit_prompt(prompt, lease, truncate=truncate, before=context_tokens)
+    fitting = fitted.prompt
+    tokens = fitted.tokens
+    if fitted.truncated:
+        stub.scheduler.truncations += 1
     options = dict(fitting.options)
-    if not shift and limit is not None:  # the reply must fit the free part of the context
+    if not lease.request.shift and limit is not None:  # the reply must fit the rest of the context
         requested = options.get("num_predict", -1)
         room = max(limit - tokens, 0)
         options["num_predict"] = min(requested, room) if requested >= 0 else room
     reply = apply_stop_conditions(stub.resolve(fitting), options, model.chars_per_token)
-    answer = prompts.render_message("assistant", reply.text, reply.tool_calls)
-    evaluated = lease.prompt_cache.evaluate(prompts.render(fitting), f"\n{answer}", tokens)
+    answer = render_message("assistant", reply.text, reply.tool_calls)
+    evaluated = lease.prompt_cache.evaluate(render(fitting), f"\n{answer}", tokens)
     speed = stub.scheduler.machine.prompt_speed
     return EvaluatedPrompt(
         stub=stub,
         model=model,
         prompt=fitting,
         tokens=tokens,
-        dropped=dropped,
-        truncated=truncated,
+        dropped=fitted.dropped,
+        truncated=fitted.truncated,
         reply=reply,
         evaluated_tokens=evaluated,
         seconds=evaluated / speed if speed else None,
@@ -398,7 +459,7 @@ async def load_model(stub: Stub, model: Model) -> Lease:
     return await stub.load(LoadRequest(model, model.parameters, shift=model.shifts_context))
 
 
-def find_declared(models: Iterable[Model], name: str, missing: HttpError) -> Model:
+def find_model(models: Iterable[Model], name: str, missing: HttpError) -> Model:
     """Return the model with this name, with or without the tag `:latest`.
 
     Raises `missing` for an unknown name.
@@ -442,10 +503,11 @@ def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     has_system_message = any(message.role == "system" for message in messages)
     if model.system and not has_system_message:
         messages = (Message("system", model.system), *messages)
+    can_think = model.has_capability("thinking")
     return replace(
         prompt,
         messages=messages,
-        thinks=model.has_capability("thinking") and prompt.think is not False,
+        includes_reasoning=can_think and prompt.requested_thinking is not False,
         options={**model.parameters, **prompt.options},
         request=request,
     )
@@ -465,7 +527,7 @@ _OPTIONS = {
 }
 
 
-def options(fields: Mapping[str, Any]) -> dict[str, Any]:
+def sampling_options(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sampling options of a request under Ollama's names.
 
     The last field that limits the tokens applies.

@@ -66,7 +66,7 @@ def default_reply(prompt: Prompt) -> Reply:
     if prompt.operation == "embed":
         return Reply(rule="built-in: embedding of the text")
     parts: list[Part] = []
-    if prompt.thinks and "\nReason:" in prompt.user_text:
+    if prompt.includes_reasoning and "\nReason:" in prompt.user_text:
         parts += _lorem_and_echo(Reasoning, prompt.user_text)
     summary = _summary(prompt)
     if prompt.format is not None:
@@ -178,7 +178,7 @@ def _turns(prompt: Prompt) -> list[tuple[str, str]]:
         if quoted:
             return quoted
     turns = []
-    for message in prompt.messages[: max(prompt.last_user, 0)]:
+    for message in prompt.messages[: max(prompt.last_user_index, 0)]:
         if message.role in ("user", "assistant") and message.content.strip():
             turns.append((message.role, message.content))
     return turns
@@ -334,8 +334,8 @@ def demo_reply(prompt: Prompt) -> Reply:
     task, plans = _task(prompt)
     offered = functions(prompt.tools)
     named = functions_to_call(functions(prompt.required_tools) or offered, task)
-    reasoning = f"The user wrote: {_quoted(task)}" if prompt.think else ""
-    if named and not plans and not prompt.results:
+    reasoning = f"The user wrote: {_quoted(task)}" if prompt.requested_thinking else ""
+    if named and not plans and not prompt.unanswered_results:
         calls = [call_of(function, task) for function in named]
         return Reply.of(reasoning=reasoning, tool_calls=calls)
     if schema:
@@ -444,14 +444,14 @@ def _plan(task: str, named: list[Function]) -> str:
 
 
 def _answer_from_results(prompt: Prompt) -> str:
-    if not prompt.results:
+    if not prompt.unanswered_results:
         return ""
     called: list[str] = []
     for message in prompt.messages:
         called += [call.name for call in message.tool_calls]
-    names = called[-len(prompt.results) :]
+    names = called[-len(prompt.unanswered_results) :]
     sentences = []
-    for result, name in zip(prompt.results, chain(names, repeat("")), strict=False):
+    for result, name in zip(prompt.unanswered_results, chain(names, repeat("")), strict=False):
         shown = result.tool_name or name or "the tool"
         text = shortened(" ".join(result.content.split()), MAX_RESULT)
         sentences.append(f"The result of {shown} is: {text or 'nothing'}")

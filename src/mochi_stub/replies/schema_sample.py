@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from importlib import import_module
 from itertools import chain, count, cycle, islice, repeat
 from typing import Any, TypeGuard
@@ -139,6 +140,10 @@ class _Impossible(Exception):
 def schema_sample(schema: Any, seed: int = 0) -> Any:
     """Return a value that is valid for the schema, or `{}` if the schema is empty or no valid value
     is found.
+
+    These keywords are ignored: `not`, `if`, `contains`, `propertyNames`, `patternProperties` and
+    those of dependencies. `oneOf` has the meaning of `anyOf`, and a `pattern` overrides the limits
+    of the length.
     """
     if schema in ({}, True):
         return {}
@@ -213,6 +218,8 @@ class _Sampler:
         found = self.root if ref.startswith("#") else {}
         for step in ref.split("/")[1:]:
             key = unquote(step).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list):
+                found = dict(zip(map(str, range(len(found))), found, strict=True))
             found = _mapping(found).get(key, {})
         return found
 
@@ -245,10 +252,12 @@ class _Sampler:
             except _Impossible:
                 if name in required:
                     raise
-        missing = _count(schema.get("minProperties"), 0) - len(sample)
-        for number in range(1, missing + 1):
-            name = f"key{number}"
-            sample[name] = self.make(extra, f"{path}/{name}", refs)
+        least = _count(schema.get("minProperties"), 0)
+        numbers = count(1)
+        while len(sample) < least:
+            name = f"key{next(numbers)}"
+            if name not in properties:
+                sample[name] = self.make(extra, f"{path}/{name}", refs)
         return sample
 
     def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> list[Any]:
@@ -259,9 +268,9 @@ class _Sampler:
         length = min(wanted, _count(schema.get("maxItems"), wanted))
         schemas = chain(first, repeat(schema.get("items", {})))
         items: list[Any] = []
-        taken = items if schema.get("uniqueItems") else []
         try:
             for index, item in enumerate(islice(schemas, length)):
+                taken = items if schema.get("uniqueItems") else []
                 items.append(self._item(item, f"{path}/{index}", refs, taken))
         except _Impossible:
             if len(items) < least:
@@ -331,51 +340,65 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
     """Return a valid number: the minimum plus `offset`, a percentage of the range if there is a
     maximum.
     """
-    low = _least(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, whole)
-    high = -_least(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, whole)
+    low = _lower_limit(schema.get("minimum"), schema.get("exclusiveMinimum"), whole=whole)
+    high = _upper_limit(schema.get("maximum"), schema.get("exclusiveMaximum"), whole=whole)
     start = min(0, high) if low == -math.inf else low
     distance = offset if high == math.inf else (high - start) * (offset / 100)
     value = start + distance
     multiple = schema.get("multipleOf")
-    if _is_finite(multiple) and multiple > 0:
-        return _nearest_multiple(value, multiple, low, high, whole=whole)
+    if not _is_finite(multiple) or multiple <= 0:
+        multiple = None
     if whole:
-        return _nearest_multiple(value, 1, low, high, whole=True)
+        # The integers among the multiples of p/q are the multiples of p.
+        step = Fraction(str(multiple or 1)).numerator
+        return _nearest_multiple(value, step, low, high)
+    if multiple is not None:
+        return _nearest_multiple(value, multiple, low, high)
     short = round(value, 2)
     return short if low <= short <= high else value
 
 
-def _nearest_multiple(
-    value: float, step: float, low: float, high: float, *, whole: bool
-) -> int | float:
-    """Return the multiple of `step` from `low` to `high` that is next to `value`."""
+def _nearest_multiple(value: float, step: float, low: float, high: float) -> int | float:
+    """Return the multiple of `step` from `low` to `high` that is next to `value`.
+
+    Raises _Impossible if there is none.
+    """
     times = value // step
     if times * step < low:
         times = -(-low // step)  # rounded up
     if times * step > high:
         times = high // step
     found = times * step
-    if whole or isinstance(step, int):
+    if found < low:
+        raise _Impossible
+    if isinstance(step, int):
         return int(found)
     return round(found, 10)
 
 
-def _least(minimum: Any, above: Any, sign: int, whole: bool) -> float:
-    """Return the least number that two lower limits permit, the second of which is exclusive.
-
-    With `sign` -1, the limits are upper limits, and the result is the negated largest number.
-    """
+def _lower_limit(minimum: Any, exclusive: Any, *, whole: bool) -> float:
+    """Return the least number that both minimums permit."""
     limits: list[float] = [-math.inf]
     if _is_finite(minimum):
-        limit = minimum * sign
-        limits.append(math.ceil(limit) if whole else limit)
-    if _is_finite(above):
-        limit = above * sign
-        if whole:
-            limits.append(math.floor(limit) + 1)
-        else:
-            limits.append(limit + max(abs(limit), 1) * 1e-6)
+        limits.append(math.ceil(minimum) if whole else minimum)
+    if _is_finite(exclusive):
+        limits.append(math.floor(exclusive) + 1 if whole else exclusive + _margin(exclusive))
     return max(limits)
+
+
+def _upper_limit(maximum: Any, exclusive: Any, *, whole: bool) -> float:
+    """Return the largest number that both maximums permit."""
+    limits: list[float] = [math.inf]
+    if _is_finite(maximum):
+        limits.append(math.floor(maximum) if whole else maximum)
+    if _is_finite(exclusive):
+        limits.append(math.ceil(exclusive) - 1 if whole else exclusive - _margin(exclusive))
+    return min(limits)
+
+
+def _margin(limit: float) -> float:
+    """Return the distance of the next number to an exclusive limit."""
+    return max(abs(limit), 1) * 1e-6
 
 
 def _is_finite(value: Any) -> TypeGuard[float]:

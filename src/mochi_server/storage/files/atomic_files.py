@@ -117,11 +117,12 @@ def write_new(path: str | Path, data: bytes) -> Signature:
 def append(path: str, line: bytes, size: int = 0, *, durably: bool = True) -> Signature:
     """Append a line to a file of ``size`` bytes.
 
-    If the size is 0, create a missing file. After an OSError, undo this.
+    If the size is 0, create a missing file. Raises OSError. Then the file has its earlier content.
 
     If ``durably`` is false, the line survives a crash of the process, but not of the machine.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
+    creation = 0 if size else os.O_CREAT
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | creation | OPEN_SAFELY, 0o600)
     try:
         _write_all(descriptor, line)
         if durably:
@@ -151,10 +152,12 @@ def remove_durably(*paths: str | Path) -> None:
 
 
 def quarantine(file: str) -> Path:
-    """Rename a file to ``<name>.corrupt-<UTC time>``. Return the new path. Raises OSError."""
-    moment = datetime.now(timezone.utc).strftime(
-        "%Y%m%dT%H%M%S.%fZ"
-    )  # precise, so that no file is replaced
+    """Rename a file to ``<name without leading dots>.corrupt-<UTC time>``. Return the new path.
+
+    Raises OSError.
+    """
+    now = datetime.now(timezone.utc)
+    moment = now.strftime("%Y%m%dT%H%M%S.%fZ")  # microseconds, so that no file is replaced
     path = Path(file)
     return path.rename(path.with_name(f"{path.name.lstrip('.')}.corrupt-{moment}"))
 

@@ -47,7 +47,7 @@ def models(stub: Stub, _request: Request) -> Result:
 def model(stub: Stub, request: Request) -> Result:
     name = request.path.partition("/models/")[2]
     missing = HttpError(404, f"The model '{name}' does not exist", param="model")
-    found = pipeline.find_declared(stub.models, name, missing)
+    found = pipeline.find_model(stub.models, name, missing)
     return pipeline.json_response(_model_object(found))
 
 
@@ -177,13 +177,13 @@ def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         messages=tuple(map(schema.to_message, body["messages"])),
         tools=tools,
         required_tools=required_tools,
-        think=schema.thinking(body.get("reasoning_effort")),
+        requested_thinking=schema.thinking(body.get("reasoning_effort")),
         format=schema.reply_format(
             response_format.get("type"), response_format.get("json_schema", {})
         ),
-        options=pipeline.options(body),
+        options=pipeline.sampling_options(body),
         stream=body.get("stream", False),
-        choices=True,
+        allows_choices=True,
     )
     return pipeline.generate(stub, model, prompt, request, partial(ChatChunks, body))
 
@@ -313,7 +313,7 @@ async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Gen
     template = Prompt(
         model=body.get("model", model.name),
         operation="generate",
-        options=pipeline.options(body),
+        options=pipeline.sampling_options(body),
         stream=body.get("stream", False),
     )
     choices_per_prompt = body.get("n", 1)

@@ -69,7 +69,7 @@ def find_model(stub: Stub, name: str | None, capability: str) -> Model:
                 return model
         raise HttpError(400, "you must provide a model parameter")
     missing = HttpError(404, f"The model `{name}` does not exist or you do not have access to it.")
-    return pipeline.find_declared(stub.models, name, missing)
+    return pipeline.find_model(stub.models, name, missing)
 
 
 TEXT = {"text!": str}
@@ -262,7 +262,7 @@ def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
 
 
 def thinking(effort: str | None, summary: str | None = None) -> bool | str | None:
-    """Return the value of `Prompt.think`.
+    """Return the value of `Prompt.requested_thinking`.
 
     A request without an effort enables thinking if it wants a summary of it.
     """

@@ -127,9 +127,9 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         messages=_messages(body),
         tools=tools,
         required_tools=required_tools,
-        think=think,
+        requested_thinking=think,
         format=requests.reply_format(text_format.get("type"), text_format),
-        options=pipeline.options(body),
+        options=pipeline.sampling_options(body),
         stream=body.get("stream", False),
     )
 
