@@ -10,7 +10,12 @@ from typing import Any
 import orjson
 
 MODEL = "wild:latest"
-CAPABILITIES = ["completion", "tools", "thinking", "vision"]
+BLIND = "blind-model:latest"
+"""A model without vision."""
+_CAPABILITIES = {
+    MODEL: ["completion", "tools", "thinking", "vision"],
+    BLIND: ["completion", "thinking"],
+}
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,10 @@ class FakeOllama:
             def do_POST(self) -> None:
                 body = orjson.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if self.path != "/api/chat":
-                    self._send(200, orjson.dumps(_PLAIN.get(self.path, {})))
+                    plain = _PLAIN.get(self.path, {})
+                    if self.path == "/api/show":
+                        plain = plain | {"capabilities": _CAPABILITIES[body["model"]]}
+                    self._send(200, orjson.dumps(plain))
                     return
                 reply = fake.next_reply(body)
                 if isinstance(reply, Refusal):
@@ -123,23 +131,24 @@ class FakeOllama:
 
 
 _DETAILS = {"family": "wild", "format": "gguf", "parameter_size": "1B", "quantization_level": "Q4"}
+
+
+def _installed(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "model": name,
+        "size": 1_048_576,
+        "digest": f"digest of {name}",
+        "details": _DETAILS | {"context_length": 32_768},
+        "capabilities": _CAPABILITIES[name],
+    }
+
+
 _PLAIN: dict[str, Any] = {
-    "/api/tags": {
-        "models": [
-            {
-                "name": MODEL,
-                "model": MODEL,
-                "size": 1_048_576,
-                "digest": "d1",
-                "details": _DETAILS | {"context_length": 32_768},
-                "capabilities": CAPABILITIES,
-            }
-        ]
-    },
+    "/api/tags": {"models": [_installed(MODEL), _installed(BLIND)]},
     "/api/show": {
         "details": _DETAILS,
         "model_info": {"general.architecture": "wild", "wild.context_length": 32_768},
-        "capabilities": CAPABILITIES,
     },
     "/api/ps": {"models": []},
     "/api/version": {"version": "0.99.0"},

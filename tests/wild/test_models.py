@@ -12,7 +12,7 @@ from tests.support.api import Api, Event, error_of, text_of, types_of
 from tests.support.images import GIF, PNG, base64_image
 from tests.support.server import RunningServer
 from tests.support.tools import LOOK, write_tools
-from tests.wild.fake_ollama import MODEL, FakeOllama, Refusal, Reply, call, lines
+from tests.wild.fake_ollama import BLIND, MODEL, FakeOllama, Refusal, Reply, call, lines
 
 ADD = '''
     def add(a: int, b: int) -> int:
@@ -242,6 +242,16 @@ def test_model_that_refuses_to_think_answers_without(api: Api, ollama: FakeOllam
     again = seen(api.stream_message(session_id, "Hi!"))
     assert again.warnings == ["THINKING_NOT_SUPPORTED"]
     assert [request.get("think") for request in ollama.requests] == [None]
+
+
+def test_refused_thinking_repeats_no_other_warning(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(lines("Hello."))
+    session_id = api.create_session(MODEL, think=True)["session_id"]
+    api.send_message(session_id, "Look.", images=[base64_image(PNG)])
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": BLIND}))
+    ollama.script(Refusal(400, f'"{BLIND}" does not support thinking'), lines("Hello."))
+    said = seen(api.stream_message(session_id, "Hi!"))
+    assert said.warnings == ["IMAGES_NOT_SUPPORTED", "THINKING_NOT_SUPPORTED"]
 
 
 def test_model_that_refuses_tools_is_named(api: Api, ollama: FakeOllama) -> None:

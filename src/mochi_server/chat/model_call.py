@@ -41,6 +41,12 @@ _LOADERS = (
     (with_images, "IMAGE_NOT_FOUND", "images"),
     (with_attachments, "FILE_NOT_FOUND", "files"),
 )
+_UNSUPPORTED = {
+    "thinking": ("THINKING_NOT_SUPPORTED", "think"),
+    "tools": ("TOOLS_NOT_SUPPORTED", "use tools"),
+    "vision": ("IMAGES_NOT_SUPPORTED", "see images"),
+}
+"""Code of the warning for a feature that a model lacks, and what the model cannot do."""
 _TRUNCATED = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
 _PROMPT_TRUNCATED = TurnWarning("PROMPT_TRUNCATED", _TRUNCATED)
 _ANSWER_CUT = TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window.")
@@ -93,20 +99,24 @@ class ModelCall:
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
         """Return a warning event for each requested feature that the model does not support."""
-        features = (
-            ("thinking", self._think, "THINKING_NOT_SUPPORTED", "think"),
-            ("tools", tools, "TOOLS_NOT_SUPPORTED", "use tools"),
-            ("vision", shows_images(self.writer.history), "IMAGES_NOT_SUPPORTED", "see images"),
+        wanted = {
+            "thinking": self._think,
+            "tools": tools,
+            "vision": shows_images(self.writer.history),
+        }
+        warnings: list[ChatEvent] = []
+        for feature, is_wanted in wanted.items():
+            if is_wanted and not self._supports(feature):
+                warnings.append(self._unsupported(feature))
+        return warnings
+
+    def _unsupported(self, feature: str) -> TurnWarning:
+        code, verb = _UNSUPPORTED[feature]
+        text = (
+            f"Model {self.name!r} cannot {verb}. The request omits this feature. "
+            f"GET {API_PREFIX}/models lists what each model can do."
         )
-        return [
-            TurnWarning(
-                code,
-                f"Model {self.name!r} cannot {verb}. The request omits this feature. "
-                f"GET {API_PREFIX}/models lists what each model can do.",
-            )
-            for feature, is_wanted, code, verb in features
-            if is_wanted and not self._supports(feature)
-        ]
+        return TurnWarning(code, text)
 
     def _supports(self, feature: str) -> bool:
         """Return whether the model supports a feature. Some list ``thinking``, and refuse it."""
@@ -204,7 +214,7 @@ class ModelCall:
             if feature != "thinking" or not request.payload.get("think"):
                 raise
         self.gateway.record_thinking_refusal(self.name)
-        self.publish(self.warnings(()))
+        self.publish([self._unsupported("thinking")])
         payload = {name: value for name, value in request.payload.items() if name != "think"}
         return await self.gateway.send(replace(request, payload=payload), on_lines)
 
