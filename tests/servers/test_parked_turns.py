@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from mochi_server.chat.limits import RunLimits
+from mochi_server.container import Components
 from mochi_server.storage.postgres.database import Database, prepare
 from mochi_server.storage.postgres.store import _DUE_TURNS
 from mochi_stub import StubServer
@@ -15,6 +17,7 @@ from tests.servers.conftest import Start
 from tests.servers.test_approvals import TOOLS
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -105,3 +108,31 @@ async def test_search_for_parked_turns_uses_its_index(database: str) -> None:
     finally:
         await opened.aclose()
     assert any("sessions_due" in str(row[0]) for row in rows), rows
+
+
+def test_turn_is_not_tried_again_before_its_pause(
+    database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The search that finds the second turn, whose approval expires, finds the first one, too."""
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0) as stub:
+        with RunningServer(tmp_path, stub.url, store_url=database) as server:
+            decided_id, asked = waiting_call(server.client)
+        settings: dict[str, Any] = {"store_url": database, "tool_confirmation_timeout_seconds": 3}
+        with RunningServer(tmp_path, stub.url, **settings) as server:
+            expiring_id, _ = waiting_call(server.client)
+    components = Components(runs=RunLimits(scan_seconds=0.05, retry_seconds=3600))
+    with RunningServer(tmp_path, stub.url, components, store_url=database) as server:
+        assert confirm(server.client, decided_id, asked) == 202
+        until(lambda: f"turn continues later session_id={expiring_id}" in caplog.text)
+    assert f"turn continues later session_id={decided_id}" not in caplog.text
+
+
+def waiting_call(api: Api) -> tuple[str, dict[str, Any]]:
+    """Start a turn in the background, and return its session and the call that waits."""
+    session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+    api.ok(api.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202)
+    path = f"/chat/{session_id}/confirmations"
+    until(lambda: api.ok(api.http.get(path))["confirmations"])
+    (asked,) = api.ok(api.http.get(path))["confirmations"]
+    return session_id, asked

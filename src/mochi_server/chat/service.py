@@ -121,6 +121,7 @@ class TurnService:
         self._limiter = limiter
         self._starting = set[anyio.CancelScope]()  # of starts that wait for another turn
         self._due: dict[str, float] = {}  # Unix times at which turns continue alone, by session ID
+        self._paused_until: dict[str, float] = {}  # before which they are not tried
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def open(self, *, is_shared: bool) -> None:
@@ -479,7 +480,7 @@ class TurnService:
         run = await self._unfinished_run(session, turn)
         await run.conversation.write(Change(turn=decided))
         run.rest(decided.state, run.result)
-        self._due[run.session_id] = time.time() + self._limits.retry_seconds
+        self._try_later(run.session_id, self._limits.retry_seconds)
         return run
 
     async def _load_waiting(
@@ -718,13 +719,15 @@ class TurnService:
                     # The server at which a turn waits continues it first, because it may have
                     # connected clients.
                     until = time.time() - self._limits.scan_seconds if is_shared else math.inf
-                    self._due |= await self.store.due_turns(until)
+                    for session_id, at in (await self.store.due_turns(until)).items():
+                        self._due[session_id] = max(at, self._paused_until.get(session_id, at))
                     is_searched = True
             except errors.MochiError as error:
                 logger.warning("interrupted turns not found: %s", error.message)
             due = [session_id for session_id, at in self._due.items() if at <= time.time()]
             for session_id in due:
                 del self._due[session_id]
+                self._paused_until.pop(session_id, None)
                 start_in(self._tasks, self._continue_alone(session_id))
             if is_shared:
                 await self._release_clients()
@@ -744,12 +747,18 @@ class TurnService:
         try:
             await self._continue_due(session_id)
         except errors.SessionBusy:  # usually, another server continues the turn
-            self._due[session_id] = time.time() + self._limits.scan_seconds
+            self._try_later(session_id, self._limits.scan_seconds)
         except errors.SessionNotFound:
             return
         except errors.MochiError as error:
             logger.warning("turn continues later session_id=%s: %s", session_id, error.message)
-            self._due[session_id] = time.time() + self._limits.retry_seconds
+            self._try_later(session_id, self._limits.retry_seconds)
+
+    def _try_later(self, session_id: str, seconds: float) -> None:
+        """Continue a turn after a pause, also if a search of the store finds it before."""
+        at = time.time() + seconds
+        self._due[session_id] = at
+        self._paused_until[session_id] = at
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn
