@@ -6,11 +6,13 @@ A copy of the files of a live server is what a kill leaves.
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mochi_server.chat.limits import RunLimits
 from mochi_server.errors import StorageFailed
 from mochi_server.sessions import Change, FileSessionStore
 from mochi_stub import Failure, Gate, Prompt, Reply, StubServer, Text, ToolCall, ToolCalls
@@ -344,6 +346,27 @@ def test_background_turn_is_accepted_when_it_is_stored(
         if path == "native":
             assert error_of(refused) == (500, "STORAGE_FAILED")
         assert api.messages(session_id) == []
+
+
+def test_expiry_of_an_approval_on_a_full_disk_ends_the_turn_later(
+    stub: StubServer, data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tools(data_dir, TOOLS)
+    runs = RunLimits(scan_seconds=0.05, retry_seconds=0.05)
+    components = replace(with_store(FullStore), runs=runs)
+    settings: dict[str, Any] = {"tool_confirmation_timeout_seconds": 1}
+    with RunningServer(data_dir, stub.url, components, **settings) as server:
+        api = server.client
+        tools = {"tool_settings": {"tools": ["note"]}}
+        session_id = api.create_session("mochi", **tools)["session_id"]
+        begin(api, session_id, instruct(calls("note", text="x"), words(2)))
+        until(lambda: run_of(api, session_id)["state"] == "waiting_for_approval")
+        chats = server.app.state.services.stores.chats
+        chats.is_full = True
+        until(lambda: "No space left on device" in caplog.text)
+        chats.is_full = False
+        until(lambda: run_of(api, session_id)["state"] == "completed")
+    assert noted(data_dir) == []
 
 
 def in_the_earlier_format(file: Path) -> None:

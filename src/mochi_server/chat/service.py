@@ -402,7 +402,7 @@ class TurnService:
         run.rest(turn.state, result)
         self.table.suspend(run)
         self._summaries.release_turn(run.session_id)
-        if turn.waiting is not None and turn.due is not None:
+        if turn.state == "waiting_for_approval" and turn.due is not None:
             self._due[run.session_id] = turn.due
         if self.shutdown.is_set():
             run.leave()
