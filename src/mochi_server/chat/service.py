@@ -537,7 +537,7 @@ class TurnService:
             decision = Decision(approved=False)
             _audit_decision(session_id, confirmation_id, approval.tool_name, decision)
             shown = [_denied_event(approval)]
-        self._due.pop(session_id, None)
+        self._forget_due(session_id)
         self.table.take_suspended(session_id)
         self._end_suspended(run, shown)
         self.table.add(run)
@@ -603,7 +603,7 @@ class TurnService:
             return None
         run.log.add([*earlier, Status("continued", 0, continues=run.continues)])
         self._launch(run, play_run(prepared, run), locks.pop_all())
-        self._due.pop(run.session_id, None)
+        self._forget_due(run.session_id)
         suspended = self.table.take_suspended(run.session_id)
         if suspended is not None:
             suspended.leave(run)
@@ -726,8 +726,7 @@ class TurnService:
                 logger.warning("interrupted turns not found: %s", error.message)
             due = [session_id for session_id, at in self._due.items() if at <= time.time()]
             for session_id in due:
-                del self._due[session_id]
-                self._paused_until.pop(session_id, None)
+                self._forget_due(session_id)
                 start_in(self._tasks, self._continue_alone(session_id))
             if is_shared:
                 await self._release_clients()
@@ -759,6 +758,11 @@ class TurnService:
         at = time.time() + seconds
         self._due[session_id] = at
         self._paused_until[session_id] = at
+
+    def _forget_due(self, session_id: str) -> None:
+        """Do not continue a turn alone, because it continues now or has ended."""
+        self._due.pop(session_id, None)
+        self._paused_until.pop(session_id, None)
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn

@@ -180,13 +180,7 @@ def _unmasked(value: Any, _: Mask) -> Any:
 
 def _masked_schemas(schemas: Any, mask: Mask) -> Any:
     """Return schemas by name, with masked names."""
-    if not isinstance(schemas, dict):
-        return mask(schemas)
-    masked: Json = {}
-    for name, schema in schemas.items():
-        key = mask.name(name)
-        masked[key] = _masked_schema(schema, mask)
-    return masked
+    return _masked_by_name(schemas, mask, _masked_schema)
 
 
 def _masked_names(names: Any, mask: Mask) -> Any:
@@ -198,13 +192,18 @@ def _masked_names(names: Any, mask: Mask) -> Any:
 
 def _masked_dependencies(names: Any, mask: Mask) -> Any:
     """Return the names of properties that a property requires, by its name."""
-    if not isinstance(names, dict):
-        return mask(names)
-    masked: Json = {}
-    for name, required in names.items():
+    return _masked_by_name(names, mask, _masked_names)
+
+
+def _masked_by_name(values: Any, mask: Mask, masked: Callable[[Any, Mask], Any]) -> Any:
+    """Return an object whose keys are names, with masked names and ``masked`` values."""
+    if not isinstance(values, dict):
+        return mask(values)
+    result: Json = {}
+    for name, value in values.items():
         key = mask.name(name)
-        masked[key] = _masked_names(required, mask)
-    return masked
+        result[key] = masked(value, mask)
+    return result
 
 
 def _masked_regex(regex: Any, mask: Mask) -> str:

@@ -123,7 +123,10 @@ class PostgresTurnCounter(TurnCounter):
         """Return the running turns of a key, the times of recent starts, and the time now."""
         async with self._database.connection("count the turns of an API key") as connection:
             row = await fetch_one(connection, _SELECT, {"key": key})
-        return ([], [], 0) if row is None else (row[0], row[1], row[2])
+        if row is None:
+            return [], [], 0
+        running, began, now = row
+        return running, began, now
 
     async def _execute(self, statement: str, **values: Any) -> None:
         async with self._database.connection("count the turns of an API key") as connection:
