@@ -19,11 +19,12 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.chat.approvals import ApprovalRequest, ApprovalService, TurnControl
+from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.limits import RunLimits
 from mochi_server.chat.run import Run
+from mochi_server.chat.turn_control import ApprovalRequest, TurnControl
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Components
@@ -1039,7 +1040,7 @@ async def test_stream_follows_a_turn_that_was_parked_a_thousand_times() -> None:
         run.publish([Done("")])
         run.state = "waiting_for_approval"
     for run, later in pairwise(runs):
-        run.leave(later)
+        run.release_clients(later)
     runs[-1].state = "completed"
     await runs[0].forward(receive)
     assert followed == runs

@@ -15,13 +15,14 @@ from mochi_server import events
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.chat.approvals import SessionApprover, TurnControl, TurnSuspended
+from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.player import play_turn
+from mochi_server.chat.execution import execute_turn
 from mochi_server.chat.preparation import TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.steps import Phase, TurnRules
 from mochi_server.chat.turn import Phases, PreparedTurn
+from mochi_server.chat.turn_control import TurnControl, TurnSuspended
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_result import agent_event
 from mochi_server.chat.writer import TurnWriter
@@ -515,7 +516,7 @@ async def _play(turn: PreparedTurn, publish: events.Publish) -> MochiError | Non
     It is suspended and cancelled with the turn of its call.
     """
     control = TurnControl() if turn.approver is None else turn.approver.control
-    result = await play_turn(turn, publish, control)
+    result = await execute_turn(turn, publish, control)
     if result.is_suspended:
         raise TurnSuspended
     if result.cancelled or control.is_cancelled:

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -12,9 +11,10 @@ import orjson
 
 from mochi_server import errors
 from mochi_server.chat.event_log import EventLog
+from mochi_server.chat.turn_control import ApprovalRequest, TurnControl, TurnSuspended
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.sessions.store import approve_tool
-from mochi_server.sessions.turn import AgentCall, Approval, Decision, StoredTurn, TurnState
+from mochi_server.sessions.turn import AgentCall, Approval, Decision
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import (
@@ -65,88 +65,6 @@ async def bind_edited(call: ToolInvocation, tool: Tool) -> BoundArguments:
         return await call.bind(tool.schema)
     except InvalidArguments as error:
         raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
-
-
-class TurnSuspended(Exception):
-    """Signal that ends the task of a turn that waits for approval.
-
-    The stored turn continues later.
-    """
-
-
-@dataclass(eq=False)
-class ApprovalRequest:
-    """Request for the client's decision on a call of a live turn."""
-
-    approval: Approval
-    bound: BoundCall  # the call to run; the client's decision may replace its arguments
-    find: FindTool  # returns the tool that has a name now
-    decision: "asyncio.Future[Decision]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-    """Decision of the client.
-
-    The future is cancelled if the timeout passes first, and has an error if it is suspended.
-    """
-    is_listed: bool = False  # whether the request is stored, so that clients find it
-    stored: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the decision is durable, or has a failure."""
-    failure: errors.StorageFailed | None = None
-    """Why the decision was not stored, so that the call waits for another."""
-
-    @property
-    def confirmation_id(self) -> str:
-        return self.approval.confirmation_id
-
-    async def is_stale(self) -> bool:
-        """Return whether another tool has the name of the requested tool now."""
-        tool, requested = await self.find(self.bound.call.name), self.bound.tool
-        if tool is None or tool is requested:
-            return False
-        return tool.identity != requested.identity
-
-
-class TurnControl:
-    """What other tasks want of a live turn: a decision on the call that waits, or the end of its
-    task.
-    """
-
-    def __init__(self) -> None:
-        self.request: ApprovalRequest | None = None
-        """Request for the decision that the turn waits for."""
-        self.is_suspending = False
-        """Whether the task ends because the turn waits, so that the turn cannot be cancelled."""
-        self.ends_for_shutdown = False
-        """Whether a shutdown ends the task.
-
-        A turn that survives a crash continues at the next server.
-        """
-        self.is_stopped = False
-        """Whether a client stops the turn."""
-        self.is_cancelled = False
-        """Whether the task was cancelled, also if its turn had ended before."""
-        self.abort_error: errors.MochiError | None = None
-        """Error to report if the server cancels the turn, else None."""
-        self.decided_at = -math.inf
-        """Time of the latest decision, on the clock of the event loop."""
-
-    def leaves_to_next_server(self, turn: StoredTurn) -> bool:
-        """Return whether a cancelled turn continues at the next server."""
-        return self.ends_for_shutdown and not self.is_stopped and turn.survives
-
-    def state_after(self, failure: errors.MochiError | None, *, cancelled: bool) -> TurnState:
-        """Return the final state of the turn."""
-        if cancelled:
-            return "stopped" if self.is_stopped else "cancelled"
-        return "failed" if failure else "completed"
-
-    def suspend(self) -> bool:
-        """Suspend the turn if a call waits for a decision. Return whether its task ends."""
-        if self.request is not None and not self.request.decision.done():
-            self.is_suspending = True
-            self.request.decision.set_exception(TurnSuspended())
-            self.request = None
-        return self.is_suspending
 
 
 @dataclass(eq=False, kw_only=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from mochi_server.chat.approvals import TurnControl
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.event_log import Batch, EventLog
 from mochi_server.chat.subscribers import Subscriber
+from mochi_server.chat.turn_control import TurnControl
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError, ShuttingDown
@@ -144,11 +144,11 @@ class Run:
         self.first_write = first_write
         self.task = asyncio.get_running_loop().create_task(work)
 
-    def rest(self, state: TurnState, result: TurnResult) -> None:
-        """Note the end of the task of a turn that goes on. The clients of the run stay."""
+    def suspend(self, state: TurnState, result: TurnResult) -> None:
+        """End the task of a turn that goes on. The clients of the run stay connected."""
         self.state, self.result, self.task = state, result, None
 
-    def leave(self, continued_by: "Run | None" = None) -> None:
+    def release_clients(self, continued_by: "Run | None" = None) -> None:
         """Hand the clients of this run over to the run that continues its turn, or end their
         streams.
         """

@@ -21,32 +21,32 @@ from mochi_server.chat.approvals import (
     new_confirmation_id,
 )
 from mochi_server.chat.conversation import Conversation, Conversations
+from mochi_server.chat.due_turns import DueTurns
 from mochi_server.chat.event_log import EventLog
+from mochi_server.chat.execution import as_mochi_error, execute_run, repeat_answer
 from mochi_server.chat.idempotency import find_repetition
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
-from mochi_server.chat.player import as_mochi_error, play_run, repeat_answer
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
+from mochi_server.chat.stored_runs import StoredRuns, announcement
 from mochi_server.chat.turn_input import TurnInput, restored_input
-from mochi_server.chat.turn_result import TurnResult, agent_event, call_events, snapshot
+from mochi_server.chat.turn_result import TurnResult, agent_event, snapshot
 from mochi_server.chat.writer import turn_messages
 from mochi_server.events import (
-    AgentStart,
     ChatEvent,
     Done,
     Status,
     Stopped,
-    ToolConfirmationRequired,
     TurnError,
 )
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.usage import TurnLimiter
 from mochi_server.sessions.audit import audit
-from mochi_server.sessions.caller import CALLER, UNRESTRICTED, acting_as
+from mochi_server.sessions.caller import CALLER, acting_as
 from mochi_server.sessions.change import Change
-from mochi_server.sessions.history import first_answer_index, last_user_index
+from mochi_server.sessions.history import last_user_index
 from mochi_server.sessions.session import (
     ChatSession,
     goes_on,
@@ -63,8 +63,6 @@ from mochi_server.util.tasks import cancel_and_wait, start_in
 
 MAX_STARTS = 3
 """Maximum number of starts of a turn whose server dies again and again."""
-_LOST_EVENTS = 1 << 30
-"""Number of the snapshot of a run whose events are lost; later than that of any event."""
 _RETRY_SECONDS, _RETRIES = 0.1, 50
 
 MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
@@ -120,8 +118,8 @@ class TurnService:
         self._limits = limits
         self._limiter = limiter
         self._starting = set[anyio.CancelScope]()  # of starts that wait for another turn
-        self._due: dict[str, float] = {}  # Unix times at which turns continue alone, by session ID
-        self._paused_until: dict[str, float] = {}  # before which they are not tried
+        self._stored_runs = StoredRuns(conversations, self.table, self.shutdown)
+        self._due = DueTurns()
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def open(self, *, is_shared: bool) -> None:
@@ -206,10 +204,10 @@ class TurnService:
         is_latest = run is not None and run.run_id == turn.run_id
         is_here = is_latest and turn.state == "running"
         if turn.survives and not is_here:
-            return await self._unfinished_run(session, turn)
+            return await self._stored_runs.unfinished(session, turn)
         if is_latest or run_id not in (None, *turn.run_ids):
             return run
-        return self._ended_run(session, turn)
+        return self._stored_runs.ended(session, turn)
 
     async def stop(self, session_id: str) -> Run | None:
         """Stop the turn of a session, also one that waits.
@@ -298,7 +296,7 @@ class TurnService:
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_blobs)
             count_start()
-            return self._launch(run, play_run(turn, run), locks.pop_all(), first_write)
+            return self._launch(run, execute_run(turn, run), locks.pop_all(), first_write)
 
     async def _lock(
         self,
@@ -362,29 +360,29 @@ class TurnService:
         is_latest = run is not None and run.run_id == turn.run_id
         if run is not None and is_latest and (run.running or run.state == "completed"):
             return run
-        return await self._unfinished_run(session, turn) if turn.survives else None
+        return await self._stored_runs.unfinished(session, turn) if turn.survives else None
 
     def _launch(
         self,
         run: Run,
-        playing: Coroutine[Any, Any, TurnResult],
+        execution: Coroutine[Any, Any, TurnResult],
         locks: AsyncExitStack,
         first_write: "asyncio.Future[None] | None" = None,
     ) -> Run:
         """Execute a turn in the background. ``locks`` are released when the turn has ended."""
         self._summaries.turn_starting(run.session_id)
         self.table.add(run)
-        run.start(self._execute(run, playing, locks), first_write)
+        run.start(self._execute(run, execution, locks), first_write)
         return run
 
     async def _execute(
-        self, run: Run, playing: Coroutine[Any, Any, TurnResult], locks: AsyncExitStack
+        self, run: Run, execution: Coroutine[Any, Any, TurnResult], locks: AsyncExitStack
     ) -> None:
         result: TurnResult | None = None
         CALLER.set(run.caller)
         try:
             async with locks:
-                result = await playing
+                result = await execution
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
@@ -399,13 +397,13 @@ class TurnService:
         """End a run whose turn goes on: it waits for a decision, or continues at the next
         server.
         """
-        run.rest(turn.state, result)
+        run.suspend(turn.state, result)
         self.table.suspend(run)
         self._summaries.release_turn(run.session_id)
         if turn.state == "waiting_for_approval" and turn.due is not None:
-            self._due[run.session_id] = turn.due
+            self._due.add(run.session_id, turn.due)
         if self.shutdown.is_set():
-            run.leave()
+            run.release_clients()
 
     def _end(self, run: Run, result: TurnResult) -> None:
         state = run.control.state_after(result.failure, cancelled=result.cancelled)
@@ -477,10 +475,10 @@ class TurnService:
         self, session: ChatSession, turn: StoredTurn, decided: StoredTurn
     ) -> Run:
         """Store a decision on a turn that continues later, and return the run of the turn."""
-        run = await self._unfinished_run(session, turn)
+        run = await self._stored_runs.unfinished(session, turn)
         await run.conversation.write(Change(turn=decided))
-        run.rest(decided.state, run.result)
-        self._try_later(run.session_id, self._limits.retry_seconds)
+        run.suspend(decided.state, run.result)
+        self._due.pause(run.session_id, self._limits.retry_seconds)
         return run
 
     async def _load_waiting(
@@ -522,7 +520,7 @@ class TurnService:
             turn = session.metadata.turn
             if turn is None or not goes_on(session):
                 return None
-            run = await self._unfinished_run(session, turn)
+            run = await self._stored_runs.unfinished(session, turn)
             messages = turn_messages(session, turn)
             results: list[Message] = []
             if turn.replacement is None:
@@ -537,7 +535,7 @@ class TurnService:
             decision = Decision(approved=False)
             _audit_decision(session_id, confirmation_id, approval.tool_name, decision)
             shown = [_denied_event(approval)]
-        self._forget_due(session_id)
+        self._due.remove(session_id)
         self.table.take_suspended(session_id)
         self._end_suspended(run, shown)
         self.table.add(run)
@@ -549,13 +547,13 @@ class TurnService:
         run.end("stopped", replace(run.result, cancelled=True))
         self._on_ended(run)
         run.publish([*results, Stopped(None), Done(run.session_id)])
-        run.leave()
+        run.release_clients()
 
     async def _announce_again(
         self, session: ChatSession, turn: StoredTurn, approval: Approval, tool: Tool
     ) -> None:
         self._approvals.end(session.session_id, approval.confirmation_id, errors.ConfirmationStale)
-        run = await self._unfinished_run(session, turn)
+        run = await self._stored_runs.unfinished(session, turn)
         # The clients have received the first announcement, and receive the warning.
         again = replace(
             approval,
@@ -565,7 +563,7 @@ class TurnService:
         )
         again_turn = replace(turn, approval=again, events=turn.events + 2)
         await run.conversation.write(Change(turn=again_turn))
-        run.publish([changed_warning(approval.tool_name), _announcement(again)])
+        run.publish([changed_warning(approval.tool_name), announcement(again)])
 
     async def _revive(
         self,
@@ -584,7 +582,7 @@ class TurnService:
             return None
         conversation = self.conversations.stored(session.session_id)
         turn = turn.continued(run_id, is_new_start=is_new_start)
-        calls = await self._call_events(session, turn, is_announced=True)
+        calls = await self._stored_runs.call_events(session, turn, is_announced=True)
         earlier = [snapshot(turn_messages(session, turn)), *calls]
         turn_input = restored_input(turn.input or {})
         run = self._new_run(
@@ -602,108 +600,12 @@ class TurnService:
         if self.shutdown.is_set():
             return None
         run.log.add([*earlier, Status("continued", 0, continues=run.continues)])
-        self._launch(run, play_run(prepared, run), locks.pop_all())
-        self._forget_due(run.session_id)
+        self._launch(run, execute_run(prepared, run), locks.pop_all())
+        self._due.remove(run.session_id)
         suspended = self.table.take_suspended(run.session_id)
         if suspended is not None:
-            suspended.leave(run)
+            suspended.release_clients(run)
         return run
-
-    async def _call_events(
-        self, session: ChatSession, turn: StoredTurn, *, is_announced: bool
-    ) -> list[ChatEvent]:
-        """Return the events of the calls of a turn until now, for clients that did not receive its
-        first run.
-
-        ``is_announced`` states whether they contain the call that waits or was decided.
-        """
-        messages = turn_messages(session, turn)
-        approval = turn.approval if is_announced else None
-        index = None if approval is None else approval.call_index
-        agent = None if turn.approval is None else turn.approval.agent
-        if agent is None:
-            return [*call_events(messages, index)]
-        events: list[ChatEvent] = [*call_events(messages, None)]
-        for call in open_calls(messages):
-            if call.id == agent.call_id:
-                instruction = str(call.arguments.get("instruction", ""))
-                events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
-                of_agent = await self._agent_messages(agent.session_id)
-                for event in call_events(of_agent, index):
-                    events.append(agent_event(event, agent.name, agent.session_id, call.id))
-                break  # several calls can have the same ID
-        return events
-
-    async def _agent_messages(self, session_id: str) -> Sequence[Message]:
-        with suppress(errors.SessionNotFound):
-            history = (await self.conversations.agent_chats.load(session_id)).history
-            return history[first_answer_index(history) :]
-        return []
-
-    async def _unfinished_run(self, session: ChatSession, turn: StoredTurn) -> Run:
-        """Return the run of a stored turn that goes on but is not live here.
-
-        Clients can connect to it.
-        """
-        calls = await self._call_events(session, turn, is_announced=False)
-        live = self.table.find(session.session_id, turn.run_id)
-        if live is not None and live.run_id == turn.run_id and live.running:
-            return live
-        run = self.table.suspended(session.session_id, turn.run_id)
-        if run is not None:
-            return run
-        is_waiting = turn.state == "waiting_for_approval"
-        last = max(turn.events, len(calls) + bool(calls)) if is_waiting else _LOST_EVENTS
-        log = EventLog.restored(snapshot(turn_messages(session, turn)), last, calls)
-        run = self._stored_run(session, turn, log, input=_input_of(turn), state=turn.state)
-        if turn.waiting is not None:  # else the turn is about to continue
-            run.publish([_announcement(turn.waiting)])
-        self.table.suspend(run)
-        if self.shutdown.is_set():
-            run.leave()
-        return run
-
-    def _ended_run(self, session: ChatSession, turn: StoredTurn) -> Run:
-        """Return the latest run of a session as it was stored, with a snapshot and its end as
-        events.
-        """
-        state = turn.state
-        stored: Sequence[Message] = session.history[first_answer_index(session.history) :]
-        result = TurnResult(stored)
-        if turn.answer_id is None:
-            is_of_turn = result.partial_id is not None
-        else:
-            is_of_turn = any(message["message_id"] == turn.answer_id for message in stored)
-        if not is_of_turn:
-            result = TurnResult()  # the session may show the answer before the turn, or a version
-        ending: list[ChatEvent] = []
-        if state == "stopped":
-            ending = [Stopped(result.partial_id)]
-        elif state == "completed" and result.answer is not None:
-            ending = [result.completed()]
-        elif state in ("running", "waiting_for_approval", "failed"):
-            failure = _failure_of(session, turn)
-            state, result = "failed", replace(result, failure=failure)
-            ending = [TurnError.of(failure)]
-        calls = call_events(result.stored, None)
-        log = EventLog.restored(snapshot(result.stored), _LOST_EVENTS, calls)
-        run = self._stored_run(session, turn, log, state=state, result=result, is_stored=True)
-        run.publish([*ending, Done(session.session_id)])
-        return run
-
-    def _stored_run(
-        self, session: ChatSession, turn: StoredTurn, log: EventLog, **fields: Any
-    ) -> Run:
-        """Return a run without a task, with these other fields of ``Run``."""
-        return Run(
-            self.conversations.stored(session.session_id),
-            run_ids=turn.run_ids,
-            model=session.model,
-            position=turn.first,
-            caller=UNRESTRICTED.inside(session.metadata.owner),
-            log=log,
-            **fields,
-        )
 
     # Turns that continue without a client
 
@@ -719,14 +621,11 @@ class TurnService:
                     # The server at which a turn waits continues it first, because it may have
                     # connected clients.
                     until = time.time() - self._limits.scan_seconds if is_shared else math.inf
-                    for session_id, at in (await self.store.due_turns(until)).items():
-                        self._due[session_id] = max(at, self._paused_until.get(session_id, at))
+                    self._due.add_found(await self.store.due_turns(until))
                     is_searched = True
             except errors.MochiError as error:
                 logger.warning("interrupted turns not found: %s", error.message)
-            due = [session_id for session_id, at in self._due.items() if at <= time.time()]
-            for session_id in due:
-                self._forget_due(session_id)
+            for session_id in self._due.take_due():
                 start_in(self._tasks, self._continue_alone(session_id))
             if is_shared:
                 await self._release_clients()
@@ -739,30 +638,19 @@ class TurnService:
                 with suppress(errors.MochiError):
                     turn = (await self.store.load(run.session_id)).metadata.turn
                     if turn is None or turn.has_ended or turn.run_id != run.run_id:
-                        run.leave()
+                        run.release_clients()
 
     async def _continue_alone(self, session_id: str) -> None:
         """Continue a turn whose approval has expired, or whose server died."""
         try:
             await self._continue_due(session_id)
         except errors.SessionBusy:  # usually, another server continues the turn
-            self._try_later(session_id, self._limits.scan_seconds)
+            self._due.pause(session_id, self._limits.scan_seconds)
         except errors.SessionNotFound:
             return
         except errors.MochiError as error:
             logger.warning("turn continues later session_id=%s: %s", session_id, error.message)
-            self._try_later(session_id, self._limits.retry_seconds)
-
-    def _try_later(self, session_id: str, seconds: float) -> None:
-        """Continue a turn after a pause, also if a search of the store finds it before."""
-        at = time.time() + seconds
-        self._due[session_id] = at
-        self._paused_until[session_id] = at
-
-    def _forget_due(self, session_id: str) -> None:
-        """Do not continue a turn alone, because it continues now or has ended."""
-        self._due.pop(session_id, None)
-        self._paused_until.pop(session_id, None)
+            self._due.pause(session_id, self._limits.retry_seconds)
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn
@@ -775,7 +663,7 @@ class TurnService:
             if turn is None or turn.due is None:
                 return
             if turn.waiting is not None:
-                self._due[session_id] = turn.due
+                self._due.add(session_id, turn.due)
             elif run_id is None or self._is_lost(turn):
                 await self._end_interrupted(session, turn)
             elif not self.shutdown.is_set():
@@ -820,7 +708,7 @@ class TurnService:
         await self.conversations.stored(session.session_id).write(Change(turn=ended))
         run = self.table.take_suspended(session.session_id)
         if run is not None:
-            run.leave()
+            run.release_clients()
 
     # Shutdown
 
@@ -873,7 +761,7 @@ class TurnService:
         for run in self.table.running():
             run.control.suspend()
         for run in self.table.all_suspended():
-            run.leave()
+            run.release_clients()
 
     async def aclose(self) -> None:
         self._close()
@@ -921,13 +809,6 @@ def _position(session: ChatSession, turn_input: TurnInput) -> int:
     return turn_input.answer_index(session.history)  # the turn may replace the last answer
 
 
-def _input_of(turn: StoredTurn) -> TurnInput:
-    try:
-        return restored_input(turn.input or {})
-    except ValueError:  # the turn ends as interrupted when it is due
-        return TurnInput()
-
-
 def _audit_decision(
     session_id: str, confirmation_id: str, tool_name: str, decision: Decision
 ) -> None:
@@ -938,24 +819,6 @@ def _audit_decision(
         tool=tool_name,
         approved=decision.approved,
         remember=decision.remember,
-    )
-
-
-def _failure_of(session: ChatSession, turn: StoredTurn) -> errors.MochiError:
-    """Return the error that ended a stored turn, or that of a server that died during it."""
-    stored = turn.error
-    if stored is None or turn.was_lost:
-        return errors.ServerLost(session.session_id, starts=turn.starts)
-    return errors.restored_error(stored["code"], stored["message"])
-
-
-def _announcement(approval: Approval) -> ToolConfirmationRequired:
-    return ToolConfirmationRequired(
-        approval.tool_name,
-        approval.arguments,
-        approval.call_index,
-        approval.confirmation_id,
-        approval.agent_name,
     )
 
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mochi_server import errors
-from mochi_server.chat.approvals import TurnControl, TurnSuspended
 from mochi_server.chat.loop import TurnLoop
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import PreparedTurn
+from mochi_server.chat.turn_control import TurnControl, TurnSuspended
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
@@ -20,10 +20,10 @@ from mochi_server.sessions.turn import StoredTurn
 logger = logging.getLogger(__name__)
 
 
-async def play_run(turn: PreparedTurn, run: Run) -> TurnResult:
+async def execute_run(turn: PreparedTurn, run: Run) -> TurnResult:
     """Execute the turn of a run, publish its events and return its result."""
     gate = _EventGate(run, turn.writer)
-    result = await play_turn(turn, gate.publish, run.control)
+    result = await execute_turn(turn, gate.publish, run.control)
     if gate.error is not None:
         failure = as_mochi_error(gate.error, run.session_id)
         return replace(result, failure=failure, cancelled=False)
@@ -32,7 +32,7 @@ async def play_run(turn: PreparedTurn, run: Run) -> TurnResult:
     return result
 
 
-async def play_turn(turn: PreparedTurn, publish: Publish, control: TurnControl) -> TurnResult:
+async def execute_turn(turn: PreparedTurn, publish: Publish, control: TurnControl) -> TurnResult:
     """Execute a turn and store its end. Return its result, which contains the error, if any."""
     writer = turn.writer
     failure: errors.MochiError | None = None

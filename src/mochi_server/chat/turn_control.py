@@ -1,0 +1,91 @@
+"""Control of a live turn by other tasks: a decision on its waiting call, or the end of its task."""
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+
+from mochi_server import errors
+from mochi_server.sessions.turn import Approval, Decision, StoredTurn, TurnState
+from mochi_server.tools.toolbox import BoundCall, FindTool
+
+
+class TurnSuspended(Exception):
+    """Signal that ends the task of a turn that waits for approval.
+
+    The stored turn continues later.
+    """
+
+
+@dataclass(eq=False)
+class ApprovalRequest:
+    """Request for the client's decision on a call of a live turn."""
+
+    approval: Approval
+    bound: BoundCall  # the call to run; the client's decision may replace its arguments
+    find: FindTool  # returns the tool that has a name now
+    decision: "asyncio.Future[Decision]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Decision of the client.
+
+    The future is cancelled if the timeout passes first, and has an error if it is suspended.
+    """
+    is_listed: bool = False  # whether the request is stored, so that clients find it
+    stored: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the decision is durable, or has a failure."""
+    failure: errors.StorageFailed | None = None
+    """Why the decision was not stored, so that the call waits for another."""
+
+    @property
+    def confirmation_id(self) -> str:
+        return self.approval.confirmation_id
+
+    async def is_stale(self) -> bool:
+        """Return whether another tool has the name of the requested tool now."""
+        tool, requested = await self.find(self.bound.call.name), self.bound.tool
+        if tool is None or tool is requested:
+            return False
+        return tool.identity != requested.identity
+
+
+class TurnControl:
+    """What other tasks want of a live turn: a decision on the call that waits, or the end of its
+    task.
+    """
+
+    def __init__(self) -> None:
+        self.request: ApprovalRequest | None = None
+        """Request for the decision that the turn waits for."""
+        self.is_suspending = False
+        """Whether the task ends because the turn waits, so that the turn cannot be cancelled."""
+        self.ends_for_shutdown = False
+        """Whether a shutdown ends the task.
+
+        A turn that survives a crash continues at the next server.
+        """
+        self.is_stopped = False
+        """Whether a client stops the turn."""
+        self.is_cancelled = False
+        """Whether the task was cancelled, also if its turn had ended before."""
+        self.abort_error: errors.MochiError | None = None
+        """Error to report if the server cancels the turn, else None."""
+        self.decided_at = -math.inf
+        """Time of the latest decision, on the clock of the event loop."""
+
+    def leaves_to_next_server(self, turn: StoredTurn) -> bool:
+        """Return whether a cancelled turn continues at the next server."""
+        return self.ends_for_shutdown and not self.is_stopped and turn.survives
+
+    def state_after(self, failure: errors.MochiError | None, *, cancelled: bool) -> TurnState:
+        """Return the final state of the turn."""
+        if cancelled:
+            return "stopped" if self.is_stopped else "cancelled"
+        return "failed" if failure else "completed"
+
+    def suspend(self) -> bool:
+        """Suspend the turn if a call waits for a decision. Return whether its task ends."""
+        if self.request is not None and not self.request.decision.done():
+            self.is_suspending = True
+            self.request.decision.set_exception(TurnSuspended())
+            self.request = None
+        return self.is_suspending
