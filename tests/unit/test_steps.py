@@ -110,6 +110,12 @@ TABLE: dict[str, tuple[list[Message], StoredTurn, TurnRules, Step]] = {
     ),
     "agent after its calls": ([answer("Plan"), *rounds(1)], NEW, AGENT, AskModel("execution")),
     "agent has finished": ([answer("Plan"), *rounds(1), answer("Done")], NEW, AGENT, Finish()),
+    "agent with one round answers without calls": (
+        [answer("Plan"), answer("Done")],
+        NEW,
+        TurnRules(rounds=1, plans=True),
+        Finish(),
+    ),
     "agent at its limit": (
         [answer("Plan"), *rounds(2)],
         NEW,

@@ -110,7 +110,7 @@ def next_step(messages: Sequence[Message], turn: StoredTurn, rules: TurnRules) -
     executed = answers[1:] if rules.plans else answers
     if last.get("tool_calls"):
         return _question_after_calls(executed, messages, rules)
-    if rules.plans and not _is_complete(executed, messages, rules):
+    if rules.plans and not _is_complete(executed, rules):
         return AskModel("execution")
     return Finish()
 
@@ -133,15 +133,10 @@ def _question_after_calls(
     return AskModel(phase)
 
 
-def _is_complete(
-    executed: Sequence[AssistantMessage], messages: Sequence[Message], rules: TurnRules
-) -> bool:
+def _is_complete(executed: Sequence[AssistantMessage], rules: TurnRules) -> bool:
     """Return whether an agent has executed its plan. Its first answer may only announce calls."""
-    if not executed:
-        return False
-    if len(executed) > 1 or rules.rounds == 1:
-        return True
-    return any(message["role"] == "tool" for message in messages)
+    needed = 1 if rules.rounds == 1 else 2
+    return len(executed) >= needed
 
 
 def _planned(
