@@ -21,10 +21,10 @@ from mochi_server.chat.execution import execute_turn
 from mochi_server.chat.preparation import TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.steps import Phase, TurnRules
+from mochi_server.chat.stored_events import agent_event
 from mochi_server.chat.turn import Phases, PreparedTurn
 from mochi_server.chat.turn_control import TurnControl, TurnSuspended
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
-from mochi_server.chat.turn_result import agent_event
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import (

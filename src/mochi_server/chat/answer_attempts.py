@@ -8,8 +8,8 @@ import orjson
 
 from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.model_call import ModelCall
+from mochi_server.chat.stored_events import snapshot
 from mochi_server.chat.turn import PreparedTurn
-from mochi_server.chat.turn_result import snapshot
 from mochi_server.errors import OllamaError, ToolNotCalled
 from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs
 from mochi_server.inference.answer_repair import AnswerRepair

@@ -9,8 +9,8 @@ from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.answer_attempts import AnswerAttempts
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.steps import AskModel, Finish, PlannedCall, RunCalls
+from mochi_server.chat.stored_events import snapshot
 from mochi_server.chat.turn import PreparedTurn
-from mochi_server.chat.turn_result import snapshot
 from mochi_server.errors import FormatNotMet, ImageNotReadable, MochiError, OllamaError
 from mochi_server.events import (
     ContentDelta,

@@ -29,9 +29,10 @@ from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
-from mochi_server.chat.stored_runs import StoredRuns, announcement
+from mochi_server.chat.stored_events import announcement, denied_event, snapshot
+from mochi_server.chat.stored_runs import StoredRuns
 from mochi_server.chat.turn_input import TurnInput, restored_input
-from mochi_server.chat.turn_result import TurnResult, agent_event, snapshot
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.writer import turn_messages
 from mochi_server.events import (
     ChatEvent,
@@ -534,7 +535,7 @@ class TurnService:
             self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
             decision = Decision(approved=False)
             _audit_decision(session_id, confirmation_id, approval.tool_name, decision)
-            shown = [_denied_event(approval)]
+            shown = [denied_event(approval)]
         self._due.remove(session_id)
         self.table.take_suspended(session_id)
         self._end_suspended(run, shown)
@@ -820,12 +821,3 @@ def _audit_decision(
         approved=decision.approved,
         remember=decision.remember,
     )
-
-
-def _denied_event(approval: Approval) -> ChatEvent:
-    """Return the result of the announced call of a turn that a client ends."""
-    call = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments)
-    result, agent = denied(call).event(), approval.agent
-    if agent is None:
-        return result
-    return agent_event(result, agent.name, agent.session_id, agent.call_id)

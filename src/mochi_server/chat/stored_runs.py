@@ -15,21 +15,21 @@ from mochi_server.chat.conversation import Conversations
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
+from mochi_server.chat.stored_events import agent_event, announcement, call_events, snapshot
 from mochi_server.chat.turn_input import TurnInput, restored_input
-from mochi_server.chat.turn_result import TurnResult, agent_event, call_events, snapshot
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.writer import turn_messages
 from mochi_server.events import (
     AgentStart,
     ChatEvent,
     Done,
     Stopped,
-    ToolConfirmationRequired,
     TurnError,
 )
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.history import first_answer_index
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.turn import Approval, StoredTurn
+from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
 from mochi_server.tools.stored_calls import open_calls
 
@@ -143,16 +143,6 @@ class StoredRuns:
             history = (await self._conversations.agent_chats.load(session_id)).history
             return history[first_answer_index(history) :]
         return []
-
-
-def announcement(approval: Approval) -> ToolConfirmationRequired:
-    return ToolConfirmationRequired(
-        approval.tool_name,
-        approval.arguments,
-        approval.call_index,
-        approval.confirmation_id,
-        approval.agent_name,
-    )
 
 
 def _input_of(turn: StoredTurn) -> TurnInput:

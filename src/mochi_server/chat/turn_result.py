@@ -1,25 +1,18 @@
-"""Result of a turn, and the tool calls and texts in the messages that the turn has added."""
+"""Result of a turn."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import MochiError
 from mochi_server.events import (
-    AgentToolCalled,
-    AgentToolResult,
-    ChatEvent,
     MessageComplete,
-    Snapshot,
-    ToolCalled,
-    ToolResult,
 )
 from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.session import last_answer, usage_tokens
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import AssistantMessage, Message
-from mochi_server.tools.stored_calls import open_calls, returned_calls, stored_outcomes
+from mochi_server.tools.stored_calls import returned_calls
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
 
@@ -90,34 +83,3 @@ class TurnResult:
             done_reason=message.get("done_reason"),
             prompt_eval_cached_count=message.get("prompt_eval_cached_count"),
         )
-
-
-def snapshot(messages: Sequence[Message]) -> Snapshot:
-    content = thinking = ""
-    for message in messages:
-        if message["role"] == "assistant":
-            content += message["content"]
-            thinking += message.get("thinking") or ""
-    return Snapshot(content, thinking)
-
-
-def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCalled | ToolResult]:
-    """Return the events of the calls in the messages of a turn, and of its open call with the index
-    ``waiting``.
-    """
-    events: list[ToolCalled | ToolResult] = []
-    for outcome in stored_outcomes(messages):
-        if outcome.call.name != AGENT_TOOL:  # it has events of its own
-            events += [outcome.call.event(), outcome.event()]
-    for call in open_calls(messages):
-        if call.index == waiting:
-            events.append(call.event())
-    return events
-
-
-def agent_event(
-    event: ToolCalled | ToolResult, name: str, session_id: str, parent_call_id: str
-) -> ChatEvent:
-    """Return the event that clients receive for an event of an agent's own turn."""
-    kind = AgentToolCalled if isinstance(event, ToolCalled) else AgentToolResult
-    return kind(name, **asdict(event), agent_session_id=session_id, parent_call_id=parent_call_id)

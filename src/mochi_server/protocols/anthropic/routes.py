@@ -13,9 +13,9 @@ from mochi_server.protocols.anthropic.request import (
     parse,
 )
 from mochi_server.protocols.anthropic.response import MessageResponse
-from mochi_server.protocols.completions import answer_responses, estimate, renamed_fields, start
 from mochi_server.protocols.encoded_response import respond
 from mochi_server.protocols.headers import HeadersParam
+from mochi_server.protocols.turn_start import answer_responses, estimate, renamed_fields, start
 from mochi_server.web.requests import Protocol
 from mochi_server.web.routes import MODEL_ERRORS, BodyReleasingRoute, responses
 

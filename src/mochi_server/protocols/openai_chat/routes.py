@@ -7,7 +7,6 @@ from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols.agent_models import change_time, change_times
 from mochi_server.protocols.answer_request import ignored_options
-from mochi_server.protocols.completions import answer_responses, renamed_fields, start
 from mochi_server.protocols.encoded_response import respond
 from mochi_server.protocols.headers import HeadersParam
 from mochi_server.protocols.openai_chat.embeddings import EmbeddingList, EmbeddingRequest, embed
@@ -26,6 +25,7 @@ from mochi_server.protocols.openai_chat.response import (
     TextCompletion,
 )
 from mochi_server.protocols.openai_errors import OPENAI_ERRORS, openai_stream_error
+from mochi_server.protocols.turn_start import answer_responses, renamed_fields, start
 from mochi_server.web.requests import Protocol, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, OLLAMA_ERRORS, BodyReleasingRoute, responses
 

@@ -11,7 +11,6 @@ from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ResponseNotFound, ValidationFailed
 from mochi_server.protocols.answer_request import ignored_options
-from mochi_server.protocols.completions import answer_responses, estimate, renamed_fields, start
 from mochi_server.protocols.encoded_response import respond
 from mochi_server.protocols.headers import HeadersParam
 from mochi_server.protocols.openai_errors import OPENAI_ERRORS, openai_stream_error
@@ -23,6 +22,7 @@ from mochi_server.protocols.responses.request import ResponseRequest, parse
 from mochi_server.protocols.responses.response import InputItemList, InputTokens, ModelResponse
 from mochi_server.protocols.responses.tools import flattened, left_out
 from mochi_server.protocols.schemas import allow
+from mochi_server.protocols.turn_start import answer_responses, estimate, renamed_fields, start
 from mochi_server.web.requests import Protocol
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, BodyReleasingRoute, responses
 
