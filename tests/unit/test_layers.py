@@ -5,7 +5,10 @@ framework.
 import ast
 import re
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 from mochi_server import events
 
@@ -82,6 +85,22 @@ def test_packages_import_only_from_lower_ones() -> None:
         if not first_party(path) <= allowed:
             wrong[str(path.relative_to(SRC))] = sorted(first_party(path) - allowed)
     assert wrong == {}
+
+
+def test_modules_import_each_other_in_one_direction() -> None:
+    """No circle of imports, not even of types or inside functions."""
+    names = {".".join(path.relative_to(SRC).with_suffix("").parts): path for path in MODULES}
+    graph = {name: _imported(path) & names.keys() for name, path in names.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the modules from which a file imports. Unlike `imports`, it skips code in strings."""
+    statements = ast.walk(ast.parse(source(path)))
+    return {node.module for node in statements if isinstance(node, ast.ImportFrom) and node.module}
 
 
 def test_only_the_gateway_adapts_requests_to_ollama() -> None:

@@ -18,8 +18,8 @@ from mochi_server.ollama import (
     ModelInfo,
     OllamaClient,
 )
+from mochi_server.ollama.endpoint import parse_endpoint
 from mochi_server.ollama.errors import refusal_error, translate
-from mochi_server.ollama.payloads import parse_endpoint
 from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text

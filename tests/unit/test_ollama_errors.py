@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from mochi_server.errors import OllamaBusy, OllamaError, OllamaUnreachable
+from mochi_server.ollama.endpoint import parse_endpoint
 from mochi_server.ollama.errors import (
     is_context_refusal,
     refusal_error,
@@ -16,7 +17,6 @@ from mochi_server.ollama.errors import (
     reported_error,
     translate,
 )
-from mochi_server.ollama.payloads import parse_endpoint
 from tests.support.cases import cases
 
 OLLAMA = parse_endpoint("http://ollama")

@@ -14,8 +14,9 @@ import uvloop
 
 from mochi_server.errors import OllamaError
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.endpoint import parse_endpoint
 from mochi_server.ollama.errors import is_out_of_memory
-from mochi_server.ollama.payloads import chat_payload, parse_endpoint
+from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Transport
 from tests.support.raw_ollama import RawOllama, line, whole
 

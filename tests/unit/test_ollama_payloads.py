@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from mochi_server.ollama.endpoint import parse_endpoint
 from mochi_server.ollama.library import ModelDetails, ModelList
 from mochi_server.ollama.payloads import (
     ModelKey,
     chat_payload,
     lacks_details,
-    parse_endpoint,
     qualified_name,
     read_tags,
     with_details,

@@ -27,7 +27,7 @@ from mochi_server.cli import print_text
 from mochi_server.cli.banner import startup_banner
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, prepare_store
-from mochi_server.ollama.payloads import parse_endpoint
+from mochi_server.ollama.endpoint import parse_endpoint
 from mochi_server.services.keys import KeyRing
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry import logging as logs

@@ -15,6 +15,7 @@ from typing_extensions import Self
 from mochi_server.constants import OLLAMA_SETTING
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError
 from mochi_server.ollama import errors, payloads
+from mochi_server.ollama.endpoint import parse_endpoint
 from mochi_server.ollama.payloads import (
     ModelKey,
     chat_payload,
@@ -63,7 +64,7 @@ class AsyncOllamaClient:
         If ``can_install`` is false, error messages do not advise to install models. ``setting`` is
         the environment variable that error messages name for the address.
         """
-        self.endpoint = payloads.parse_endpoint(host, setting)
+        self.endpoint = parse_endpoint(host, setting)
         self._stall_timeout = stall_timeout
         self._plain: AsyncPlainClient | None = None
         self._transport = Transport(

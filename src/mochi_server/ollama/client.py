@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from mochi_server.errors import ModelNotFound, OllamaError
 from mochi_server.ollama.async_client import SHORT_CALL_SECONDS, AsyncOllamaClient
+from mochi_server.ollama.endpoint import parse_endpoint
 from mochi_server.ollama.errors import log_missing_details, translating_errors
 from mochi_server.ollama.payloads import (
     lacks_details,
-    parse_endpoint,
     qualified_name,
     read_tags,
     with_details,

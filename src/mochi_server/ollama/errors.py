@@ -23,7 +23,7 @@ from mochi_server.errors import (
     OllamaError,
     OllamaUnreachable,
 )
-from mochi_server.ollama.payloads import Endpoint
+from mochi_server.ollama.endpoint import Endpoint
 
 _INVALID_JSON = (json.JSONDecodeError, UnicodeDecodeError)
 _INVALID_FIELDS = (ValidationError, TypeError, RecursionError)  # of the library `ollama`

@@ -20,7 +20,7 @@ from ollama._types import ModelDetails as ListedDetails
 from pydantic import BaseModel, Field
 
 from mochi_server.ollama import errors
-from mochi_server.ollama.payloads import Endpoint
+from mochi_server.ollama.endpoint import Endpoint
 from mochi_server.ollama.transport import Transport
 
 _NUM_CTX = re.compile(r"^num_ctx +(\d+)\s*$", re.MULTILINE)

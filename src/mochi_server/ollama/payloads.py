@@ -1,14 +1,10 @@
 """Request payloads for Ollama, and parsers of its responses: answers, and the lists of models."""
 
-import os
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
 
-from mochi_server.constants import OLLAMA_SETTING
 from mochi_server.errors import OllamaError
 from mochi_server.ollama.types import (
     ChatMessage,
@@ -17,7 +13,6 @@ from mochi_server.ollama.types import (
     ModelInfo,
     ReceivedMessage,
 )
-from mochi_server.util.net import full_url, is_loopback
 
 if TYPE_CHECKING:
     from ollama import ProcessResponse
@@ -30,38 +25,6 @@ _COUNTERS = [
 
 ModelKey = tuple[str, str]
 """Name and digest of a model. Some servers send the same digest for all models, or none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Address of Ollama.
-
-    ``url`` has no trailing slash, and no credentials because error messages show the URL.
-    """
-
-    url: str
-    headers: dict[str, str]
-    # whether to use the proxies from environment variables. False if Ollama is on this machine
-    use_proxy: bool
-    setting: str = OLLAMA_SETTING
-    """Environment variable that contains the address, for error messages."""
-
-
-def parse_endpoint(host: str, setting: str = OLLAMA_SETTING) -> Endpoint:
-    """Parse an address in the format of ``OLLAMA_HOST``.
-
-    Without credentials, it gets the key ``OLLAMA_API_KEY``.
-    """
-    parts = urlsplit(full_url(host))
-    headers = {}
-    if parts.username is not None:
-        credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers["Authorization"] = "Basic " + b64encode(credentials.encode()).decode()
-    elif key := os.environ.get("OLLAMA_API_KEY"):
-        headers["Authorization"] = f"Bearer {key}"
-    address = parts.netloc.rpartition("@")[2]
-    url = urlunsplit((parts.scheme, address, parts.path.rstrip("/"), "", ""))
-    return Endpoint(url, headers, use_proxy=not is_loopback(parts.hostname or ""), setting=setting)
 
 
 def chat_payload(

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
 from mochi_server.ollama import errors
-from mochi_server.ollama.payloads import Endpoint
+from mochi_server.ollama.endpoint import Endpoint
 from mochi_server.util.imports import import_in_thread
 
 if TYPE_CHECKING:
