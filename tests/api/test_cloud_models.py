@@ -146,6 +146,8 @@ def test_manual_window_only_shortens_prompts(api: Api, stub: ModelStub) -> None:
     body = {"context_window": {"current_window": 6000}}
     assert api.ok(api.http.patch(f"/sessions/{session_id}", json=body))["warnings"] == []
     assert window_of(api, session_id)["current_window"] == 6000
+    window = api.send_message(session_id, "Hello!")["context_window"]
+    assert (window["current_window"], window["reason"]) == (6000, "manual_override")
     events = fill(api, session_id)
     assert "context_compacted" in [event.type for event in events]
     assert warnings(events) == []

@@ -289,8 +289,9 @@ def test_conversation_can_have_more_images_than_a_message(conversation: Conversa
     conversation.messages = [message(9), {"role": "assistant", "content": "Seen."}]
     conversation.send_messages(message(9), model="echo")
     assert [len(sent.get("images", [])) for sent in conversation.sent[-1]["messages"]] == [9, 0, 9]
+    conversation.send_messages(message(16), model="echo")
     refusal = conversation.refused(messages=[*conversation.messages, message(17)], model="echo")
-    assert (refusal.status_code, refusal.param) == (400, "messages[4].content")
+    assert (refusal.status_code, refusal.param) == (400, "messages[6].content")
 
 
 def in_session(conversation: Conversation, api: Api) -> None:
