@@ -2362,7 +2362,7 @@ export interface components {
             on_disconnect?: "cancel" | "continue";
             /**
              * Background
-             * @description Return 202 when the turn starts. The turn needs no client.
+             * @description Without streaming: return 202 when the turn starts. The turn needs no client.
              * @default false
              */
             background?: boolean;

@@ -118,12 +118,33 @@ def test_wrong_method_names_the_methods(api: Api) -> None:
             "model",
             "It is a setting of the session: `PATCH /api/v1/sessions/{session_id}` with `model`.",
         ),
+        ("regenerate", "Omit it. A request without `message` answers the last user message again."),
+        (
+            "message_id",
+            "To change an earlier message, use "
+            "`PUT /api/v1/sessions/{session_id}/messages/{message_index}`.",
+        ),
     ],
 )
 def test_field_of_another_api_has_a_hint(api: Api, field: str, hint: str) -> None:
     session = api.create_session("mochi")["session_id"]
     message = message_of(api, "POST", f"/chat/{session}", 422, json={field: True})
     assert message == f"{field}: unknown field. {hint}"
+
+
+@cases(
+    ("field", "hint"),
+    [
+        *((name, "Did you mean `content`?") for name in ("message", "prompt", "text")),
+        ("attachments", "An edited message keeps its files. Other files need a new message."),
+    ],
+)
+def test_field_of_an_edit_has_a_hint(api: Api, field: str, hint: str) -> None:
+    session = api.create_session("mochi")["session_id"]
+    path = f"/sessions/{session}/messages/0"
+    assert message_of(api, "PUT", path, 422, json={field: "Hello!"}) == (
+        f"{field}: unknown field. {hint}"
+    )
 
 
 def test_tools_of_a_new_session_name_the_tool_settings(api: Api) -> None:

@@ -66,6 +66,9 @@ _SETTING = "It is a setting of the session: `PATCH /api/v1/sessions/{session_id}
 _HINTS = dict.fromkeys(("content", "messages", "prompt", "text"), "Did you mean `message`?")
 _HINTS |= {
     "stream": "Omit it. `POST /api/v1/chat/{session_id}/stream` streams the answer.",
+    "regenerate": "Omit it. A request without `message` answers the last user message again.",
+    "message_id": "To change an earlier message, use "
+    "`PUT /api/v1/sessions/{session_id}/messages/{message_index}`.",
     "model": f"{_SETTING}`model`.",
     "tools": f'{_SETTING}`{{"tool_settings": {{"tools": [...]}}}}`.',
     "agents": f'{_SETTING}`{{"agent_settings": {{"enabled_agents": [...]}}}}`.',
@@ -128,7 +131,8 @@ class ChatRequest(
     )
     on_disconnect: OnDisconnect = "cancel"
     background: bool = Field(
-        False, description="Return 202 when the turn starts. The turn needs no client."
+        False,
+        description="Without streaming: return 202 when the turn starts. The turn needs no client.",
     )
     wait_for_confirmation: bool = Field(
         False, description="Without streaming: wait for approval of tool calls."

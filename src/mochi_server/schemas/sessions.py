@@ -233,10 +233,17 @@ class SessionPatch(
         return values
 
 
+_EDIT_HINTS = dict.fromkeys(("message", "prompt", "text"), "Did you mean `content`?")
+_EDIT_HINTS["attachments"] = "An edited message keeps its files. Other files need a new message."
+"""Hints for names of other requests."""
+
+
 class MessageEdit(
     StrictBody, json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]}
 ):
     """New text of a user message. Its files are kept, and without ``images`` its images too."""
+
+    hints = _EDIT_HINTS
 
     content: NonBlank = Field(description="New text of the message.")
     images: common.Images | None = Field(
