@@ -54,15 +54,18 @@ def check_limits(caller: Caller, running: int, began: Sequence[float], now: floa
         return
     next_start = min(began) + MINUTE_SECONDS
     seconds = math.ceil(next_start - now)
-    raise RateLimited(f"{per_minute} turns per minute", max(seconds, 1))
+    raise RateLimited(f"{_turns(per_minute)} per minute", max(seconds, 1))
 
 
 def check_running(at_most: int | None, running: int) -> None:
     """Raise ``RateLimited`` if ``at_most`` turns run already."""
     if at_most is None or running < at_most:
         return
-    turns = "turn" if at_most == 1 else "turns"
-    raise RateLimited(f"{at_most} {turns} at a time", 1)
+    raise RateLimited(f"{_turns(at_most)} at a time", 1)
+
+
+def _turns(number: int) -> str:
+    return "1 turn" if number == 1 else f"{number} turns"
 
 
 @dataclass
