@@ -1,6 +1,6 @@
 # Two images from one file: the server, which is the last stage and so the default, and the LLM server for tests.
 #
-#   docker build --tag mochi-server .
+#   docker build --tag mochi-server --build-arg SOURCE_COMMIT=$(git rev-parse --short=12 HEAD) .
 #   docker build --tag mochi-stub --target stub .
 #
 # How to run them is in docs/how-to/docker.md.
@@ -17,6 +17,8 @@ COPY tools tools
 COPY agents agents
 COPY system_prompts system_prompts
 COPY chat_sessions/README.md chat_sessions/README.md
+# The commit that `mochi-server --version` prints. The build context has no .git to read it from.
+ARG SOURCE_COMMIT=""
 RUN /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.13-slim AS stub

@@ -8099,6 +8099,27 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `RATE_LIMITED` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "RATE_LIMITED",
+                     *         "message": "The limit of this API key is 1000. Send the request again in <retry_after> s.",
+                     *         "details": {
+                     *           "limit": 1000,
+                     *           "retry_after": "<retry_after>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description `SERVER_LOST` */
             504: {
                 headers: {

@@ -27,7 +27,7 @@ def mochi_stub() -> Iterator[ScriptedStub]:
     if stub.unscripted:
         number = len(stub.unscripted)
         pytest.fail(
-            f"{number} more requests than scripted replies. The first one has the message "
+            f"Requests without a scripted reply: {number}. The first one has the message "
             f"{stub.unscripted[0][:100]!r}. Script a reply for each request.",
             pytrace=False,
         )

@@ -230,7 +230,21 @@ def test_unreachable_host_names_its_setting(
     assert f"correct {name}." in message
 
 
-@cases(("headers", "scheme"), [({}, "http"), ({"X-Forwarded-Proto": "https"}, "https")], ids=str)
+@cases(
+    ("headers", "scheme"),
+    [
+        ({}, "http"),
+        ({"X-Forwarded-Proto": "https"}, "https"),
+        ({"X-Forwarded-Proto": "https, http"}, "https"),
+        ({"X-Forwarded-Proto": "http, https"}, "http"),
+        ({"Forwarded": "proto=https"}, "https"),
+        ({"Forwarded": 'for="[2001:db8::17]";Proto="HTTPS";by=203.0.113.43'}, "https"),
+        ({"Forwarded": "for=192.0.2.60; proto=https, for=10.0.0.1;proto=http"}, "https"),
+        ({"Forwarded": "for=192.0.2.60;proto=http, for=10.0.0.1;proto=https"}, "http"),
+        ({"Forwarded": "for=192.0.2.60;x-proto=https"}, "http"),
+    ],
+    ids=str,
+)
 def test_foreign_host_names_the_setting_and_its_value(
     api: Api, headers: dict[str, str], scheme: str
 ) -> None:

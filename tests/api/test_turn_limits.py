@@ -12,6 +12,7 @@ from tests.support.api import error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import write_keys
 from tests.support.server import RunningServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.two_servers
 
@@ -28,6 +29,30 @@ def test_turns_at_a_time_are_limited(server: RunningServer) -> None:
         assert response.headers["Retry-After"] == "1"
         one.ok(one.http.post(f"/chat/{asking}/stop"))
     one.send_message(asking, "Hello")
+
+
+def test_suspended_turn_continues_only_below_the_limit(server: RunningServer) -> None:
+    """A turn without clients that waits for approval does not run until it is decided."""
+    one = as_key(server, "one")
+    tools = {"tools": ["note"]}
+    suspended = one.create_session("mochi", tool_settings=tools)["session_id"]
+    live = one.create_session("mochi", tool_settings=tools)["session_id"]
+    message = instruct(calls("note", text="x"), words(3))
+    with one.open_stream(suspended, message) as events:
+        asked = next(event for event in events if event.type == "tool_call_confirmation_required")
+    decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+    comparison = {"modelIds": ["mochi"], "message": "Hello"}
+    until(lambda: one.http.post("/models/test", json=comparison).status_code == 200)
+    with one.open_stream(live, message) as events:
+        next(event for event in events if event.type == "tool_call_confirmation_required")
+        for _ in range(2):
+            response = one.http.post(f"/chat/{suspended}/confirm-tool", json=decision)
+            assert error_of(response) == (429, "RATE_LIMITED")
+            assert response.headers["Retry-After"] == "1"
+        one.ok(one.http.post(f"/chat/{live}/stop"))
+    one.ok(one.http.post(f"/chat/{suspended}/confirm-tool", json=decision))
+    until(lambda: one.ok(one.http.get(f"/chat/{suspended}/run"))["state"] == "completed")
+    assert [each["role"] for each in one.messages(suspended)][-2:] == ["tool", "assistant"]
 
 
 def test_turns_per_minute_are_limited(server: RunningServer) -> None:

@@ -189,7 +189,19 @@ def test_impossible_change_is_explained(
 
 def test_without_the_setting_the_command_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", "list"]) == 2
-    assert "MOCHI_API_KEYS_FILE is not set" in capsys.readouterr().err
+    message = "MOCHI_API_KEYS_FILE is not set. Set it, such as `export MOCHI_API_KEYS_FILE="
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "actions"), [("keys", "{add,list,revoke}"), ("store", "{copy}")]
+)
+def test_command_without_an_action_names_the_actions(
+    capsys: pytest.CaptureFixture[str], command: str, actions: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([command])
+    assert f"required: {actions}" in capsys.readouterr().err
 
 
 def test_server_with_an_invalid_file_does_not_start(

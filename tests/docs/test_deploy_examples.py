@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -30,6 +31,8 @@ PANELS: list[dict[str, Any]] = json.loads((DEPLOY / "grafana-dashboard.json").re
 QUERIES = [rule["expr"] for rule in ALERTS] + [
     target["expr"] for panel in PANELS for target in panel["targets"]
 ]
+ENCODED_PASSWORD = quote(postgres.PASSWORD).replace("h", "%68")
+"""The password as URLs can contain it."""
 FUNCTIONS = {"sum", "max", "and", "by", "rate", "increase", "histogram_quantile"}
 
 
@@ -177,7 +180,16 @@ def empty_database() -> str:
         subprocess.run(
             [needed("psql"), "-qc", statement, instance], check=True, capture_output=True
         )
-    return instance.rpartition("/")[0] + "/restored"
+    with_password = f"{postgres.LOCKED}:{ENCODED_PASSWORD}@"
+    return instance.replace("postgres@", with_password).rpartition("/")[0] + "/restored"
+
+
+def recorder(directory: Path) -> Path:
+    """Write programs that record their arguments and run PostgreSQL's. Return the record."""
+    record = directory / "arguments"
+    for name in ("psql", "pg_dump", "pg_restore"):
+        program(directory, name, f'echo "{name} $*" >>"{record}"\nexec {needed(name)} "$@"')
+    return record
 
 
 @pytest.mark.slow
@@ -189,6 +201,8 @@ def test_restored_backup_has_every_session(tmp_path: Path, has_database: bool) -
     (data / "system_prompts").mkdir()
     (data / "system_prompts" / "own.md").write_text("Be brief.")
     store = {"MOCHI_STORE_URL": empty_database()} if has_database else {}
+    record = recorder(tmp_path) if has_database else None
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
 
     with StubServer(speed=0) as stub:
         start = ("mochi_server", "--port", "0", "--ollama-host", stub.url, "--data-dir", str(data))
@@ -197,17 +211,26 @@ def test_restored_backup_has_every_session(tmp_path: Path, has_database: bool) -
             session_id = api.create_session("mochi", title="Kept")["session_id"]
             api.send_message(session_id, instruct(words(30)))
             before = api.session(session_id)
-            backup = script("backup.sh", backups, MOCHI_DATA_DIR=str(data), **store)
+            backup = script("backup.sh", backups, MOCHI_DATA_DIR=str(data), **store, **path)
             command.end()
         shutil.rmtree(data)
         if has_database:
             empty_database()
-        script("restore.sh", backup, MOCHI_DATA_DIR=str(data), **store)
+        # A restore reads the address from the file of the service.
+        settings = tmp_path / "mochi-server.env"
+        settings.write_text("".join(f'{name}="{value}"\n' for name, value in store.items()))
+        from_file = {"SETTINGS_FILE": str(settings), "MOCHI_DATA_DIR": str(data)}
+        script("restore.sh", backup, **from_file, **path)
         with Command(*start, cwd=tmp_path, **store) as command:
             api = command.api()
             assert api.session(session_id) == before
             assert len(api.ok(api.http.get("/sessions"))["sessions"]) == 1
             assert (data / "system_prompts" / "own.md").read_text() == "Be brief."
+    if record:
+        arguments = record.read_text()
+        assert set(re.findall(r"^pg_\w+", arguments, re.MULTILINE)) == {"pg_dump", "pg_restore"}
+        for secret in (postgres.PASSWORD, ENCODED_PASSWORD):
+            assert secret not in arguments
     refused = subprocess.run(
         ["sh", DEPLOY / "restore.sh", backup],
         env=os.environ | {"MOCHI_DATA_DIR": str(data)},

@@ -20,6 +20,7 @@ from tests.docs_tooling.pages import ROOT
 from tests.support.agents import write_agent
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct
+from tests.support.keys import headers, write_keys
 from tests.support.process import Command, run
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -242,13 +243,31 @@ def _key(**headers: str) -> Callable[[World], Result]:
     return lambda world: _error(world.with_key.client, "GET", "/sessions", headers=headers)
 
 
+@contextmanager
+def _server_with_key_of(world: World, **fields: Any) -> Iterator[Api]:
+    """A server with a keys file, and a client with its key `ann`, which has these fields."""
+    with TemporaryDirectory(dir=world.directory) as folder:
+        keys = write_keys(Path(folder) / "keys.yaml", ann=fields)
+        with RunningServer(Path(folder), world.stub.url, api_keys_file=str(keys)) as server:
+            yield server.api(headers=headers("ann"))
+
+
 def _key_not_in_file(world: World) -> Result:
-    directory = world.directory / "keys_file"
-    directory.mkdir()
-    (directory / "keys.yaml").write_text("[]")
-    with RunningServer(directory, world.stub.url, api_keys_file="keys.yaml") as server:
-        headers = {"Authorization": "Bearer wrong"}
-        return _error(server.client, "GET", "/sessions", headers=headers)
+    with _server_with_key_of(world) as api:
+        return _error(api, "GET", "/sessions", headers={"Authorization": "Bearer wrong"})
+
+
+def _expired_key(world: World) -> Result:
+    with _server_with_key_of(world, expires="2020-01-01") as api:
+        return _error(api, "GET", "/sessions")
+
+
+def _key_above_its_limit(world: World) -> Result:
+    with _server_with_key_of(world, turns_per_minute=1) as api:
+        session_id = api.create_session("qwen3:8b")["session_id"]
+        api.send_message(session_id, "Hello!")
+        result = _error(api, "POST", f"/chat/{session_id}", json={"message": "Hello!"})
+    return Result(result.place, re.sub(r"in \d+ s", "in 60 s", result.message))
 
 
 START, SESSIONS, CHAT, TOOL, ACCESS = (
@@ -269,6 +288,7 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake(
             "`mochi-server store copy data postgres`", _command("store", "copy", "data", "postgres")
         ),
+        Mistake("`mochi-server keys list` without `MOCHI_API_KEYS_FILE`", _command("keys", "list")),
     ],
     SESSIONS: [
         Mistake("Ollama is not running", _unreachable_ollama),
@@ -381,6 +401,11 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake("No API key", _key()),
         Mistake("A wrong API key", _key(Authorization="Bearer wrong")),
         Mistake("A wrong API key, and the server has a keys file", _key_not_in_file),
+        Mistake("The API key of `ann` has expired", _expired_key),
+        Mistake(
+            "A second message in a minute, with a key with `turns_per_minute: 1`",
+            _key_above_its_limit,
+        ),
         Mistake(
             "A proxy that forwards the host name `chat.example`",
             _request("GET", "/sessions", headers={"Host": "chat.example"}),

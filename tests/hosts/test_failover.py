@@ -11,6 +11,7 @@ from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.hosts.conftest import Start
 from tests.support.api import Api, error_of, text_of
 from tests.support.holding import GatedStub
+from tests.support.keys import headers, write_keys
 from tests.support.ports import free_port
 from tests.support.stub import chats
 from tests.support.waiting import until
@@ -174,3 +175,30 @@ def test_host_that_does_not_respond_is_left(start: Start, stubs: list[StubServer
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, "Hello!")
         assert state_of(api, "a") == "down"
+
+
+def test_model_that_a_key_may_not_use_is_unknown_while_a_host_is_down(
+    start: Start, stubs: list[StubServer], tmp_path: Path
+) -> None:
+    keys = write_keys(tmp_path / "keys.yaml", few={"models": "[mochi]"}, root={"scope": "all"})
+    hosts = (f"a={stubs[0].url}", f"b={stubs[1].url}")
+    server = start(*hosts, api_keys_file=str(keys))
+    few, root = (server.api(headers=headers(name)) for name in ("few", "root"))
+    root.ok(root.http.get("/models"))  # the server knows the models of both hosts
+    stubs[1].stop()
+    root.ok(root.http.get("/health"))
+    assert state_of(root, "b") == "down"
+    requests = {
+        "/sessions": {},
+        "/models/test": {"message": "Hello"},
+        f"{server.url}/v1/responses": {"input": "Hello"},
+        f"{server.url}/v1/embeddings": {"input": "Hello"},
+    }
+    for path, body in requests.items():
+        answers = []
+        for model in ("echo", "absent"):
+            field = {"modelIds": [model]} if path == "/models/test" else {"model": model}
+            response = few.http.post(path, json={**body, **field})
+            message = response.json()["error"]["message"].replace(model, "NAME")
+            answers.append((response.status_code, message))
+        assert answers[0] == answers[1], path

@@ -5,7 +5,9 @@ engine is available.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server import MochiServerSettings
+from mochi_server import MochiServerSettings, __version__
 from mochi_stub import StubServer
 from tests.stub.commands import call_command
 from tests.support.server import RunningServer
@@ -24,6 +26,7 @@ INSTRUCTIONS = {
     "RUN",
     "WORKDIR",
     "COPY",
+    "ARG",
     "ENV",
     "USER",
     "VOLUME",
@@ -175,12 +178,60 @@ def test_image_has_the_optional_dependencies() -> None:
     assert {"fastapi", "psycopg", "mcp", "opentelemetry-sdk", "pypdf"} <= names
 
 
+def copied_sources() -> set[str]:
+    """Return the paths of the repository that the build stage copies."""
+    copied = set[str]()
+    for instruction, rest in stages()["build"]:
+        if instruction == "COPY":
+            copied.update(rest.split()[:-1])
+    return copied
+
+
 def test_ignored_files_are_not_copied() -> None:
     admitted = {
         line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"
     }
-    copied = set()
-    for instruction, rest in stages()["build"]:
-        if instruction == "COPY":
-            copied.update(rest.split()[:-1])
-    assert admitted == copied
+    assert admitted == copied_sources()
+
+
+def copy_context(target: Path) -> None:
+    """Copy the files that the build stage copies into its working directory."""
+    for source in copied_sources():
+        path = target / source
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / source).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "agent_chats")
+            shutil.copytree(ROOT / source, path, ignore=ignored)
+        else:
+            shutil.copyfile(ROOT / source, path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "suffix"),
+    [({"SOURCE_COMMIT": "0123456789ab"}, " (commit 0123456789ab)"), ({}, "")],
+    ids=["with a commit", "without"],
+)
+def test_image_names_the_commit_of_its_build(
+    tmp_path: Path, arguments: dict[str, str], suffix: str
+) -> None:
+    """Run the last command of the build stage outside a container, as no engine is available.
+
+    The dependencies are those of this environment.
+    """
+    source, venv = tmp_path / "source", tmp_path / "venv"
+    copy_context(source)
+    pip = [str(venv / "bin" / "pip"), "install", "--quiet"]
+    for command in ([sys.executable, "-m", "venv", str(venv)], [*pip, "hatchling>=1.27"]):
+        subprocess.run(command, check=True)
+    assert ("ARG", 'SOURCE_COMMIT=""') in stages()["build"]
+    name, install = stages()["build"][-1]
+    assert (name, install.count("/venv/bin/pip")) == ("RUN", 1)
+    script = install.replace("/venv", str(venv)) + " --quiet"
+    build = {**os.environ, "SOURCE_COMMIT": "", **arguments}
+    subprocess.run(["sh", "-euc", script], cwd=source, env=build, check=True)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    version = [sys.executable, "-m", "mochi_server", "--version"]
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    printed = subprocess.check_output(version, cwd=tmp_path, env=environment, text=True)
+    assert printed == f"mochi-server {__version__}{suffix}\n"

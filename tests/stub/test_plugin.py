@@ -175,7 +175,6 @@ def test_test_that_uses_up_its_script_fails(tmp_path: Path) -> None:
     )
     assert ran.returncode == 1
     assert (
-        "1 more requests than scripted replies. The first one has the message 'again'."
-        in ran.stdout
+        "Requests without a scripted reply: 1. The first one has the message 'again'." in ran.stdout
     )
     assert "2 passed, 1 error" in ran.stdout

@@ -442,7 +442,7 @@ class TurnService:
                 if decision.approved:
                     await self._check_decision(session, turn, approval, call, decision)
                 with suppress(errors.OllamaUnreachable, errors.OllamaError):
-                    run = await self._revive(session, decided, run_id, locks)
+                    run = await self._revive(session, decided, run_id, locks, is_requested=True)
             except ValueError as error:
                 await self._end_unreadable(session, turn, error)
                 raise self._approvals.error_of(session_id, confirmation_id) from error
@@ -574,10 +574,12 @@ class TurnService:
         locks: AsyncExitStack,
         *,
         is_new_start: bool = False,
+        is_requested: bool = False,
     ) -> Run | None:
         """Make a stored turn live, and hand its clients over. Return its new run.
 
-        If the server has begun to stop meanwhile, start no run and return None.
+        If the server has begun to stop meanwhile, start no run and return None. Raise
+        ``RateLimited`` if a client requests it and the limit of running turns is reached.
         """
         if self.shutdown.is_set():
             return None
@@ -594,10 +596,10 @@ class TurnService:
             turn.first,
             continued_after=len(earlier),
         )
+        await locks.enter_async_context(self._limiter.running(run.caller, is_limited=is_requested))
         with acting_as(run.caller):
             prepared = await self._turns.prepare_continued(run, session, turn)
         await prepared.writer.begin()
-        await locks.enter_async_context(self._limiter.running(run.caller))
         if self.shutdown.is_set():
             return None
         run.log.add([*earlier, Status("continued", 0, continues=run.continues)])

@@ -257,7 +257,7 @@ def _parser() -> _Parser:
     )
     store = _command(commands, "store", "copy sessions between files and a database")
     actions = store.add_subparsers(
-        dest="action", metavar="ACTION", required=True, parser_class=_Parser
+        dest="action", metavar="{copy}", required=True, parser_class=_Parser
     )
     text = (
         "copy all sessions, except those that are equal or newer in TO; repeat it to continue a "
@@ -268,7 +268,9 @@ def _parser() -> _Parser:
     copy.add_argument("target", metavar="TO", help="a data directory, or postgresql://...")
     actions = _command(
         commands, "keys", "manage the API keys in the file of MOCHI_API_KEYS_FILE"
-    ).add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    ).add_subparsers(
+        dest="action", metavar="{add,list,revoke}", required=True, parser_class=_Parser
+    )
     new = _command(actions, "add", "create keys and print them; the file contains only hashes")
     new.add_argument(
         "--scope", choices=("own", "all"), default="own", help="own sessions (default), or all"
@@ -466,7 +468,9 @@ def _keys(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int
 
     path = settings.keys_path
     if path is None:
-        return _print_error("MOCHI_API_KEYS_FILE is not set. It names the file of the keys")
+        return _print_error(
+            "MOCHI_API_KEYS_FILE is not set. Set it, such as `export MOCHI_API_KEYS_FILE=keys.yaml`"
+        )
     if arguments.action == "list":
         print_text(list_keys(path))
         return 0

@@ -19,7 +19,7 @@ from mochi_server.errors import (
     OllamaError,
     OllamaUnreachable,
 )
-from mochi_server.inference.permitted_models import permitted, request_permitted
+from mochi_server.inference.permitted_models import is_permitted, permitted, request_permitted
 from mochi_server.inference.slots import HeldPrompt, ModelSlots
 from mochi_server.inference.waiting import FairQueue, RequestTracker
 from mochi_server.inference.window_registry import WindowRegistry
@@ -94,8 +94,10 @@ class Host:
         return prompts
 
     def has(self, model: str) -> bool:
-        """Return whether the latest list of the host's models contains a model."""
-        return self.client.digest(model) is not None
+        """Return whether the latest list of the host's models contains a model that the caller may
+        use.
+        """
+        return is_permitted(model) and self.client.digest(model) is not None
 
 
 def is_host_failure(error: MochiError) -> bool:

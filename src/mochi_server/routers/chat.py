@@ -168,6 +168,7 @@ _STORED: Responses = {
         *_DECISION_ERRORS,
         errors.SessionBusy,
         errors.ValidationFailed,
+        errors.RateLimited,
         errors.ServerLost,
     ),
 )

@@ -129,14 +129,19 @@ class TurnLimiter:
             await run_shielded(self._turns.end(turn, has_started=has_started))
 
     @asynccontextmanager
-    async def running(self, caller: Caller) -> AsyncIterator[None]:
-        """Count a turn that continues as running, without a limit."""
+    async def running(self, caller: Caller, *, is_limited: bool) -> AsyncIterator[None]:
+        """Count a turn that continues as running.
+
+        Raises ``RateLimited`` if it ``is_limited`` and the caller's limit of running turns is
+        reached.
+        """
         if not caller.limits_turns:
             yield
             return
         turn = CountedTurn(new_id(), caller.key)
+        at_most = caller.turns_at_a_time if is_limited else None
         try:
-            turn = await run_shielded(self._turns.begin_again(turn.turn_id, caller.key))
+            turn = await run_shielded(self._turns.begin_again(turn.turn_id, caller.key, at_most))
             yield
         finally:
             await run_shielded(self._turns.end(turn, has_started=True))

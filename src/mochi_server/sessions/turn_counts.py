@@ -32,8 +32,11 @@ class TurnCounter(Protocol):
         """
         raise NotImplementedError
 
-    async def begin_again(self, turn_id: str, key: str) -> CountedTurn:
-        """Count a turn that continues as running, without a limit. Raises ``StorageFailed``."""
+    async def begin_again(self, turn_id: str, key: str, at_most: int | None = None) -> CountedTurn:
+        """Count a turn that continues as running.
+
+        Raises ``RateLimited`` if ``at_most`` turns of the key run, and ``StorageFailed``.
+        """
         raise NotImplementedError
 
     async def end(self, turn: CountedTurn, *, has_started: bool) -> None:
@@ -45,11 +48,24 @@ def check_limits(caller: Caller, running: int, began: Sequence[float], now: floa
 
     ``began`` has the times of the starts in the last minute.
     """
-    if running >= (caller.turns_at_a_time or math.inf):
-        raise RateLimited(f"{caller.turns_at_a_time} turns at a time", 1)
-    if len(began) >= (caller.turns_per_minute or math.inf):
-        seconds = math.ceil(min(began) + MINUTE_SECONDS - now)
-        raise RateLimited(f"{caller.turns_per_minute} turns per minute", max(seconds, 1))
+    check_running(caller.turns_at_a_time, running)
+    per_minute = caller.turns_per_minute
+    if per_minute is None or len(began) < per_minute:
+        return
+    next_start = min(began) + MINUTE_SECONDS
+    seconds = math.ceil(next_start - now)
+    raise RateLimited(f"{_turns(per_minute)} per minute", max(seconds, 1))
+
+
+def check_running(at_most: int | None, running: int) -> None:
+    """Raise ``RateLimited`` if ``at_most`` turns run already."""
+    if at_most is None or running < at_most:
+        return
+    raise RateLimited(f"{_turns(at_most)} at a time", 1)
+
+
+def _turns(number: int) -> str:
+    return "1 turn" if number == 1 else f"{number} turns"
 
 
 @dataclass
@@ -72,8 +88,10 @@ class LocalTurnCounter(TurnCounter):
         turns.began.append(now)
         return CountedTurn(turn_id, caller.key, now)
 
-    async def begin_again(self, turn_id: str, key: str) -> CountedTurn:
-        self._keys[key].running.add(turn_id)
+    async def begin_again(self, turn_id: str, key: str, at_most: int | None = None) -> CountedTurn:
+        running = self._keys[key].running
+        check_running(at_most, len(running))
+        running.add(turn_id)
         return CountedTurn(turn_id, key)
 
     async def end(self, turn: CountedTurn, *, has_started: bool) -> None:

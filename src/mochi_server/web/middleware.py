@@ -219,10 +219,21 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
         address = _local_address(scope)
         if address is None or not address.is_loopback:
             return None
-        is_secure = "https" in (header(scope, b"x-forwarded-proto").strip(), scope.get("scheme"))
-        return errors.HostForbidden(host, "https" if is_secure else "http")
+        return errors.HostForbidden(host, _scheme_of_page(scope))
 
     return check
+
+
+def _scheme_of_page(scope: Scope) -> str:
+    """Return the scheme of the address that the browser shows, as the first proxy sends it.
+
+    Any client can send these headers, so use it only for advice. RFC 7239 defines ``Forwarded``.
+    """
+    first = header(scope, b"forwarded").partition(",")[0]
+    standard = re.search(r"(?:^|;)\s*proto=\"?(\w+)", first, re.IGNORECASE)
+    common = header(scope, b"x-forwarded-proto").partition(",")[0].strip()
+    sent = {standard[1] if standard else "", common, scope.get("scheme", "")}
+    return "https" if "https" in {scheme.lower() for scheme in sent} else "http"
 
 
 def origin_check(allowed_origins: Sequence[str]) -> Check:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mochi_server.errors import StorageFailed
@@ -12,6 +12,7 @@ from mochi_server.sessions.turn_counts import (
     CountedTurn,
     TurnCounter,
     check_limits,
+    check_running,
 )
 from mochi_server.storage.postgres.database import Database, fetch_one
 from mochi_server.storage.postgres.processes import PeerDirectory
@@ -32,7 +33,9 @@ WHERE (%(at_a_time)s::integer IS NULL OR cardinality(k.running) < %(at_a_time)s)
 RETURNING k.began[cardinality(k.began)]"""
 _BEGIN_AGAIN = """
 INSERT INTO key_turns AS k (key, running, began) VALUES (%(key)s, ARRAY[%(turn)s], '{}')
-ON CONFLICT (key) DO UPDATE SET running = k.running || excluded.running"""
+ON CONFLICT (key) DO UPDATE SET running = k.running || excluded.running
+WHERE %(at_most)s::integer IS NULL OR cardinality(k.running) < %(at_most)s
+RETURNING k.key"""
 _END = """
 UPDATE key_turns SET running = array_remove(running, %(turn)s),
     began = array_remove(began, %(not_started)s::float8)
@@ -62,8 +65,14 @@ class PostgresTurnCounter(TurnCounter):
             await self._remove_dead(caller.key)
             await self._check(caller)  # if it raises no error, turns have ended meanwhile
 
-    async def begin_again(self, turn_id: str, key: str) -> CountedTurn:
-        await self._execute(_BEGIN_AGAIN, key=key, turn=self._entry(turn_id))
+    async def begin_again(self, turn_id: str, key: str, at_most: int | None = None) -> CountedTurn:
+        values = {"key": key, "turn": self._entry(turn_id), "at_most": at_most}
+        while await self._fetch(_BEGIN_AGAIN, values) is None:
+            await self._remove_dead(key)
+            running, _, _ = await self._counts(key)
+            check_running(
+                at_most, len(running)
+            )  # if it raises no error, turns have ended meanwhile
         return CountedTurn(turn_id, key)
 
     async def end(self, turn: CountedTurn, *, has_started: bool) -> None:
@@ -100,8 +109,7 @@ class PostgresTurnCounter(TurnCounter):
             "at_a_time": caller.turns_at_a_time,
             "per_minute": caller.turns_per_minute,
         }
-        async with self._database.connection("count the turns of an API key") as connection:
-            row = await fetch_one(connection, _BEGIN, values)
+        row = await self._fetch(_BEGIN, values)
         return None if row is None else float(row[0])
 
     async def _check(self, caller: Caller) -> None:
@@ -121,12 +129,15 @@ class PostgresTurnCounter(TurnCounter):
 
     async def _counts(self, key: str) -> tuple[Sequence[str], Sequence[float], float]:
         """Return the running turns of a key, the times of recent starts, and the time now."""
-        async with self._database.connection("count the turns of an API key") as connection:
-            row = await fetch_one(connection, _SELECT, {"key": key})
+        row = await self._fetch(_SELECT, {"key": key})
         if row is None:
             return [], [], 0
         running, began, now = row
         return running, began, now
+
+    async def _fetch(self, statement: str, values: Mapping[str, Any]) -> "Sequence[Any] | None":
+        async with self._database.connection("count the turns of an API key") as connection:
+            return await fetch_one(connection, statement, values)
 
     async def _execute(self, statement: str, **values: Any) -> None:
         async with self._database.connection("count the turns of an API key") as connection:
