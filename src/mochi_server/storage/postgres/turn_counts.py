@@ -70,9 +70,8 @@ class PostgresTurnCounter(TurnCounter):
         while await self._fetch(_BEGIN_AGAIN, values) is None:
             await self._remove_dead(key)
             running, _, _ = await self._counts(key)
-            check_running(
-                at_most, len(running)
-            )  # if it raises no error, turns have ended meanwhile
+            # If it raises no error, turns have ended meanwhile.
+            check_running(at_most, len(running))
         return CountedTurn(turn_id, key)
 
     async def end(self, turn: CountedTurn, *, has_started: bool) -> None:
