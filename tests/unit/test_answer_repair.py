@@ -48,6 +48,7 @@ def read(text: str, size: int, *tools: str) -> tuple[str, str, AnswerRepair]:
         ("<think>Hm.</think>Hello.", "Hm.", "Hello."),
         ("<think>\nHm.\n</think>\n\nHello.", "\nHm.\n", "Hello."),
         ("\n <thinking> Hm. </thinking> Hello.", " Hm. ", "Hello."),
+        ("<think> they greet </think> hello", " they greet ", "hello"),
         ("Hm.\n</think>\n\nHello.", "Hm.\n", "Hello."),
         ("Hm.</think>Hello.", "Hm.", "Hello."),
         ("<think>Hm", "Hm", ""),

@@ -244,6 +244,42 @@ def test_model_that_refuses_to_think_answers_without(api: Api, ollama: FakeOllam
     assert [request.get("think") for request in ollama.requests] == [None]
 
 
+def test_model_that_refuses_to_think_thinks_as_another_build(tmp_path: Path) -> None:
+    with FakeOllama("thinking") as thinks, FakeOllama("refusing") as refuses:
+        hosts = [f"thinks={thinks.url}", f"refuses={refuses.url}"]
+        thinks.script(lines("Hello.", thinking="Hm."))
+        refusal = Refusal(400, f'"{MODEL}" does not support thinking')
+        refuses.script(lines("Hello."), refusal, lines("Hello."))
+        with RunningServer(tmp_path, thinks.url, ollama_hosts=hosts) as running:
+            api = running.client
+            session_id = api.create_session(MODEL)["session_id"]
+            turn_on(api, session_id, "refuses")
+            warnings = []
+            for host in (None, "thinks", "refuses"):  # the first continues on `refuses`
+                events = turn_on(api, session_id, host, think=True)
+                warnings.append(seen(events).warnings)
+        assert warnings == [["THINKING_NOT_SUPPORTED"], [], ["THINKING_NOT_SUPPORTED"]]
+        assert [request.get("think") for request in thinks.requests] == [True]
+        assert [request.get("think") for request in refuses.requests] == [False, True, None, None]
+
+
+def turn_on(api: Api, session_id: str, host: str | None, **options: Any) -> list[Event]:
+    """Send a message after the session was pinned to a host, or to none."""
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": host}))
+    return api.stream_message(session_id, "Hi!", **options)
+
+
+def test_correction_of_a_format_omits_refused_thinking(ollama: FakeOllama, tmp_path: Path) -> None:
+    refusal = Refusal(400, f'"{MODEL}" does not support thinking')
+    ollama.script(refusal, lines("3."), lines('{"sum": 3}'))
+    with RunningServer(tmp_path, ollama.url) as running:
+        api = running.client
+        session_id = api.create_session(MODEL)["session_id"]
+        answer = api.send_message(session_id, "Add.", format=SCHEMA, think=True)
+    assert answer["message"]["content"] == '{"sum": 3}'
+    assert [request.get("think") for request in ollama.requests] == [True, None, None]
+
+
 def test_refused_thinking_repeats_no_other_warning(api: Api, ollama: FakeOllama) -> None:
     ollama.script(lines("Hello."))
     session_id = api.create_session(MODEL, think=True)["session_id"]
@@ -251,7 +287,10 @@ def test_refused_thinking_repeats_no_other_warning(api: Api, ollama: FakeOllama)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": BLIND}))
     ollama.script(Refusal(400, f'"{BLIND}" does not support thinking'), lines("Hello."))
     said = seen(api.stream_message(session_id, "Hi!"))
-    assert said.warnings == ["IMAGES_NOT_SUPPORTED", "THINKING_NOT_SUPPORTED"]
+    assert (said.text, said.warnings) == (
+        "Hello.",
+        ["IMAGES_NOT_SUPPORTED", "THINKING_NOT_SUPPORTED"],
+    )
 
 
 def test_model_that_refuses_tools_is_named(api: Api, ollama: FakeOllama) -> None:
