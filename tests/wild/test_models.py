@@ -212,6 +212,15 @@ def test_text_of_the_model_is_stored_and_exported(api: Api, ollama: FakeOllama) 
     assert exported["messages"][-1]["raw"] == text
 
 
+def test_tool_name_of_the_model_is_stored(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(lines(calls=[call("add<|channel|>commentary", {"a": 1, "b": 2})]), lines("3."))
+    session_id = api.create_session(MODEL, tool_settings=UNASKED)["session_id"]
+    api.send_message(session_id, "Add.")
+    answer = api.messages(session_id)[1]
+    assert answer["tool_calls"][0]["function"]["name"] == "add"
+    assert answer["raw"] == '{"name":"add<|channel|>commentary","arguments":{"a":1,"b":2}}'
+
+
 def test_setting_turns_repairs_off(ollama: FakeOllama, tmp_path: Path) -> None:
     ollama.script(lines("<think>Hm.</think>Hello."))
     with RunningServer(tmp_path, ollama.url, repair_answers=False) as running:
@@ -376,6 +385,35 @@ def test_image_that_ollama_cannot_decode_does_not_come_back(api: Api, ollama: Fa
     sent = ollama.requests[0]["messages"]
     assert not any(message.get("images") for message in sent)
     assert "could not decode" in sent[0]["content"]
+
+
+def test_earlier_image_that_cannot_be_decoded_is_omitted(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(lines("A dot."))
+    session_id = api.create_session(MODEL)["session_id"]
+    api.send_message(session_id, "See?", images=[base64_image(PNG)])
+
+    ollama.script(Refusal(500, "Failed to load image or audio file"), lines("Yes."))
+    shown = [seen(api.stream_message(session_id, "And now?")) for _ in range(2)]
+    assert shown == [Seen("Yes.", warnings=["IMAGE_NOT_READABLE"]), Seen("Yes.")]
+    images = [
+        [bool(message.get("images")) for message in each["messages"]] for each in ollama.requests
+    ]
+    assert [any(each) for each in images] == [True, False, False]
+    roles = [message["role"] for message in api.messages(session_id)]
+    assert roles == ["user", "assistant"] * 3
+
+
+def test_client_without_a_session_gets_past_an_image(
+    server: RunningServer, ollama: FakeOllama
+) -> None:
+    url = {"url": f"data:image/png;base64,{base64_image(PNG)}"}
+    content = [{"type": "text", "text": "See?"}, {"type": "image_url", "image_url": url}]
+    messages = [{"role": "user", "content": content}, {"role": "user", "content": "And now?"}]
+    ollama.script(Refusal(500, "Failed to load image or audio file"), lines("Yes."))
+    answer = post(server, completion(messages=messages))
+    assert answer["choices"][0]["message"]["content"] == "Yes."
+    assert [each["code"] for each in answer["mochi"]["notices"]] == ["IMAGE_NOT_READABLE"]
+    assert "could not decode" in ollama.requests[-1]["messages"][0]["content"]
 
 
 def test_edit_replaces_an_image_that_cannot_be_read(api: Api, ollama: FakeOllama) -> None:
