@@ -246,6 +246,13 @@ def test_input_items_of_an_unknown_response_are_not_found(http: httpx.Client, pa
     assert http.get(f"/v1/responses/{path}").status_code == 404
 
 
+def test_stub_refuses_responses_in_the_background(stub: StubServer) -> None:
+    body = {"model": "mochi", "input": "Hello!", "background": True}
+    response = httpx.post(f"{stub.url}/v1/responses", json=body, timeout=60)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "background"
+
+
 def test_input_without_a_message_is_refused(http: httpx.Client) -> None:
     body = {"model": "mochi", "input": [{"type": "web_search_call"}]}
     response = http.post("/v1/responses", json=body)

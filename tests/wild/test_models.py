@@ -10,8 +10,10 @@ import pytest
 
 from tests.support.api import Api, Event, error_of, text_of, types_of
 from tests.support.images import GIF, PNG, base64_image
+from tests.support.mcp import by_hand, write_mcp
 from tests.support.server import RunningServer
 from tests.support.tools import LOOK, write_tools
+from tests.support.waiting import until
 from tests.wild.fake_ollama import BLIND, MODEL, FakeOllama, Refusal, Reply, call, lines
 
 ADD = '''
@@ -414,6 +416,18 @@ def test_client_without_a_session_gets_past_an_image(
     assert answer["choices"][0]["message"]["content"] == "Yes."
     assert [each["code"] for each in answer["mochi"]["notices"]] == ["IMAGE_NOT_READABLE"]
     assert "could not decode" in ollama.requests[-1]["messages"][0]["content"]
+
+
+def test_text_arguments_of_an_mcp_tool_are_converted(ollama: FakeOllama, tmp_path: Path) -> None:
+    write_mcp(tmp_path, list=by_hand(tmp_path, "listed"))
+    ollama.script(lines(calls=[call("listed", {"text": "7", "page": "7"})]), lines("Done."))
+    tools = {"tools": ["listed"], "execution_policy": "never_confirm"}
+    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+        api = running.client
+        until(lambda: "listed" in api.ok(api.http.get("/tools"))["tools"])
+        session_id = api.create_session(MODEL, tool_settings=tools)["session_id"]
+        events = api.stream_message(session_id, "List.")
+    assert seen(events) == Seen("Done.", tools=["7"])  # other arguments would be an error
 
 
 def test_edit_replaces_an_image_that_cannot_be_read(api: Api, ollama: FakeOllama) -> None:
