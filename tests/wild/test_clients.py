@@ -127,6 +127,27 @@ def test_tool_of_openai_is_left_out_with_a_notice(
 
 
 @cases(
+    "choice",
+    [
+        {"type": "web_search"},
+        {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "web_search"}, {"type": "function", "name": "look"}],
+        },
+    ],
+)
+def test_choice_of_a_tool_that_is_left_out_has_no_effect(
+    http: httpx.Client, stub: StubServer, choice: Any
+) -> None:
+    tools = [{"type": "web_search"}, LOOK]
+    body = {"model": "mochi", "input": "Hello!", "tools": tools, "tool_choice": choice}
+    answer = http.post("/v1/responses", json=body).json()
+    assert codes(answer) == ["TOOL_LEFT_OUT"]
+    assert [tool["function"]["name"] for tool in chats(stub)[-1].body["tools"]] == ["look"]
+
+
+@cases(
     ("call", "output", "text"),
     [
         (

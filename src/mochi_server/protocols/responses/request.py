@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ValidationFailed
@@ -13,7 +13,7 @@ from mochi_server.protocols.answer_request import AnswerRequest
 from mochi_server.protocols.headers import MochiHeaders
 from mochi_server.protocols.responses.items import InputItem, to_messages
 from mochi_server.protocols.responses.previous import check_previous
-from mochi_server.protocols.responses.tools import Functions, ResponseTool
+from mochi_server.protocols.responses.tools import Functions, OtherTool, ResponseTool
 from mochi_server.protocols.schemas import (
     PlainFormat,
     SchemaText,
@@ -53,6 +53,22 @@ class NamedResponseFunction(NamedFunction):
     """
 
     type: Literal["function", "custom"]
+
+
+def _without_other_tools(choice: Any, info: ValidationInfo) -> Any:
+    """Return a choice without the tools that the server leaves out. If it is one, return `auto`."""
+    if not isinstance(choice, dict):
+        return choice
+    others = {tool.type for tool in info.data.get("tools") or () if isinstance(tool, OtherTool)}
+    if choice.get("type") in others:
+        return "auto"
+    allowed = choice.get("tools")
+    if not isinstance(allowed, list):
+        return choice
+    kept = [
+        tool for tool in allowed if not isinstance(tool, dict) or tool.get("type") not in others
+    ]
+    return {**choice, "tools": kept}
 
 
 _Choice = WordOr[Annotated[NamedResponseFunction | AllowedFunctions, Field(discriminator="type")]]
@@ -101,7 +117,9 @@ class ResponseRequest(
     tools: Items[ResponseTool] | None = Field(
         None, description="Functions and custom tools that the client runs, and namespaces."
     )
-    tool_choice: _Choice | None = Field(None, description=TOOL_CHOICE)
+    tool_choice: Annotated[_Choice | None, BeforeValidator(_without_other_tools)] = Field(
+        None, description=TOOL_CHOICE
+    )
     parallel_tool_calls: bool | None = Field(None, description=PARALLEL)
     text: TextOptions | None = Field(
         None, description="`format`: text, any JSON object, or JSON that fits a schema."
