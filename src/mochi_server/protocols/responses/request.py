@@ -13,7 +13,11 @@ from mochi_server.protocols.answer_request import AnswerRequest
 from mochi_server.protocols.headers import MochiHeaders
 from mochi_server.protocols.responses.items import InputItem, to_messages
 from mochi_server.protocols.responses.previous import check_previous
-from mochi_server.protocols.responses.tools import Functions, OtherTool, ResponseTool
+from mochi_server.protocols.responses.tools import (
+    Functions,
+    ResponseTool,
+    without_other_tools,
+)
 from mochi_server.protocols.schemas import (
     PlainFormat,
     SchemaText,
@@ -56,19 +60,8 @@ class NamedResponseFunction(NamedFunction):
 
 
 def _without_other_tools(choice: Any, info: ValidationInfo) -> Any:
-    """Return a choice without the tools that the server leaves out. If it is one, return `auto`."""
-    if not isinstance(choice, dict):
-        return choice
-    others = {tool.type for tool in info.data.get("tools") or () if isinstance(tool, OtherTool)}
-    if choice.get("type") in others:
-        return "auto"
-    allowed = choice.get("tools")
-    if not isinstance(allowed, list):
-        return choice
-    kept = [
-        tool for tool in allowed if not isinstance(tool, dict) or tool.get("type") not in others
-    ]
-    return {**choice, "tools": kept}
+    tools = info.data.get("tools")
+    return without_other_tools(choice, tools or ())
 
 
 _Choice = WordOr[Annotated[NamedResponseFunction | AllowedFunctions, Field(discriminator="type")]]
