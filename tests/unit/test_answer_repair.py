@@ -64,6 +64,8 @@ def read(text: str, size: int, *tools: str) -> tuple[str, str, AnswerRepair]:
             "",
             "I look.Hello.",
         ),
+        ("Hello. <|end|><|start|>assistant<|channel|>final<|message|>Yes.", "", "Hello. Yes."),
+        ("<think>Hm. </think><|channel|>final<|message|>Hello.", "Hm. ", "Hello."),
         ("Hello.<|return|>", "", "Hello."),
         ("Hello.<|end|>", "", "Hello."),
         ("</think>\n\nHello.", "", "Hello."),
@@ -119,6 +121,9 @@ def test_reasoning_and_markers_leave_the_text(
         "</think> is the last tag.",
         "In bold: **</think>**\n",
         "First `</think>`, and then </think>\nagain.",
+        "The model begins with <|channel|>analysis<|message|> first.",
+        "Write `<|start|>assistant<|channel|>final<|message|>` before it.",
+        "A message is `<|channel|>final<|message|>Hello.<|return|>`, no more.",
     ],
 )
 def test_answer_that_only_mentions_such_text_stays(text: str, size: int) -> None:

@@ -118,6 +118,10 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
         ],
         Seen("Hello.", "Hm.", ["ANSWER_REPAIRED"]),
     ),
+    "an answer that mentions Harmony markers stays": (
+        [lines("It begins with `<|channel|>final", "<|message|>`, always.")],
+        Seen("It begins with `<|channel|>final<|message|>`, always."),
+    ),
     "a call as JSON is a call": (
         [lines(*ADD_CALL), lines("It is 3.")],
         Seen("It is 3.", warnings=["ANSWER_REPAIRED"], tools=["3"]),
