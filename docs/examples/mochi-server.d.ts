@@ -6802,6 +6802,8 @@ export interface components {
          *
          *     - `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model lacks
          *       this capability.
+         *     - `IMAGE_NOT_READABLE`: the model cannot decode an image of an earlier message. The earlier
+         *       images were left out.
          *     - `IMAGE_NOT_FOUND`: images of the history are no longer stored and were left out.
          *     - `FILE_NOT_FOUND`: files of the history are no longer stored and were left out.
          *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without
@@ -6839,6 +6841,8 @@ export interface components {
          *
          *     - `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model lacks
          *       this capability.
+         *     - `IMAGE_NOT_READABLE`: the model cannot decode an image of an earlier message. The earlier
+         *       images were left out.
          *     - `IMAGE_NOT_FOUND`: images of the history are no longer stored and were left out.
          *     - `FILE_NOT_FOUND`: files of the history are no longer stored and were left out.
          *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without

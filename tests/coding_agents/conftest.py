@@ -9,16 +9,17 @@ from typing import Any, TypeAlias
 import pytest
 
 from mochi_stub import Machine, Model, Prompt, StubServer, ToolCall
-from tests.coding_agents.programs import MODEL, Computer
+from mochi_stub.reply import Reply
+from tests.coding_agents.programs import MODEL, SEEING_MODEL, Computer
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
-Replies: TypeAlias = "list[str | ToolCall]"
+Replies: TypeAlias = "list[str | ToolCall | Reply]"
 
 
 class CodingStub(StubServer):
-    """Stub with one model without `vision`, which sends the next of `replies` and reuses cached
-    prompts.
+    """Stub with a model without `vision` and one with it, which send the next of `replies`
+    and reuse cached prompts.
 
     Requests without tools, for example for a title, do not receive `replies`, unless
     `replies_need_tools` is false.
@@ -27,12 +28,16 @@ class CodingStub(StubServer):
     def __init__(self) -> None:
         self.replies: Replies = []
         self.replies_need_tools = True
-        model = Model(MODEL, ("completion", "tools", "thinking"), context_length=262_144)
+        abilities = ("completion", "tools", "thinking")
+        models = [
+            Model(MODEL, abilities, context_length=262_144),
+            Model(SEEING_MODEL, (*abilities, "vision"), context_length=262_144),
+        ]
         super().__init__(
-            models=[model], machine=Machine(parallel=1), resolve=self._next_reply, speed=0
+            models=models, machine=Machine(parallel=1), resolve=self._next_reply, speed=0
         )
 
-    def _next_reply(self, prompt: Prompt) -> "str | ToolCall":
+    def _next_reply(self, prompt: Prompt) -> "str | ToolCall | Reply":
         if self.replies and (prompt.tools or not self.replies_need_tools):
             return self.replies.pop(0)
         return "Done."

@@ -3,6 +3,7 @@
 import os
 import shlex
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,8 @@ PROGRAMS = FOLDER / "node_modules" / ".bin"
 MISSING = f"`npm ci` has not been run in {FOLDER.relative_to(ROOT)}"
 MODEL = "qwen3:8b"
 """Model of the documented settings. Its name is not a name of the programs' own providers."""
+SEEING_MODEL = "qwen3-vl:8b"
+"""Model with `vision`."""
 _TIMEOUT = 300.0
 _CLOSED = "http://127.0.0.1:9"
 """Proxy for all hosts except this one.
@@ -61,11 +64,26 @@ class Computer:
 
     def claude(self, *arguments: str, stdin: str | None = None) -> str:
         """Run Claude Code with arguments in place of its documented command. Return its output."""
+        return self.run(self._claude_script(arguments), stdin)
+
+    def start_claude(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start Claude Code with arguments. It ignores what it prints."""
+        return subprocess.Popen(
+            self._command(self._claude_script(arguments)),
+            cwd=self.project,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def _claude_script(self, arguments: Sequence[str]) -> str:
         setup, command = self.setting("anthropic-clients.md", "bash", "ANTHROPIC_MODEL").rsplit(
             "\n", 1
         )
         assert command == "claude", command
-        return self.run(f"{setup}\n{shlex.join([command, *arguments])}", stdin)
+        return f"{setup}\nexec {shlex.join([command, *arguments])}"
 
     def codex(self, *arguments: str) -> str:
         """Run Codex with arguments and its documented configuration. Return its output."""
@@ -78,12 +96,11 @@ class Computer:
 
     def run(self, script: str, stdin: str | None = None) -> str:
         """Run a script of bash in the project. Return its output."""
-        path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            ["bash", "-euc", script],
+            self._command(script),
             check=False,
             cwd=self.project,
-            env={"HOME": str(self.home), "PATH": path, **_OFFLINE},
+            env=self._environment,
             input=stdin or "",
             capture_output=True,
             text=True,
@@ -91,6 +108,14 @@ class Computer:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
+
+    def _command(self, script: str) -> list[str]:
+        return ["bash", "-euc", script]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
+        return {"HOME": str(self.home), "PATH": path, **_OFFLINE}
 
     def setting(self, page: str, language: str, word: str) -> str:
         """Return a documented code block, with the address of the server."""

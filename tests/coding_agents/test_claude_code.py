@@ -1,15 +1,17 @@
 """Claude Code from npm, with the documented settings. It needs ``npm ci`` in ``js``."""
 
 import json
+import signal
 from typing import Any
 
 import pytest
 
 from mochi_server.chat.prompt import HIDDEN_IMAGES
 from mochi_server.protocols.anthropic.blocks import HIDDEN_DOCUMENT
-from mochi_stub import ToolCall
+from mochi_stub import Exchange, ToolCall
+from mochi_stub.reply import Gate, Reply, Text
 from tests.coding_agents.conftest import CodingStub
-from tests.coding_agents.programs import MISSING, Computer, is_installed
+from tests.coding_agents.programs import MISSING, SEEING_MODEL, Computer, is_installed
 from tests.support.images import PNG, base64_image
 from tests.support.stub import chats
 
@@ -112,3 +114,66 @@ def test_tools_can_be_found_by_a_search(computer: Computer, stub: CodingStub) ->
     assert computer.claude("-p", "Find a tool.") == "Found."
     assert stub.prompt()[-1]["content"] == "The tool 'WebFetch' is available."
     assert "WebFetch" in [tool["function"]["name"] for tool in chats(stub)[-1].body["tools"]]
+
+
+def test_model_sees_the_image_of_a_tool(computer: Computer, stub: CodingStub) -> None:
+    path = computer.project / "dot.png"
+    path.write_bytes(PNG)
+    stub.replies = [ToolCall("Read", {"file_path": str(path)}), "A dot."]
+    assert computer.claude("--model", SEEING_MODEL, "-p", "What is in dot.png?") == "A dot."
+    assert any(message.get("images") == [base64_image(PNG)] for message in stub.prompt())
+
+
+def test_file_is_written_and_a_command_is_run(computer: Computer, stub: CodingStub) -> None:
+    path = computer.project / "notes.txt"
+    write = ToolCall("Write", {"file_path": str(path), "content": "periwinkle\n"})
+    run = ToolCall("Bash", {"command": "echo ran; cat notes.txt", "description": "Print a file"})
+    stub.replies = [write, run, "It is written."]
+    output = computer.claude("--allowedTools", "Write,Bash", "-p", "Write it.")
+    assert output == "It is written."
+    assert path.read_text() == "periwinkle\n"
+    assert "ran\nperiwinkle" in stub.prompt()[-1]["content"]
+
+
+def test_subagent_reports_to_the_conversation(computer: Computer, stub: CodingStub) -> None:
+    path = computer.project / "notes.txt"
+    path.write_text("The word is periwinkle.\n")
+    task: dict[str, Any] = {
+        "description": "Find the word",
+        "prompt": "Which word is in notes.txt?",
+        "subagent_type": "general-purpose",
+        "run_in_background": False,
+    }
+    stub.replies = [
+        ToolCall("Agent", task),
+        ToolCall("Read", {"file_path": str(path)}),
+        "It is periwinkle, says the file.",
+        "It is periwinkle.",
+    ]
+    assert computer.claude("-p", "Let an agent find the word.") == "It is periwinkle."
+    of_agent, last = stub.prompt(-2), stub.prompt(-1)
+    (read,) = [message for message in of_agent if message["role"] == "tool"]
+    assert "The word is periwinkle." in read["content"]
+    assert task["prompt"] in of_agent[1]["content"]
+    assert last[-1]["tool_name"] == "Agent"
+    assert "It is periwinkle, says the file." in last[-1]["content"]
+
+
+def test_stop_ends_the_request_to_the_model(computer: Computer, stub: CodingStub) -> None:
+    gate = Gate()
+    stub.replies = [Reply([Text(["Once ", "upon "]), gate, Text("a time.")]), "Rome."]
+    program = computer.start_claude("-p", "Tell me a story.")
+    stub.wait_for(lambda exchanges: any(_is_waiting(each) for each in exchanges), 120)
+    program.send_signal(signal.SIGINT)
+    program.wait(120)
+    stub.wait_for(lambda exchanges: any(each.outcome == "cancelled" for each in exchanges), 60)
+    assert chats(stub)[-1].outcome == "cancelled"
+    gate.open()
+    assert computer.claude("-c", "-p", "What is the capital of Italy?") == "Rome."
+    contents = "".join(message["content"] for message in stub.prompt())
+    assert "Tell me a story." in contents
+
+
+def _is_waiting(exchange: Exchange) -> bool:
+    """Return whether an answer has begun and not ended."""
+    return exchange.path == "/api/chat" and exchange.outcome == "running" and exchange.chunks > 1

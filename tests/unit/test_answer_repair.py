@@ -48,6 +48,7 @@ def read(text: str, size: int, *tools: str) -> tuple[str, str, AnswerRepair]:
         ("<think>Hm.</think>Hello.", "Hm.", "Hello."),
         ("<think>\nHm.\n</think>\n\nHello.", "\nHm.\n", "Hello."),
         ("\n <thinking> Hm. </thinking> Hello.", " Hm. ", "Hello."),
+        ("<think> they greet </think> hello", " they greet ", "hello"),
         ("Hm.\n</think>\n\nHello.", "Hm.\n", "Hello."),
         ("Hm.</think>Hello.", "Hm.", "Hello."),
         ("<think>Hm", "Hm", ""),
@@ -63,6 +64,8 @@ def read(text: str, size: int, *tools: str) -> tuple[str, str, AnswerRepair]:
             "",
             "I look.Hello.",
         ),
+        ("Hello. <|end|><|start|>assistant<|channel|>final<|message|>Yes.", "", "Hello. Yes."),
+        ("<think>Hm. </think><|channel|>final<|message|>Hello.", "Hm. ", "Hello."),
         ("Hello.<|return|>", "", "Hello."),
         ("Hello.<|end|>", "", "Hello."),
         ("</think>\n\nHello.", "", "Hello."),
@@ -118,6 +121,9 @@ def test_reasoning_and_markers_leave_the_text(
         "</think> is the last tag.",
         "In bold: **</think>**\n",
         "First `</think>`, and then </think>\nagain.",
+        "The model begins with <|channel|>analysis<|message|> first.",
+        "Write `<|start|>assistant<|channel|>final<|message|>` before it.",
+        "A message is `<|channel|>final<|message|>Hello.<|return|>`, no more.",
     ],
 )
 def test_answer_that_only_mentions_such_text_stays(text: str, size: int) -> None:

@@ -62,7 +62,9 @@ class FakeOllama:
     The last reply is repeated.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, build: str = "first") -> None:
+        """``build`` tells the digests of the models from those of other builds."""
+        self.build = build
         self.replies: list[Reply] = []
         self.requests: list[dict[str, Any]] = []
         self.memory = 1_000_000
@@ -101,7 +103,10 @@ class FakeOllama:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self._send(200, orjson.dumps(_PLAIN.get(self.path, {})))
+                plain = _PLAIN.get(self.path, {})
+                if self.path == "/api/tags":
+                    plain = {"models": [_installed(name, fake.build) for name in _CAPABILITIES]}
+                self._send(200, orjson.dumps(plain))
 
             def do_POST(self) -> None:
                 body = orjson.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -133,19 +138,18 @@ class FakeOllama:
 _DETAILS = {"family": "wild", "format": "gguf", "parameter_size": "1B", "quantization_level": "Q4"}
 
 
-def _installed(name: str) -> dict[str, Any]:
+def _installed(name: str, build: str) -> dict[str, Any]:
     return {
         "name": name,
         "model": name,
         "size": 1_048_576,
-        "digest": f"digest of {name}",
+        "digest": f"{build} build of {name}",
         "details": _DETAILS | {"context_length": 32_768},
         "capabilities": _CAPABILITIES[name],
     }
 
 
 _PLAIN: dict[str, Any] = {
-    "/api/tags": {"models": [_installed(MODEL), _installed(BLIND)]},
     "/api/show": {
         "details": _DETAILS,
         "model_info": {"general.architecture": "wild", "wild.context_length": 32_768},

@@ -127,6 +127,27 @@ def test_tool_of_openai_is_left_out_with_a_notice(
 
 
 @cases(
+    "choice",
+    [
+        {"type": "web_search"},
+        {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "web_search"}, {"type": "function", "name": "look"}],
+        },
+    ],
+)
+def test_choice_of_a_tool_that_is_left_out_has_no_effect(
+    http: httpx.Client, stub: StubServer, choice: Any
+) -> None:
+    tools = [{"type": "web_search"}, LOOK]
+    body = {"model": "mochi", "input": "Hello!", "tools": tools, "tool_choice": choice}
+    answer = http.post("/v1/responses", json=body).json()
+    assert codes(answer) == ["TOOL_LEFT_OUT"]
+    assert [tool["function"]["name"] for tool in chats(stub)[-1].body["tools"]] == ["look"]
+
+
+@cases(
     ("call", "output", "text"),
     [
         (
@@ -168,6 +189,17 @@ def test_earlier_call_of_a_tool_of_openai_stays_in_the_conversation(
     name = call["type"].removesuffix("_call")
     assert (function["name"], function["arguments"]) == (name, wanted)
     assert (result["tool_name"], result["content"]) == (name, text)
+
+
+def test_output_of_a_local_shell_names_its_call_as_id(http: httpx.Client, stub: StubServer) -> None:
+    items = [
+        {"role": "user", "content": "List the files."},
+        {"type": "local_shell_call", "id": "x1", "call_id": "c1", "action": {"command": ["ls"]}},
+        {"type": "local_shell_call_output", "id": "c1", "output": "notes.txt"},
+    ]
+    answer = http.post("/v1/responses", json={"model": "mochi", "input": items}).json()
+    assert codes(answer) == []
+    assert prompt(stub)[-1]["content"] == "notes.txt"
 
 
 @cases(
@@ -233,6 +265,13 @@ def test_input_items_of_a_session_are_its_earlier_messages(
 @cases("path", ["resp_x/input_items", "resp_0123456789_0_0123456789/input_items"])
 def test_input_items_of_an_unknown_response_are_not_found(http: httpx.Client, path: str) -> None:
     assert http.get(f"/v1/responses/{path}").status_code == 404
+
+
+def test_stub_refuses_responses_in_the_background(stub: StubServer) -> None:
+    body = {"model": "mochi", "input": "Hello!", "background": True}
+    response = httpx.post(f"{stub.url}/v1/responses", json=body, timeout=60)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "background"
 
 
 def test_input_without_a_message_is_refused(http: httpx.Client) -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from tests.support.api import Api, Event, error_of, text_of, types_of
 from tests.support.images import GIF, PNG, base64_image
+from tests.support.mcp import by_hand, write_mcp
 from tests.support.server import RunningServer
 from tests.support.tools import LOOK, write_tools
+from tests.support.waiting import until
 from tests.wild.fake_ollama import BLIND, MODEL, FakeOllama, Refusal, Reply, call, lines
 
 ADD = '''
@@ -116,6 +118,10 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
         ],
         Seen("Hello.", "Hm.", ["ANSWER_REPAIRED"]),
     ),
+    "an answer that mentions Harmony markers stays": (
+        [lines("It begins with `<|channel|>final", "<|message|>`, always.")],
+        Seen("It begins with `<|channel|>final<|message|>`, always."),
+    ),
     "a call as JSON is a call": (
         [lines(*ADD_CALL), lines("It is 3.")],
         Seen("It is 3.", warnings=["ANSWER_REPAIRED"], tools=["3"]),
@@ -212,6 +218,15 @@ def test_text_of_the_model_is_stored_and_exported(api: Api, ollama: FakeOllama) 
     assert exported["messages"][-1]["raw"] == text
 
 
+def test_tool_name_of_the_model_is_stored(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(lines(calls=[call("add<|channel|>commentary", {"a": 1, "b": 2})]), lines("3."))
+    session_id = api.create_session(MODEL, tool_settings=UNASKED)["session_id"]
+    api.send_message(session_id, "Add.")
+    answer = api.messages(session_id)[1]
+    assert answer["tool_calls"][0]["function"]["name"] == "add"
+    assert answer["raw"] == '{"name":"add<|channel|>commentary","arguments":{"a":1,"b":2}}'
+
+
 def test_setting_turns_repairs_off(ollama: FakeOllama, tmp_path: Path) -> None:
     ollama.script(lines("<think>Hm.</think>Hello."))
     with RunningServer(tmp_path, ollama.url, repair_answers=False) as running:
@@ -244,6 +259,42 @@ def test_model_that_refuses_to_think_answers_without(api: Api, ollama: FakeOllam
     assert [request.get("think") for request in ollama.requests] == [None]
 
 
+def test_model_that_refuses_to_think_thinks_as_another_build(tmp_path: Path) -> None:
+    with FakeOllama("thinking") as thinks, FakeOllama("refusing") as refuses:
+        hosts = [f"thinks={thinks.url}", f"refuses={refuses.url}"]
+        thinks.script(lines("Hello.", thinking="Hm."))
+        refusal = Refusal(400, f'"{MODEL}" does not support thinking')
+        refuses.script(lines("Hello."), refusal, lines("Hello."))
+        with RunningServer(tmp_path, thinks.url, ollama_hosts=hosts) as running:
+            api = running.client
+            session_id = api.create_session(MODEL)["session_id"]
+            turn_on(api, session_id, "refuses")
+            warnings = []
+            for host in (None, "thinks", "refuses"):  # the first continues on `refuses`
+                events = turn_on(api, session_id, host, think=True)
+                warnings.append(seen(events).warnings)
+        assert warnings == [["THINKING_NOT_SUPPORTED"], [], ["THINKING_NOT_SUPPORTED"]]
+        assert [request.get("think") for request in thinks.requests] == [True]
+        assert [request.get("think") for request in refuses.requests] == [False, True, None, None]
+
+
+def turn_on(api: Api, session_id: str, host: str | None, **options: Any) -> list[Event]:
+    """Send a message after the session was pinned to a host, or to none."""
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": host}))
+    return api.stream_message(session_id, "Hi!", **options)
+
+
+def test_correction_of_a_format_omits_refused_thinking(ollama: FakeOllama, tmp_path: Path) -> None:
+    refusal = Refusal(400, f'"{MODEL}" does not support thinking')
+    ollama.script(refusal, lines("3."), lines('{"sum": 3}'))
+    with RunningServer(tmp_path, ollama.url) as running:
+        api = running.client
+        session_id = api.create_session(MODEL)["session_id"]
+        answer = api.send_message(session_id, "Add.", format=SCHEMA, think=True)
+    assert answer["message"]["content"] == '{"sum": 3}'
+    assert [request.get("think") for request in ollama.requests] == [True, None, None]
+
+
 def test_refused_thinking_repeats_no_other_warning(api: Api, ollama: FakeOllama) -> None:
     ollama.script(lines("Hello."))
     session_id = api.create_session(MODEL, think=True)["session_id"]
@@ -251,7 +302,10 @@ def test_refused_thinking_repeats_no_other_warning(api: Api, ollama: FakeOllama)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": BLIND}))
     ollama.script(Refusal(400, f'"{BLIND}" does not support thinking'), lines("Hello."))
     said = seen(api.stream_message(session_id, "Hi!"))
-    assert said.warnings == ["IMAGES_NOT_SUPPORTED", "THINKING_NOT_SUPPORTED"]
+    assert (said.text, said.warnings) == (
+        "Hello.",
+        ["IMAGES_NOT_SUPPORTED", "THINKING_NOT_SUPPORTED"],
+    )
 
 
 def test_model_that_refuses_tools_is_named(api: Api, ollama: FakeOllama) -> None:
@@ -337,6 +391,47 @@ def test_image_that_ollama_cannot_decode_does_not_come_back(api: Api, ollama: Fa
     sent = ollama.requests[0]["messages"]
     assert not any(message.get("images") for message in sent)
     assert "could not decode" in sent[0]["content"]
+
+
+def test_earlier_image_that_cannot_be_decoded_is_omitted(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(lines("A dot."))
+    session_id = api.create_session(MODEL)["session_id"]
+    api.send_message(session_id, "See?", images=[base64_image(PNG)])
+
+    ollama.script(Refusal(500, "Failed to load image or audio file"), lines("Yes."))
+    shown = [seen(api.stream_message(session_id, "And now?")) for _ in range(2)]
+    assert shown == [Seen("Yes.", warnings=["IMAGE_NOT_READABLE"]), Seen("Yes.")]
+    images = [
+        [bool(message.get("images")) for message in each["messages"]] for each in ollama.requests
+    ]
+    assert [any(each) for each in images] == [True, False, False]
+    roles = [message["role"] for message in api.messages(session_id)]
+    assert roles == ["user", "assistant"] * 3
+
+
+def test_client_without_a_session_gets_past_an_image(
+    server: RunningServer, ollama: FakeOllama
+) -> None:
+    url = {"url": f"data:image/png;base64,{base64_image(PNG)}"}
+    content = [{"type": "text", "text": "See?"}, {"type": "image_url", "image_url": url}]
+    messages = [{"role": "user", "content": content}, {"role": "user", "content": "And now?"}]
+    ollama.script(Refusal(500, "Failed to load image or audio file"), lines("Yes."))
+    answer = post(server, completion(messages=messages))
+    assert answer["choices"][0]["message"]["content"] == "Yes."
+    assert [each["code"] for each in answer["mochi"]["notices"]] == ["IMAGE_NOT_READABLE"]
+    assert "could not decode" in ollama.requests[-1]["messages"][0]["content"]
+
+
+def test_text_arguments_of_an_mcp_tool_are_converted(ollama: FakeOllama, tmp_path: Path) -> None:
+    write_mcp(tmp_path, list=by_hand(tmp_path, "listed"))
+    ollama.script(lines(calls=[call("listed", {"text": "7", "page": "7"})]), lines("Done."))
+    tools = {"tools": ["listed"], "execution_policy": "never_confirm"}
+    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+        api = running.client
+        until(lambda: "listed" in api.ok(api.http.get("/tools"))["tools"])
+        session_id = api.create_session(MODEL, tool_settings=tools)["session_id"]
+        events = api.stream_message(session_id, "List.")
+    assert seen(events) == Seen("Done.", tools=["7"])  # other arguments would be an error
 
 
 def test_edit_replaces_an_image_that_cannot_be_read(api: Api, ollama: FakeOllama) -> None:

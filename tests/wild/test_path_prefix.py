@@ -44,6 +44,24 @@ def test_docs_and_links_have_the_prefix(url: str, headers: dict[str, str], prefi
     assert get(f"{url}/api/v1/health", headers=headers).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("headers", "prefix"), [({}, "/mochi"), (FORWARDED, "/proxied")], ids=["setting", "header"]
+)
+def test_links_work_if_a_proxy_keeps_the_prefix(
+    url: str, headers: dict[str, str], prefix: str
+) -> None:
+    links = get(url + prefix, headers=headers).json()["links"]
+    assert links["docs"] == f"{prefix}/docs"
+    for link in (links["docs"], links["openapi"], links["health"], f"{prefix}/v1/models"):
+        assert get(url + link, headers=headers).status_code == 200
+
+
+def test_prefix_can_begin_as_a_route_does(stub: StubServer, tmp_path: Path) -> None:
+    with ThreadedServer(data_dir=str(tmp_path), ollama_host=stub.url, root_path="/api") as server:
+        for path in ("/api/v1/health", "/api/api/v1/health", "/docs", "/api/docs"):
+            assert get(f"{server.url}{path}", headers={}).status_code == 200
+
+
 def test_prefix_of_an_untrusted_address_has_no_effect(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

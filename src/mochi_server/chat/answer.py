@@ -48,7 +48,7 @@ class AnswerBuilder:
         self.tool_calls: list[ToolCall] = []
         self._content = StringIO()
         self._thinking = StringIO()
-        self._raw = StringIO()  # text of the model before the repair
+        self._raw = StringIO()  # text and renamed calls of the model before the repair
         self._last: Line = {}
         self._defects: dict[int, str] = {}
         self._distinct_calls: set[str] = set()
@@ -240,10 +240,11 @@ class AnswerBuilder:
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(function, dict) or not isinstance(name, str) or not name:
             raise OllamaError("Ollama sent a tool call without a function name.")
+        written = function.get("arguments")
         if self._repair is not None and without_channel(name) != name:
+            self._raw.write(orjson.dumps({"name": name, "arguments": written}).decode())
             name = without_channel(name)
             self._has_renamed_tool = True
-        written = function.get("arguments")
         arguments, defect = _arguments(written), None
         if arguments is None:
             defect = NOT_AN_OBJECT

@@ -31,6 +31,9 @@ OUTCOME_UNKNOWN = (
     "running."
 )
 _REPEATED = "The call was not run: the same call was made too often. Change its arguments."
+_HIDDEN_IMAGES = (
+    "The model cannot decode an image of an earlier message. The prompt omits the earlier images."
+)
 _LIMIT_REACHED = "The model {} and now answers without tools. Change the limit with {}."
 
 logger = logging.getLogger(__name__)
@@ -153,13 +156,23 @@ class TurnLoop:
             publish([versions_removed(writer.removed_versions)])
 
     async def _answer(self, request: AnswerAttempts, step: AskModel) -> AnswerBuilder:
-        """Return the answer to a request. Raises ``ImageNotReadable`` and other ``MochiError``."""
+        """Return the answer to a request.
+
+        If the model cannot decode an image of an earlier message, omit these images. Raises
+        ``ImageNotReadable`` for an image of this turn, and other ``MochiError``.
+        """
+        writer = self.turn.writer
         try:
             return await (request.forced() if step.must_call else request.send())
         except OllamaError as error:
-            if is_unreadable_image(error) and await self.turn.writer.mark_images_unreadable():
+            if not is_unreadable_image(error):
+                raise
+            if await writer.mark_images_unreadable():
                 raise ImageNotReadable(request.model_call.name) from error
-            raise
+            if not await writer.hide_earlier_images():
+                raise
+        request.model_call.warn(ImageNotReadable.code, _HIDDEN_IMAGES)
+        return await self._answer(request, step)
 
     def _announces(self, step: AskModel) -> bool:
         """Return whether the model has only announced calls, so that its next answer is a paragraph

@@ -106,7 +106,7 @@ class ModelCall:
         }
         warnings: list[ChatEvent] = []
         for feature, is_wanted in wanted.items():
-            if is_wanted and not self._supports(feature):
+            if is_wanted and not self.model.has_capability(feature):
                 warnings.append(self._unsupported(feature))
         return warnings
 
@@ -117,12 +117,6 @@ class ModelCall:
             f"GET {API_PREFIX}/models lists what each model can do."
         )
         return TurnWarning(code, text)
-
-    def _supports(self, feature: str) -> bool:
-        """Return whether the model supports a feature. Some list ``thinking``, and refuse it."""
-        if feature == "thinking" and self.gateway.refuses_thinking(self.name):
-            return False
-        return self.model.has_capability(feature)
 
     def schema(self, *, offers_tools: bool) -> dict[str, Any] | None:
         """Return the JSON schema that the last answer must fit, or None.
@@ -158,7 +152,7 @@ class ModelCall:
             if budget.is_exceeded_by(prompt):
                 budget.check(prompt.shortest)  # neither a larger window nor a summary would help
         think = self._think
-        if not self._supports("thinking"):
+        if not self.model.has_capability("thinking"):
             think = None
         elif think is None and not self.generation.thinks_by_default:
             think = False
@@ -183,6 +177,7 @@ class ModelCall:
             prompt=turn_prompt,
             exchange=exchange,
             report=self._report,
+            thinking_refused=self._warn_of_thinking,
             session_id=self.session.session_id,
             ticket=self.ticket,
         )
@@ -201,22 +196,16 @@ class ModelCall:
             self.publish([_ANSWER_CUT])
 
     async def _sent(self, request: ModelRequest, on_lines: OnLines) -> AnswerReport:
-        """Send a request, and once more without thinking if the model refuses to think.
+        """Send a request.
 
         Raises ``ToolsNotSupported`` and the errors of the gateway.
         """
         try:
             return await self.gateway.send(request, on_lines)
         except OllamaError as error:
-            feature = refused_feature(error)
-            if feature == "tools":
+            if refused_feature(error) == "tools":
                 raise ToolsNotSupported(self.name) from error
-            if feature != "thinking" or not request.payload.get("think"):
-                raise
-        self.gateway.record_thinking_refusal(self.name)
-        self.publish([self._unsupported("thinking")])
-        payload = {name: value for name, value in request.payload.items() if name != "think"}
-        return await self.gateway.send(replace(request, payload=payload), on_lines)
+            raise
 
     async def repair(self, text: str, problem: str, schema: Mapping[str, Any]) -> tuple[str, Line]:
         """Request another answer, which fits ``schema``, in place of ``text``.
@@ -247,6 +236,10 @@ class ModelCall:
         if code not in self._warned:
             self._warned.add(code)
             self.publish([TurnWarning(code, text)])
+
+    def _warn_of_thinking(self) -> None:
+        warning = self._unsupported("thinking")
+        self.warn(warning.code, warning.message)
 
     def _report(self, status: str, position: int | None = None, host: str | None = None) -> None:
         self.publish([Status(status, round(time.monotonic() - self._began, 3), position, host)])

@@ -16,7 +16,7 @@ from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError
 from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.change import Change, VersionChange
-from mochi_server.sessions.history import last_user_index
+from mochi_server.sessions.history import History, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
 from mochi_server.sessions.types import (
@@ -27,6 +27,7 @@ from mochi_server.sessions.types import (
     ToolCall,
     ToolCallFunction,
     UnfinishedCalls,
+    images_of,
     with_unreadable_images,
 )
 from mochi_server.tools.stored_calls import (
@@ -186,8 +187,25 @@ class TurnWriter:
         Return whether the turn has images. Later prompts have a note in their place.
         """
         start = last_user_index(self.history)
-        if start is None:
+        return start is not None and await self._mark_images(start)
+
+    async def hide_earlier_images(self) -> bool:
+        """Mark the images of earlier messages, because the model cannot decode one of them.
+
+        Return whether there are any. This prompt and later ones have a note in their place.
+        """
+        hidden = [with_unreadable_images(message) for message in self.messages]
+        if self.messages == hidden:
             return False
+        self.messages = History.of(hidden)
+        with_images = [index for index, message in enumerate(self.history) if images_of(message)]
+        await self._mark_images(with_images[0])
+        return True
+
+    async def _mark_images(self, start: int) -> bool:
+        """Store that the images from the index ``start`` are unreadable, or return False if there
+        are none.
+        """
         messages = list(self.history[start:])
         if not self.is_regeneration:
             messages += self.added

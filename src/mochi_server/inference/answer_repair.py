@@ -12,7 +12,9 @@ import orjson
 
 Kind = Literal["text", "thinking", "was_thinking", "was_text"]
 State = Literal["start", "thinking", "blanks", "call", "text", "body"]
-Verdict = Literal["header", "end", "closing_tag", "last_markers", "mention", "open"]
+Verdict = Literal[
+    "header", "mentioned_header", "end", "closing_tag", "last_markers", "mention", "open"
+]
 """What a tag or marker in a text is. ``open`` means that the next text decides it."""
 
 _OPENING_TAG = re.compile(r"\s*<(think|thinking)>")
@@ -178,6 +180,7 @@ class AnswerRepair:
     def _read_blanks(self, is_end: bool) -> Iterator[Piece]:
         """Drop the blanks between the reasoning and the text."""
         self._held = self._held.lstrip()
+        self._last_character = ""
         if self._held or is_end:
             self._state = "call"
         yield from ()
@@ -209,6 +212,10 @@ class AnswerRepair:
             if verdict == "open":
                 yield from self._emit(found.start())
                 break
+            if verdict == "mentioned_header":
+                header = _header_of(self._held[found.start() :])
+                yield from self._emit(found.start() + len(header))
+                continue
             if verdict == "mention":
                 self._has_opening_tag = self._has_opening_tag or found[0] in _OPENING_TAGS
                 yield from self._emit(found.end())
@@ -238,7 +245,7 @@ class AnswerRepair:
     def _verdict_of_marker(self, marker: re.Match[str], *, is_end: bool) -> Verdict:
         rest = self._held[marker.start() :]
         if _header_of(rest):
-            return "header"
+            return "mentioned_header" if self._mentions_header(marker) else "header"
         if not is_end and _may_be_header(rest):
             return "open"
         if self._state == "body" and _END_MARKER.match(rest) and self._is_body_complete(marker):
@@ -247,6 +254,12 @@ class AnswerRepair:
         if is_last and self._character_before(marker) not in _BLANKS:
             return "last_markers"
         return "mention"
+
+    def _mentions_header(self, marker: re.Match[str]) -> bool:
+        """Return whether a header stands in a sentence. Others follow a message or begin one."""
+        if self._state == "body" or _END_MARKER.match(marker[0]):
+            return False
+        return self._character_before(marker) in _BEFORE_MENTION
 
     def _is_body_complete(self, marker: re.Match[str]) -> bool:
         if self._recipient is None:

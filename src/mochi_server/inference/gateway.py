@@ -50,7 +50,12 @@ from mochi_server.inference.waiting import (
 from mochi_server.inference.window_allocation import Allocation
 from mochi_server.inference.window_registry import WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
+from mochi_server.ollama.errors import (
+    is_context_refusal,
+    is_out_of_memory,
+    refused_feature,
+    refused_tokens,
+)
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
@@ -209,17 +214,6 @@ class ModelGateway:
         find = methodcaller("find_model", name)
         return await request_permitted(self._only.client, name, find)
 
-    def refuses_thinking(self, model: str) -> bool:
-        """Return whether ``model`` has refused to think since it was installed."""
-        return self._installed(model) in self._thinking_refusals
-
-    def record_thinking_refusal(self, model: str) -> None:
-        self._thinking_refusals.add(self._installed(model))
-
-    def _installed(self, model: str) -> tuple[str, str | None]:
-        """Return the full name of a model, and the digest of what is installed under it."""
-        return qualified_name(model), self.host.client.digest(model)
-
     def allocate(
         self,
         model: ModelInfo,
@@ -285,7 +279,7 @@ class ModelGateway:
                 try:
                     with best.tracker.request(request.model, is_turn=is_turn) as tracked:
                         post_once = partial(post, best, tracked)
-                        result = await self._until_accepted(request, tracked, post_once, best.name)
+                        result = await self._until_accepted(request, tracked, post_once, best)
                 except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
                     is_answering = tracked.answering
                     self.fleet.failed(best, error, is_answering=is_answering, is_cloud=is_cloud)
@@ -306,11 +300,11 @@ class ModelGateway:
         request: ModelRequest,
         tracked: TrackedRequest,
         post: Callable[[FixedPrompt], Awaitable[_Result]],
-        host: str,
+        host: Host,
     ) -> _Result:
-        """Send a request until Ollama accepts its prompt and has memory for its window.
+        """Send a request to a host until Ollama accepts its prompt and has memory for its window.
 
-        ``host`` is the name of the host in the log.
+        If the model refuses to think, send the request once more without ``think``.
         """
         allocation = request.allocation
         size = request.prompt.size
@@ -325,7 +319,7 @@ class ModelGateway:
             size = prompt.size
             logger.debug(
                 "Request to Ollama host=%s model=%s window=%s prompt_tokens=%d session_id=%s",
-                host,
+                host.name,
                 request.model,
                 allocation.num_ctx,
                 allocation.estimate.tokens(size),
@@ -336,9 +330,18 @@ class ModelGateway:
             except OllamaError as error:
                 if tracked.answering:
                     raise
+                if self._is_new_refusal(host, request, error):
+                    self._thinking_refusals.add(_installed(host, request.model))
+                    continue
                 refused = _adapt_window(request, size, error)
                 refusal = error.with_traceback(None)
         raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
+
+    def _is_new_refusal(self, host: Host, request: ModelRequest, error: OllamaError) -> bool:
+        """Return whether a model refuses to think, and has not refused since it was installed."""
+        if "think" not in request.payload or refused_feature(error) != "thinking":
+            return False
+        return _installed(host, request.model) not in self._thinking_refusals
 
     async def _post_chat(
         self,
@@ -356,6 +359,10 @@ class ModelGateway:
         slots = host.slots(request.model)
         scope = anyio.CancelScope()
         body, limit = request.body(prompt)
+        if _installed(host, request.model) in self._thinking_refusals:
+            is_wanted = body.pop("think", None)
+            if is_wanted and request.thinking_refused is not None:
+                request.thinking_refused()
         last: Line = {}
         tracked.started = time.monotonic()
         tracked.sent = None
@@ -470,6 +477,11 @@ class ModelGateway:
         if turn is None or turn.model != qualified_name(request.model):
             return None
         return turn.digest
+
+
+def _installed(host: Host, model: str) -> tuple[str, str | None]:
+    """Return the full name of a model, and the digest of what a host has under this name."""
+    return qualified_name(model), host.client.digest(model)
 
 
 def _adapt_window(request: ModelRequest, size: PromptSize, error: OllamaError) -> int | None:

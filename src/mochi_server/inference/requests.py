@@ -55,6 +55,8 @@ class ModelRequest:
     exchange: Callable[[Mapping[str, Any], PromptSize, int], Exchange] | None = None
     # Receives `queued`, `loading_model`, `processing_prompt` or `failover`.
     report: Report | None = None
+    # Called if the request omits `think`, because the model refuses it.
+    thinking_refused: Callable[[], None] | None = None
     # Session whose prompt this is, or "" for a prompt that no later request continues.
     session_id: str = ""
     avoid: Sequence[str] = ()  # names of hosts that serve other parts of the same comparison

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import (
+    AliasChoices,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    model_validator,
+)
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.parts import omitted_content
@@ -141,7 +149,8 @@ class BuiltInCallOutput(Body, extra="allow"):
         "apply_patch_call_output",
         "tool_search_output",
     ]
-    call_id: str
+    # OpenAI calls it `id` in the output of `local_shell`.
+    call_id: Annotated[str, Field(validation_alias=AliasChoices("call_id", "id"))]
     output: Any = None
 
     @property
@@ -215,7 +224,10 @@ def _item_tag(item: Any) -> str | None:
     if not isinstance(kind, str):
         return None
     tag = _TAGS.get(kind, "other")
-    if tag.startswith("built_in") and not isinstance(fields.get("call_id"), str):
+    call_id = fields.get("call_id")
+    if call_id is None and tag == "built_in_output":
+        call_id = fields.get("id")
+    if tag.startswith("built_in") and not isinstance(call_id, str):
         return "other"  # it cannot be assigned to a call or a result
     return tag
 

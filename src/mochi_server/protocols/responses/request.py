@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ValidationFailed
@@ -13,7 +13,11 @@ from mochi_server.protocols.answer_request import AnswerRequest
 from mochi_server.protocols.headers import MochiHeaders
 from mochi_server.protocols.responses.items import InputItem, to_messages
 from mochi_server.protocols.responses.previous import check_previous
-from mochi_server.protocols.responses.tools import Functions, ResponseTool
+from mochi_server.protocols.responses.tools import (
+    Functions,
+    ResponseTool,
+    without_other_tools,
+)
 from mochi_server.protocols.schemas import (
     PlainFormat,
     SchemaText,
@@ -53,6 +57,11 @@ class NamedResponseFunction(NamedFunction):
     """
 
     type: Literal["function", "custom"]
+
+
+def _without_other_tools(choice: Any, info: ValidationInfo) -> Any:
+    tools = info.data.get("tools")
+    return without_other_tools(choice, tools or ())
 
 
 _Choice = WordOr[Annotated[NamedResponseFunction | AllowedFunctions, Field(discriminator="type")]]
@@ -101,7 +110,9 @@ class ResponseRequest(
     tools: Items[ResponseTool] | None = Field(
         None, description="Functions and custom tools that the client runs, and namespaces."
     )
-    tool_choice: _Choice | None = Field(None, description=TOOL_CHOICE)
+    tool_choice: Annotated[_Choice | None, BeforeValidator(_without_other_tools)] = Field(
+        None, description=TOOL_CHOICE
+    )
     parallel_tool_calls: bool | None = Field(None, description=PARALLEL)
     text: TextOptions | None = Field(
         None, description="`format`: text, any JSON object, or JSON that fits a schema."

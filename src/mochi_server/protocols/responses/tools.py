@@ -105,6 +105,27 @@ ResponseTool = Annotated[
 ]
 
 
+def without_other_tools(choice: Any, tools: Iterable[ResponseTool]) -> Any:
+    """Return a `tool_choice` without the tools that the server leaves out.
+
+    The choice of one of them is `auto`.
+    """
+    if not isinstance(choice, dict):
+        return choice
+    others = [tool.type for tool in tools if isinstance(tool, OtherTool)]
+    if choice.get("type") in others:
+        return "auto"
+    allowed = choice.get("tools")
+    if not isinstance(allowed, list):
+        return choice
+    kept = []
+    for tool in allowed:
+        is_other = isinstance(tool, dict) and tool.get("type") in others
+        if not is_other:
+            kept.append(tool)
+    return {**choice, "tools": kept}
+
+
 @dataclass(frozen=True, slots=True)
 class OfferedFunction:
     """A function that the model may call, and the name of its namespace, if it is in one."""
