@@ -71,14 +71,17 @@ def default_reply(prompt: Prompt) -> Reply:
     summary = _summary(prompt)
     if prompt.format is not None:
         rule = "format"
-        parts.append(Text(_formatted(prompt, summary)))
+        formatted = _formatted(prompt, summary)
+        parts.append(Text(formatted))
     elif summary is not None:
         rule = "summary"
         text, topics = summary
-        parts.append(Text(f"{text}\n\nTopics: {', '.join(topics)}"))
+        listed = ", ".join(topics)
+        parts.append(Text(f"{text}\n\nTopics: {listed}"))
     elif prompt.after_tools:
         rule = "tool result"
-        parts += _lorem_and_echo(Text, prompt.messages[-1].content)
+        result = prompt.messages[-1]
+        parts += _lorem_and_echo(Text, result.content)
     else:
         rule = "lorem and echo"
         parts += _lorem_and_echo(Text, prompt.user_text)
@@ -94,10 +97,13 @@ def requests_summary(prompt: Prompt, *, by_user: bool = True) -> bool:
     instructions = _system_messages(prompt)
     if by_user:
         instructions.append(prompt.user_text)
-    # this test saves 17 ms for an instruction of 100,000 characters without the word
-    candidates = [text for text in instructions if "ummar" in text.lower()]
-    is_requested = _describes_summary(prompt.format) or any(map(_SUMMARIZE.search, candidates))
-    return is_requested and bool(_turns(prompt))
+    if _describes_summary(prompt.format):
+        return bool(_turns(prompt))
+    for text in instructions:
+        # this test saves 17 ms for an instruction of 100,000 characters without the word
+        if "ummar" in text.lower() and _SUMMARIZE.search(text):
+            return bool(_turns(prompt))
+    return False
 
 
 def _lorem_and_echo(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
@@ -119,14 +125,18 @@ def _format_sample(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any
     if not isinstance(prompt.format, dict):
         response = f"{hash_sized(user_text)} {user_text}"
         return {"response": response.rstrip()}
-    sample = schema_sample(prompt.format, stable_hash(user_text))
-    if summary is None or not isinstance(sample, dict) or not _describes_summary(prompt.format):
+    seed = stable_hash(user_text)
+    sample = schema_sample(prompt.format, seed)
+    if summary is None or not isinstance(sample, dict):
+        return sample
+    if not _describes_summary(prompt.format):
         return sample
     text, topics = summary
     properties = prompt.format["properties"]
     max_length = properties["summary"].get("maxLength")
     max_topics = properties["topics"].get("maxItems")
-    return {**sample, "summary": text[:max_length], "topics": topics[:max_topics]}
+    fields = {"summary": text[:max_length], "topics": topics[:max_topics]}
+    return {**sample, **fields}
 
 
 def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
@@ -136,24 +146,30 @@ def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
     frequencies = Counter[str]()
     sentences = []
     for speaker, text in _without_greeting(turns):
-        for word in _WORD.findall(text.lower()):
+        for word in _lower_words(text):
             if word not in COMMON:
                 frequencies[word] += 1
-        sentences.append(f"{speaker.capitalize()}: {_first_sentence(text)}")
+        name = speaker.capitalize()
+        sentences.append(f"{name}: {_first_sentence(text)}")
     topics = [word for word, _ in frequencies.most_common(MAX_TOPICS)]
     return " ".join(sentences), topics
 
 
 def _without_greeting(turns: list[tuple[str, str]]) -> list[tuple[str, str]]:
     for index, (speaker, text) in enumerate(turns):
-        if speaker.lower() in _USERS and _topics(text):
+        is_user = speaker.lower() in _USERS
+        if is_user and _topics(text):
             return turns[index:]
     return turns
 
 
 def _topics(text: str) -> set[str]:
-    words = set(_WORD.findall(text.lower()))
+    words = set(_lower_words(text))
     return words - COMMON - _GREETINGS
+
+
+def _lower_words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
 
 
 def _describes_summary(schema: Any) -> bool:
@@ -164,7 +180,11 @@ def _describes_summary(schema: Any) -> bool:
 
 
 def _system_messages(prompt: Prompt) -> list[str]:
-    return [message.content for message in prompt.messages if message.role == "system"]
+    contents = []
+    for message in prompt.messages:
+        if message.role == "system":
+            contents.append(message.content)
+    return contents
 
 
 def _turns(prompt: Prompt) -> list[tuple[str, str]]:
@@ -173,12 +193,14 @@ def _turns(prompt: Prompt) -> list[tuple[str, str]]:
     An instruction can quote the conversation. If none does, it is the messages before the latest
     user message.
     """
-    for instruction in reversed([*_system_messages(prompt), prompt.user_text]):
+    instructions = [*_system_messages(prompt), prompt.user_text]
+    for instruction in reversed(instructions):
         quoted = _quoted_turns(instruction)
         if quoted:
             return quoted
     turns = []
-    for message in prompt.messages[: max(prompt.last_user_index, 0)]:
+    end = max(prompt.last_user_index, 0)
+    for message in prompt.messages[:end]:
         if message.role in ("user", "assistant") and message.content.strip():
             turns.append((message.role, message.content))
     return turns
@@ -195,8 +217,10 @@ def _quoted_turns(instruction: str) -> list[tuple[str, str]]:
 
 def _first_sentence(text: str) -> str:
     line = " ".join(text.split())
+    sentence = ""
     found = _SENTENCE.match(line)
-    sentence = shortened(found[0].strip(), MAX_SENTENCE) if found else ""
+    if found:
+        sentence = shortened(found[0].strip(), MAX_SENTENCE)
     if sentence.endswith((".", "!", "?")):
         return sentence
     return f"{sentence}."
@@ -208,22 +232,35 @@ def ui_task_reply(prompt: Prompt) -> str | None:
     Return None for other prompts.
     """
     text = prompt.user_text
-    full_text = "\n".join(message.content for message in prompt.messages)
     if text in AUTOCOMPLETE:
         return AUTOCOMPLETE[text]
+    contents = [message.content for message in prompt.messages]
+    full_text = "\n".join(contents)
     tools = _TOOLS.search(full_text)
     if tools and '"tool_calls"' in full_text:
-        query = text.rpartition("Query:")[2].strip()  # the user message that Open WebUI quotes
+        _, _, query = text.rpartition("Query:")  # the user message that Open WebUI quotes
         offered = functions(_decoded(full_text, tools.end()))
-        return _prompted_calls(offered, query)
+        return _prompted_calls(offered, query.strip())
     if "### Task:" in full_text:
-        for match in _JSON_FORMAT.finditer(full_text):
-            example = _decoded(full_text, match.end())
-            if isinstance(example, dict):
-                reply = {key: _task_value(key, each, full_text) for key, each in example.items()}
-                return _json(reply)
+        reply = _task_values(full_text)
+        if reply is not None:
+            return _json(reply)
     if "emoji" in full_text and "facial expression" in full_text:
-        return _emoji(_topic(text))
+        topic = _topic(text)
+        return _emoji(topic)
+    return None
+
+
+def _task_values(text: str) -> dict[str, Any] | None:
+    """Return an object like the first example of a reply in the text, or None if there is none."""
+    for match in _JSON_FORMAT.finditer(text):
+        example = _decoded(text, match.end())
+        if not isinstance(example, dict):
+            continue
+        values = {}
+        for key, value in example.items():
+            values[key] = _task_value(key, value, text)
+        return values
     return None
 
 
@@ -256,9 +293,8 @@ def _task_value(key: str, example: Any, text: str) -> Any:
         return _completion(text)
     topic = _topic(text)
     if isinstance(example, list):
-        words = re.findall(r"[^\W\d_]{3,}", topic) or ["Chat"]
         count = len(example) or 1
-        return [_list_item(key, index, topic, words) for index in range(count)]
+        return _list_items(key, topic, count)
     if not isinstance(example, str):
         return example
     if key == "title":
@@ -269,30 +305,42 @@ def _task_value(key: str, example: Any, text: str) -> Any:
 
 def _completion(text: str) -> str:
     """Return the continuation of the text that the user has typed so far."""
-    texts = _TEXT.findall(text)
-    typed = texts[-1].strip() if texts else ""
+    typed = ""
+    for found in _TEXT.findall(text):
+        typed = found.strip()
     for start, phrase in AUTOCOMPLETE.items():
         if typed.endswith(start):
             return phrase
     return lorem(TITLE_WORDS)
 
 
-def _list_item(key: str, index: int, topic: str, words: list[str]) -> str:
-    word = words[index % len(words)]
-    if key == "tags":
-        return word.capitalize()
-    if key == "follow_ups":
-        return f"What else about {word} ({index + 1})?"
-    return f"{topic} {word}" if index else topic
+def _list_items(key: str, topic: str, count: int) -> list[str]:
+    words = re.findall(r"[^\W\d_]{3,}", topic) or ["Chat"]
+    items = []
+    for index in range(count):
+        word = words[index % len(words)]
+        if key == "tags":
+            item = word.capitalize()
+        elif key == "follow_ups":
+            item = f"What else about {word} ({index + 1})?"
+        elif index == 0:
+            item = topic
+        else:
+            item = f"{topic} {word}"
+        items.append(item)
+    return items
 
 
 def _topic(text: str) -> str:
     histories = _HISTORY.findall(text)
-    conversation = histories[-1] if histories else text
+    conversation = text
+    if histories:
+        conversation = histories[-1]
     user_lines = _USER_LINE.findall(conversation)
     found = user_lines or histories or _MESSAGE.findall(text) or [text]
-    words = found[-1].replace("`", " ").split()
-    return " ".join(words)[:200]
+    latest = found[-1].replace("`", " ")
+    line = " ".join(latest.split())
+    return line[:200]
 
 
 MAX_RESULT = 400
@@ -321,8 +369,8 @@ _REPLIES = (  # patterns of messages, with the reply to each
         r"\?\W*$",
         "You asked: “{message}” A real model can answer that. I am only a demo. {abilities}",
     ),
-    (r"", "You wrote: “{message}” I am only a demo and cannot say more about it. {abilities}"),
 )
+_OTHER_REPLY = "You wrote: “{message}” I am only a demo and cannot say more about it. {abilities}"
 
 
 def demo_reply(prompt: Prompt) -> Reply:
@@ -333,8 +381,11 @@ def demo_reply(prompt: Prompt) -> Reply:
         return default_reply(prompt)
     task, plans = _task(prompt)
     offered = functions(prompt.tools)
-    named = functions_to_call(functions(prompt.required_tools) or offered, task)
-    reasoning = f"The user wrote: {_quoted(task)}" if prompt.requested_thinking else ""
+    required = functions(prompt.required_tools)
+    named = functions_to_call(required or offered, task)
+    reasoning = ""
+    if prompt.requested_thinking:
+        reasoning = f"The user wrote: {_quoted(task)}"
     if named and not plans and not prompt.unanswered_results:
         calls = [call_of(function, task) for function in named]
         return Reply.of(reasoning=reasoning, tool_calls=calls)
@@ -384,15 +435,19 @@ def _schema_of(found: dict[str, Any]) -> Any:
     None.
     """
     if _has_placeholders(found):
-        fields = {name: _placeholder_schema(text) for name, text in found.items()}
+        fields = {}
+        for name, text in found.items():
+            fields[name] = _placeholder_schema(text)
         return {"type": "object", "properties": fields}
     if found.keys() & {"$ref", "allOf", "anyOf", "items", "oneOf"}:
         return found
     properties = found.get("properties")
     if not isinstance(properties, dict):
         return None
-    declares_fields = all(isinstance(each, dict) for each in properties.values())
-    return found if declares_fields else None
+    for declared in properties.values():
+        if not isinstance(declared, dict):
+            return None
+    return found
 
 
 def _has_placeholders(found: dict[str, Any]) -> bool:
@@ -420,7 +475,10 @@ def _task(prompt: Prompt) -> tuple[str, bool]:
     A program that runs an agent sends an instruction, then a request for a plan, and later a
     request to carry it out. For both requests, the message to reply to is the instruction.
     """
-    users = [index for index, message in enumerate(prompt.messages) if message.role == "user"]
+    users = []
+    for index, message in enumerate(prompt.messages):
+        if message.role == "user":
+            users.append(index)
     if len(users) < 2 or not _PLANNING.search(prompt.user_text):
         return prompt.user_text, False
     previous, latest = users[-2:]
@@ -444,30 +502,33 @@ def _plan(task: str, named: list[Function]) -> str:
 
 
 def _answer_from_results(prompt: Prompt) -> str:
-    if not prompt.unanswered_results:
+    results = prompt.unanswered_results
+    if not results:
         return ""
     called: list[str] = []
     for message in prompt.messages:
         called += [call.name for call in message.tool_calls]
-    names = called[-len(prompt.unanswered_results) :]
+    names = called[-len(results) :]
     sentences = []
-    for result, name in zip(prompt.unanswered_results, chain(names, repeat("")), strict=False):
+    for result, name in zip(results, chain(names, repeat("")), strict=False):
         shown = result.tool_name or name or "the tool"
-        text = shortened(" ".join(result.content.split()), MAX_RESULT)
-        sentences.append(f"The result of {shown} is: {text or 'nothing'}")
+        line = " ".join(result.content.split())
+        text = shortened(line, MAX_RESULT) or "nothing"
+        sentences.append(f"The result of {shown} is: {text}")
     return "\n".join(sentences)
 
 
 def _small_talk(message: str, offered: list[Function]) -> str:
+    abilities = _abilities(offered)
     unknown = _UNKNOWN_TOOL.search(message)
     if unknown:
-        return (
-            f"I cannot call {unknown[1]}, because this chat does not offer it. "
-            f"{_abilities(offered)}"
-        )
-    matching = (reply for pattern, reply in _REPLIES if re.search(pattern, message, re.IGNORECASE))
-    text = next(matching)
-    return text.format(message=_quoted(message), abilities=_abilities(offered))
+        return f"I cannot call {unknown[1]}, because this chat does not offer it. {abilities}"
+    text = _OTHER_REPLY
+    for pattern, reply in _REPLIES:
+        if re.search(pattern, message, re.IGNORECASE):
+            text = reply
+            break
+    return text.format(message=_quoted(message), abilities=abilities)
 
 
 def _abilities(offered: list[Function]) -> str:
