@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
-from itertools import chain, count, cycle, islice, repeat
+from itertools import count, cycle, islice
 from typing import Any, TypeGuard
 from urllib.parse import unquote
 
@@ -48,9 +48,12 @@ def sample(pattern: str, pick: Pick) -> str | None:
     """
     try:
         text = _sample(_parse(pattern), pick, {})
-        return text if re.search(pattern, text) else None
+        is_valid = re.search(pattern, text)
     except (re.error, ValueError, IndexError, OverflowError, RecursionError):
         return None
+    if not is_valid:
+        return None
+    return text
 
 
 def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
@@ -65,9 +68,11 @@ def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
                 continue
             case "BRANCH":
                 branches = value[1]
-                text += _sample(branches[pick(len(branches))], pick, known)
+                chosen = branches[pick(len(branches))]
+                text += _sample(chosen, pick, known)
             case "SUBPATTERN":
-                text += _sample(value[-1], pick, known)
+                group = value[-1]
+                text += _sample(group, pick, known)
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, most, repeated = value
                 times = least
@@ -78,7 +83,8 @@ def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":  # one character
                 expression = repr((kind, value))
                 if expression not in known:
-                    pattern = _compile(parsed[index : index + 1], re.DOTALL)
+                    one = parsed[index : index + 1]
+                    pattern = _compile(one, re.DOTALL)
                     known[expression] = _characters(pattern.fullmatch)
                 characters = known[expression]
                 text += characters[pick(len(characters))]
@@ -95,8 +101,9 @@ def _characters(matches: Callable[[str], object]) -> str:
     if readable:
         return readable
     for code in range(0x10000):
-        if matches(chr(code)):
-            return chr(code)
+        character = chr(code)
+        if matches(character):
+            return character
     return ""
 
 
@@ -173,27 +180,25 @@ class _Sampler:
             return schema["const"]
         options = _list(schema.get("enum"))
         if options:
-            return options[self._pick(path, len(options))]
-        return self._of_type(_type(schema), schema, path, refs)
+            index = self._pick(path, len(options))
+            return options[index]
+        return self._of_type(schema, path, refs)
 
-    def _of_type(
-        self, kind: str, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]
-    ) -> Any:
-        value: Any = None
+    def _of_type(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Any:
+        kind = _type(schema)
         match kind:
             case "null":
-                pass
+                return None
             case "boolean":
-                value = self._pick(path, 2) == 0
+                return self._pick(path, 2) == 0
             case "integer" | "number":
-                value = _number(schema, self._pick(path, 100), whole=kind == "integer")
+                offset = self._pick(path, 100)
+                return _number(schema, offset, whole=kind == "integer")
             case "array":
-                value = self._array(schema, path, refs)
+                return self._array(schema, path, refs)
             case "object":
-                value = self._object(schema, path, refs)
-            case _:
-                value = self._string(schema, path)
-        return value
+                return self._object(schema, path, refs)
+        return self._string(schema, path)
 
     def _resolved(
         self, schema: Mapping[str, Any], refs: tuple[str, ...]
@@ -201,9 +206,9 @@ class _Sampler:
         """Return the schema merged with those that `$ref` and `allOf` name, and the longer
         `refs`.
         """
-        merged = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
-        parts = list(_list(schema.get("allOf")))
-        ref = schema.get("$ref")
+        merged = dict(schema)
+        ref = merged.pop("$ref", None)
+        parts = list(_list(merged.pop("allOf", None)))
         if isinstance(ref, str):
             if refs.count(ref) > MAX_RECURSION:
                 raise _Impossible
@@ -215,23 +220,31 @@ class _Sampler:
         return merged, refs
 
     def _referenced(self, ref: str) -> Any:
-        found = self.root if ref.startswith("#") else {}
-        for step in ref.split("/")[1:]:
+        start, *steps = ref.split("/")
+        if not start.startswith("#"):
+            return {}
+        found = self.root
+        for step in steps:
             key = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(found, list):
-                found = dict(zip(map(str, range(len(found))), found, strict=True))
+                by_index = {}
+                for index, item in enumerate(found):
+                    by_index[str(index)] = item
+                found = by_index
             found = _mapping(found).get(key, {})
         return found
 
     def _alternative(
         self, schema: Mapping[str, Any], key: str, path: str, refs: tuple[str, ...]
     ) -> Any:
-        common = {name: value for name, value in schema.items() if name != key}
-        for option in schema[key]:
+        common = dict(schema)
+        options = common.pop(key)
+        for option in options:
             if option is False:
                 continue
+            merged = _merged(common, _mapping(option))
             with suppress(_Impossible):
-                return self.make(_merged(common, _mapping(option)), path, refs)
+                return self.make(merged, path, refs)
         raise _Impossible
 
     def _object(
@@ -240,41 +253,53 @@ class _Sampler:
         properties = _mapping(schema.get("properties"))
         required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
         extra = schema.get("additionalProperties", {})
-        room = _count(schema.get("maxProperties"), MAX_VALUES) - len(set(required))
+        most = _count(schema.get("maxProperties"), MAX_VALUES)
+        room = max(most - len(set(required)), 0)
         all_optional = [name for name in properties if name not in required]
-        optional = all_optional[: max(room, 0)]
+        optional = all_optional[:room]
         sample: dict[str, Any] = {}
         for name in dict.fromkeys([*properties, *required]):
             if name not in required and name not in optional:
                 continue
+            declared = properties.get(name, extra)
             try:
-                sample[name] = self.make(properties.get(name, extra), f"{path}/{name}", refs)
+                sample[name] = self.make(declared, f"{path}/{name}", refs)
             except _Impossible:
                 if name in required:
                     raise
         least = _count(schema.get("minProperties"), 0)
-        numbers = count(1)
+        number = 0
         while len(sample) < least:
-            name = f"key{next(numbers)}"
+            number += 1
+            name = f"key{number}"
             if name not in properties:
                 sample[name] = self.make(extra, f"{path}/{name}", refs)
         return sample
 
     def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> list[Any]:
         least = _count(schema.get("minItems"), 0)
+        others = schema.get("items", {})
         # a list of `items` has the same meaning
-        first = _list(schema.get("prefixItems", schema.get("items")))
-        wanted = max(least, len(first) or 1 + self._pick(path, 2))
+        first = _list(schema.get("prefixItems", others))
+        usual = len(first)
+        if not first:
+            usual = 1 + self._pick(path, 2)
+        wanted = max(least, usual)
         length = min(wanted, _count(schema.get("maxItems"), wanted))
-        schemas = chain(first, repeat(schema.get("items", {})))
+        are_unique = bool(schema.get("uniqueItems"))
         items: list[Any] = []
-        try:
-            for index, item in enumerate(islice(schemas, length)):
-                taken = items if schema.get("uniqueItems") else []
-                items.append(self._item(item, f"{path}/{index}", refs, taken))
-        except _Impossible:
-            if len(items) < least:
-                raise
+        for index in range(length):
+            declared = others
+            if index < len(first):
+                declared = first[index]
+            taken = items if are_unique else []
+            try:
+                item = self._item(declared, f"{path}/{index}", refs, taken)
+            except _Impossible:
+                if index < least:
+                    raise
+                break
+            items.append(item)
         return items
 
     def _item(self, schema: Any, path: str, refs: tuple[str, ...], taken: list[Any]) -> Any:
@@ -292,17 +317,28 @@ class _Sampler:
         most = _count(schema.get("maxLength"), MAX_LENGTH)
         pattern = schema.get("pattern")
         if isinstance(pattern, str):  # as in Ollama, without the limits of the length
-            calls = count()
-            text = sample(pattern, lambda below: self._pick(f"{path}~{next(calls)}", below))
+            text = self._matching(pattern, path)
             if text is not None:
                 return text
         name = schema.get("format")
         if isinstance(name, str) and name in FORMATS:
             return FORMATS[name]
         start = self._pick(path, len(WORDS))
-        words = max(2 + self._pick(f"{path}~", 4), least // 3)
-        text = " ".join(islice(cycle(WORDS), start, start + words))
-        return text.ljust(least, "m")[:most]
+        count = 2 + self._pick(f"{path}~", 4)
+        end = start + max(count, least // 3)
+        words = islice(cycle(WORDS), start, end)
+        text = " ".join(words).ljust(least, "m")
+        return text[:most]
+
+    def _matching(self, pattern: str, path: str) -> str | None:
+        """Return a text that matches the pattern, or None. Each pick has a path of its own."""
+        calls = count()
+
+        def pick(below: int) -> int:
+            number = next(calls)
+            return self._pick(f"{path}~{number}", below)
+
+        return sample(pattern, pick)
 
     def _pick(self, path: str, below: int) -> int:
         if below <= 1:
@@ -327,8 +363,11 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     merged = {**first, **second}
-    properties = {**_mapping(first.get("properties")), **_mapping(second.get("properties"))}
-    required = [*_list(first.get("required")), *_list(second.get("required"))]
+    properties: dict[str, Any] = {}
+    required: list[Any] = []
+    for schema in (first, second):
+        properties.update(_mapping(schema.get("properties")))
+        required += _list(schema.get("required"))
     if properties:
         merged["properties"] = properties
     if required:
@@ -342,8 +381,13 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
     """
     low = _lower_limit(schema.get("minimum"), schema.get("exclusiveMinimum"), whole=whole)
     high = _upper_limit(schema.get("maximum"), schema.get("exclusiveMaximum"), whole=whole)
-    start = min(0, high) if low == -math.inf else low
-    distance = offset if high == math.inf else (high - start) * (offset / 100)
+    start = low
+    if low == -math.inf:
+        start = min(0, high)
+    distance: float = offset
+    if high != math.inf:
+        share = offset / 100
+        distance = (high - start) * share
     value = start + distance
     multiple = schema.get("multipleOf")
     if not _is_finite(multiple) or multiple <= 0:
@@ -355,7 +399,9 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
     if multiple is not None:
         return _nearest_multiple(value, multiple, low, high)
     short = round(value, 2)
-    return short if low <= short <= high else value
+    if low <= short <= high:
+        return short
+    return value
 
 
 def _nearest_multiple(value: float, step: float, low: float, high: float) -> int | float:
@@ -380,20 +426,28 @@ def _lower_limit(minimum: Any, exclusive: Any, *, whole: bool) -> float:
     """Return the least number that both minimums permit."""
     limits: list[float] = [-math.inf]
     if _is_finite(minimum):
-        limits.append(math.ceil(minimum) if whole else minimum)
+        limits.append(minimum)
     if _is_finite(exclusive):
-        limits.append(math.floor(exclusive) + 1 if whole else exclusive + _margin(exclusive))
-    return max(limits)
+        next_number = math.floor(exclusive) + 1 if whole else exclusive + _margin(exclusive)
+        limits.append(next_number)
+    lowest = max(limits)
+    if whole and lowest != -math.inf:
+        return math.ceil(lowest)
+    return lowest
 
 
 def _upper_limit(maximum: Any, exclusive: Any, *, whole: bool) -> float:
     """Return the largest number that both maximums permit."""
     limits: list[float] = [math.inf]
     if _is_finite(maximum):
-        limits.append(math.floor(maximum) if whole else maximum)
+        limits.append(maximum)
     if _is_finite(exclusive):
-        limits.append(math.ceil(exclusive) - 1 if whole else exclusive - _margin(exclusive))
-    return min(limits)
+        next_number = math.ceil(exclusive) - 1 if whole else exclusive - _margin(exclusive)
+        limits.append(next_number)
+    highest = min(limits)
+    if whole and highest != math.inf:
+        return math.floor(highest)
+    return highest
 
 
 def _margin(limit: float) -> float:
@@ -408,14 +462,19 @@ def _is_finite(value: Any) -> TypeGuard[float]:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    if isinstance(value, Mapping):
+        return value
+    return {}
 
 
 def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def _count(value: Any, default: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if is_integer and value >= 0:
+        return int(value)
     return default
