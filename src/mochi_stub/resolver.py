@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -25,6 +25,7 @@ from mochi_stub.replies.built_in import default_reply, requests_summary
 from mochi_stub.replies.tool_choice import Function, call_of, functions
 from mochi_stub.reply import Choice, Cut, Failure, Part, Reasoning, Reply, Text, ToolCalls
 
+Rounds: TypeAlias = "list[list[Part]]"
 MAX_SHOWN = 60
 MAX_WORDS = 1_000_000
 NO_RESULT = "Done."
@@ -144,7 +145,7 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     return None
 
 
-def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
+def _latest_block(prompt: Prompt) -> tuple[int, Rounds | None]:
     """Return the index and the rounds of the latest user message with a valid block, or -1 and
     None.
     """
@@ -183,7 +184,7 @@ def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt
     return bool(names) and names <= offered
 
 
-def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
+def _rounds(user_text: str, prompt: Prompt) -> Rounds | None:
     block = _parse_block(user_text)
     if block is None:
         return None
@@ -237,7 +238,7 @@ def _entry_call(entry: Mapping[str, Any]) -> ToolCall:
     return ToolCall(name, arguments)
 
 
-def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
+def _join_rounds(entries: list[list[Part]]) -> Rounds:
     """Combine the entries of a block into rounds.
 
     Tool calls end a round. Blank lines separate the texts of a round.

@@ -32,6 +32,8 @@ from mochi_stub.replies import shortened
 # Nanoseconds; file changes within this time can have the same modification time.
 MTIME_RESOLUTION = 100_000_000
 _T = TypeVar("_T")
+Location: TypeAlias = "tuple[str | int, ...]"
+"""Keys and indices that lead to a value of a file."""
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")  # a name and a value
 
 

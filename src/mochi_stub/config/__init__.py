@@ -14,8 +14,9 @@ from typing import Any, get_args
 
 from mochi_stub.config import entries
 from mochi_stub.config.entries import STREAM, ReplySettings, Response
+from mochi_stub.json_encoding import JsonObject
 from mochi_stub.models import MIN_CONTEXT, Model
-from mochi_stub.yaml_file import ConfigError, Document, WatchedFile, is_null, parse
+from mochi_stub.yaml_file import ConfigError, Document, Location, WatchedFile, is_null, parse
 
 logger = logging.getLogger("mochi_stub")
 
@@ -52,8 +53,8 @@ class Script:
     default: Response | None = None
     turns: list[tuple[str, list[Response]]] = field(default_factory=list)
     parent: str = ""
-    parent_path: tuple[str | int, ...] = ()
-    properties: dict[str, Any] = field(default_factory=dict)
+    parent_path: Location = ()
+    properties: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def _without_problems(watched: WatchedFile[tuple[Config, list[ConfigError]]]) ->
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
     problems: list[ConfigError] = []
     document = parse(data, str(path))
-    top: dict[str, Any] = {}
+    top: JsonObject = {}
     keys = document.validate(dict[str, Any], document.data)
     for key, value in keys.items():
         with _collected(problems):
@@ -207,7 +208,7 @@ def _configured_model(name: str, scripts: tuple[Script, ...], position: int) -> 
     """Return the model with its own properties and those of its parents, which follow it in
     `scripts`.
     """
-    properties: dict[str, Any] = {}
+    properties: JsonObject = {}
     for script in reversed(scripts):
         properties.update(script.properties)
     stream = {}
@@ -224,7 +225,7 @@ def model_from_properties(name: str, properties: Mapping[str, Any], position: in
     The first model of the file (`position` 0) has the latest default modification time.
     """
     modified_at = LATEST_CHANGE - timedelta(minutes=position)
-    fields: dict[str, Any] = {
+    fields: JsonObject = {
         "name": name,
         "modified_at": modified_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
@@ -261,7 +262,7 @@ def _script(name: str, value: Any, document: Document, problems: list[ConfigErro
     return script
 
 
-def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, ...]) -> None:
+def _add_entry(script: Script, trigger: str, value: Any, path: Location) -> None:
     document = script.document
     match trigger:
         case "_inherit":
@@ -287,7 +288,7 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
                 _check_regex(trigger, document, path)
 
 
-def _check_regex(trigger: str, document: Document, path: tuple[str | int, ...]) -> None:
+def _check_regex(trigger: str, document: Document, path: Location) -> None:
     try:
         re.compile(trigger)
     except (re.error, OverflowError) as error:
@@ -295,7 +296,7 @@ def _check_regex(trigger: str, document: Document, path: tuple[str | int, ...]) 
         raise document.key_error(expected, *path) from None
 
 
-def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:
+def _response(value: Any, document: Document, path: Location) -> Response:
     if isinstance(value, str) and not is_null(value):
         return entries.MessageResponse(type="message", content=str(value))
     mapping = document.validate(dict[str, Any], value, *path)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from mochi_stub.handlers import ANY, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
-from mochi_stub.json_encoding import event
+from mochi_stub.json_encoding import JsonObject, event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -69,7 +69,7 @@ MESSAGES = schema(
 )
 
 
-def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
+def to_prompt(body: JsonObject, model: Model) -> Prompt:
     """Convert a request body to a prompt.
 
     Raises HttpError if the model does not support the request.
@@ -106,7 +106,7 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     )
 
 
-def _check_budget(body: Mapping[str, Any], tool_choice: str) -> None:
+def _check_budget(body: JsonObject, tool_choice: str) -> None:
     """Raise HttpError if the budget for thinking contradicts other fields of the request."""
     thinking = body.get("thinking", {})
     budget = thinking.get("budget_tokens", 0)
@@ -116,14 +116,14 @@ def _check_budget(body: Mapping[str, Any], tool_choice: str) -> None:
         raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
 
 
-def _thinking(body: Mapping[str, Any]) -> bool | None:
+def _thinking(body: JsonObject) -> bool | None:
     thinking = body.get("thinking")
     if not thinking:
         return None
     return bool(thinking["type"] != "disabled")
 
 
-def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
+def _messages(role: str, content: str | list[JsonObject]) -> list[Message]:
     if isinstance(content, str):
         return [Message(role, content)]
     results = []
@@ -155,7 +155,7 @@ def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message
     return [*results, message]
 
 
-def _joined_text(content: str | Iterable[Mapping[str, Any]]) -> str:
+def _joined_text(content: str | Iterable[JsonObject]) -> str:
     if isinstance(content, str):
         return content
     lines = []
@@ -179,13 +179,13 @@ _TYPES = {
 }
 
 
-def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+def messages(stub: Stub, request: Request, body: JsonObject) -> Result:
     model = find_model(stub, body["model"])
     prompt = to_prompt(body, model)
     return pipeline.generate(stub, model, prompt, request, MessageEvents)
 
 
-def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+def count_tokens(stub: Stub, request: Request, body: JsonObject) -> Result:
     model = find_model(stub, body["model"])
     prompt = to_prompt(body, model)
     with_defaults = pipeline.with_defaults(prompt, model)
@@ -197,7 +197,7 @@ def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models` for Anthropic's clients: return all models in one page."""
     models = pipeline.list_models(stub)
-    page: dict[str, Any] = {
+    page: JsonObject = {
         "data": list(map(_model_object, models)),
         "has_more": False,
         "first_id": None,
@@ -217,7 +217,7 @@ def model(stub: Stub, request: Request) -> Result:
     return json_response(_model_object(found), ids)
 
 
-def _model_object(model: Model) -> dict[str, Any]:
+def _model_object(model: Model) -> JsonObject:
     return {
         "type": "model",
         "id": model.name,
@@ -242,7 +242,7 @@ def error_response(
     return json_response(body, ids, status=failure.status, headers=headers)
 
 
-def error_body(failure: Failure, ids: SeededIds) -> dict[str, Any]:
+def error_body(failure: Failure, ids: SeededIds) -> JsonObject:
     default = "invalid_request_error"
     if failure.status >= 500:
         default = "api_error"
@@ -276,7 +276,7 @@ class MessageEvents(pipeline.EventEncoder):
         self.started = False
         self.open: type | None = None
         self.index = 0
-        self.message: dict[str, Any] = {
+        self.message: JsonObject = {
             "id": f"msg_{self.ids.id(1, 24)}",
             "type": "message",
             "role": "assistant",
@@ -286,7 +286,7 @@ class MessageEvents(pipeline.EventEncoder):
             "stop_sequence": None,
         }
         counts = evaluated.usage
-        self.usage: dict[str, Any] = {
+        self.usage: JsonObject = {
             "input_tokens": counts.input,
             "cache_creation_input_tokens": counts.cache_creation,
             "cache_read_input_tokens": counts.cache_read,
@@ -349,11 +349,11 @@ class MessageEvents(pipeline.EventEncoder):
             events += self._delta({"type": "input_json_delta", "partial_json": piece})
         return events + self._close()
 
-    def _begin(self, kind: type, block: Mapping[str, Any]) -> str:
+    def _begin(self, kind: type, block: JsonObject) -> str:
         self.open = kind
         return _event("content_block_start", index=self.index, content_block=block)
 
-    def _delta(self, delta: dict[str, Any]) -> str:
+    def _delta(self, delta: JsonObject) -> str:
         return _event("content_block_delta", index=self.index, delta=delta)
 
     def _close(self) -> str:
@@ -368,7 +368,7 @@ class MessageEvents(pipeline.EventEncoder):
         self.index += 1
         return ending
 
-    def _block(self, kind: type, value: Any, index: int) -> dict[str, Any]:
+    def _block(self, kind: type, value: Any, index: int) -> JsonObject:
         if kind is ToolCall:
             generated_id = f"toolu_{self.ids.id(10 + index, 24)}"
             return {

@@ -22,7 +22,7 @@ import orjson
 
 from mochi_stub.handlers import Handler, Result, Stub
 from mochi_stub.http import Request
-from mochi_stub.json_encoding import dumps
+from mochi_stub.json_encoding import JsonObject, dumps
 from mochi_stub.reply import HttpError
 
 MAX_INTEGER = 2**63 - 1
@@ -79,7 +79,7 @@ def read(data: bytes, check: Check) -> Any:
     return check(value, ())
 
 
-def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
+def checked(check: Check, handler: Callable[[Stub, Request, JsonObject], Result]) -> Handler:
     """Return a handler that validates the request body and passes it to `handler`."""
 
     def handle(stub: Stub, request: Request) -> Result:

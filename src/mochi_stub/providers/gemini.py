@@ -5,13 +5,13 @@ of replies.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from mochi_stub.handlers import ANY, Result, Routes, Stub
 from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import compact_json, dumps
+from mochi_stub.json_encoding import JsonObject, compact_json, dumps
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -67,7 +67,7 @@ EMBED = schema(_EMBED)
 BATCH = schema({"requests!": [_EMBED, ...]})
 
 
-def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:
+def to_prompt(body: JsonObject, name: str, model: Model, *, stream: bool) -> Prompt:
     """Convert a request body to a prompt.
 
     Raises HttpError if the request has tools that the model does not support.
@@ -97,7 +97,7 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
     )
 
 
-def _functions(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _functions(body: JsonObject) -> list[JsonObject]:
     functions = []
     for tool in body.get("tools", ()):
         for declaration in tool.get("functionDeclarations", ()):
@@ -110,7 +110,7 @@ def _functions(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     return functions
 
 
-def _thinking(config: Mapping[str, Any]) -> bool | None:
+def _thinking(config: JsonObject) -> bool | None:
     if "thinkingBudget" in config:
         return bool(config["thinkingBudget"] != 0)
     if "thinkingLevel" in config or config.get("includeThoughts"):
@@ -118,7 +118,7 @@ def _thinking(config: Mapping[str, Any]) -> bool | None:
     return None
 
 
-def _reply_format(config: Mapping[str, Any]) -> Any:
+def _reply_format(config: JsonObject) -> Any:
     if "responseSchema" in config:
         return json_schema(config["responseSchema"])
     if "responseJsonSchema" in config:
@@ -134,7 +134,7 @@ def json_schema(schema: Any) -> Any:
         return [json_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    converted: dict[str, Any] = {}
+    converted: JsonObject = {}
     for field, value in schema.items():
         name = _camel_case(field)
         if name == "type" and isinstance(value, str):
@@ -150,7 +150,7 @@ def _camel_case(name: str) -> str:
     return re.sub(r"_([a-z0-9])", lambda letter: letter[1].upper(), name)
 
 
-def _messages(content: Mapping[str, Any]) -> list[Message]:
+def _messages(content: JsonObject) -> list[Message]:
     results = []
     others = []
     for part in content.get("parts", ()):
@@ -186,7 +186,7 @@ def _messages(content: Mapping[str, Any]) -> list[Message]:
     return [*results, message]
 
 
-def _result_message(result: Mapping[str, Any]) -> Message:
+def _result_message(result: JsonObject) -> Message:
     response = result["response"]
     text = dumps(response)
     values = list(response.values())
@@ -196,7 +196,7 @@ def _result_message(result: Mapping[str, Any]) -> Message:
     return Message("tool", text, tool_name=result["name"], tool_call_id=call_id)
 
 
-def content_text(content: Mapping[str, Any]) -> str:
+def content_text(content: JsonObject) -> str:
     """Return the text of a `Content` object, with a line for each part.
 
     Parts with thoughts are omitted.
@@ -208,7 +208,6 @@ def content_text(content: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-Body: TypeAlias = "dict[str, Any]"
 _UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 JSON = b"application/json; charset=UTF-8"
@@ -263,7 +262,7 @@ def _verb(stub: Stub, request: Request) -> Result:
     return handler(stub, request, model, name, body)
 
 
-def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
+def generate(stub: Stub, request: Request, model: Model, name: str, body: JsonObject) -> Result:
     """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
     is_stream = request.path.endswith(_STREAM)
     prompt = to_prompt(body, name, model, stream=is_stream)
@@ -271,7 +270,7 @@ def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) 
     return pipeline.generate(stub, model, prompt, request, encoder=encoder)
 
 
-def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
+def _count(_stub: Stub, _request: Request, model: Model, name: str, body: JsonObject) -> Result:
     generate_request = body.get("generateContentRequest", body)
     if "contents" not in generate_request:
         raise ValidationError(("contents",), "a value")
@@ -282,7 +281,7 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
 
 
 async def _embed(
-    stub: Stub, _request: Request, model: Model, _name: str, body: Body
+    stub: Stub, _request: Request, model: Model, _name: str, body: JsonObject
 ) -> HttpResponse:
     await pipeline.load_model(stub, model)
     if "requests" not in body:
@@ -292,7 +291,7 @@ async def _embed(
     return json_response({"embeddings": embeddings})
 
 
-def _embedding(stub: Stub, model: Model, item: Body) -> dict[str, list[float]]:
+def _embedding(stub: Stub, model: Model, item: JsonObject) -> dict[str, list[float]]:
     dimensions = item.get("outputDimensionality")
     config = item.get("embedContentConfig", {})
     if "outputDimensionality" in config:
@@ -303,7 +302,7 @@ def _embedding(stub: Stub, model: Model, item: Body) -> dict[str, list[float]]:
     return {"values": values}
 
 
-_VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
+_VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, JsonObject], Result]]] = {
     "generateContent": ("completion", GENERATE, generate),
     "streamGenerateContent": ("completion", GENERATE, generate),
     "countTokens": ("completion", COUNT, _count),
@@ -321,7 +320,7 @@ def _version_and_name(request: Request) -> tuple[str, str]:
     return version, name
 
 
-def _model_object(model: Model) -> dict[str, Any]:
+def _model_object(model: Model) -> JsonObject:
     verbs = []
     for verb, (capability, _, _) in _VERBS.items():
         if model.has_capability(capability):
@@ -350,7 +349,7 @@ def error_response(
     return json_response(body, failure.status, pipeline.headers_of(failure))
 
 
-def error_body(failure: Failure) -> dict[str, Any]:
+def error_body(failure: Failure) -> JsonObject:
     """Return the error object for a response body or a stream.
 
     For status 429, it contains the delay before a retry.
@@ -358,7 +357,7 @@ def error_body(failure: Failure) -> dict[str, Any]:
     default = "FAILED_PRECONDITION"
     if failure.status >= 500:
         default = "INTERNAL"
-    error: dict[str, Any] = {
+    error: JsonObject = {
         "code": failure.status,
         "message": failure.message,
         "status": _STATUSES.get(failure.status, default),
@@ -381,7 +380,9 @@ class Candidates(pipeline.EventEncoder):
     A stream consists of server-sent events if the request asks for them, or is a JSON array.
     """
 
-    def __init__(self, request: Request, body: Body, evaluated: pipeline.EvaluatedPrompt) -> None:
+    def __init__(
+        self, request: Request, body: JsonObject, evaluated: pipeline.EvaluatedPrompt
+    ) -> None:
         self.evaluated = evaluated
         self.ids = evaluated.ids
         self.hidden: type | None = Reasoning
@@ -412,7 +413,7 @@ class Candidates(pipeline.EventEncoder):
     def error(self, failure: Failure) -> bytes:
         return self._ended(error_body(failure))
 
-    def _ended(self, last: dict[str, Any]) -> bytes:
+    def _ended(self, last: JsonObject) -> bytes:
         ending = self._framed(last)
         if not self.events:
             ending += "]"
@@ -425,19 +426,19 @@ class Candidates(pipeline.EventEncoder):
                 parts.append(self._part(piece))
         return json_response(self._last_response(parts))
 
-    def _framed(self, response: dict[str, Any]) -> str:
+    def _framed(self, response: JsonObject) -> str:
         if self.events:
             return f"data: {compact_json(response)}\r\n\r\n"
         before = ",\r\n" if self.has_sent else "["
         self.has_sent = True
         return f"{before}{dumps(response)}"
 
-    def _response(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    def _response(self, parts: list[JsonObject]) -> JsonObject:
         content = {"parts": parts, "role": "model"}
         candidate = {"content": content, "index": 0}
         return {"candidates": [candidate], **self.common_fields}
 
-    def _last_response(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    def _last_response(self, parts: list[JsonObject]) -> JsonObject:
         """Return a response with the finish reason and the token counts. Without parts, it has an
         empty text.
         """
@@ -458,7 +459,7 @@ class Candidates(pipeline.EventEncoder):
         usage["totalTokenCount"] = counts.input + counts.output
         return usage
 
-    def _part(self, piece: Piece) -> dict[str, Any]:
+    def _part(self, piece: Piece) -> JsonObject:
         value = piece.value
         if piece.kind is ToolCall:
             self.calls += 1

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
-from mochi_stub.json_encoding import dumps
+from mochi_stub.json_encoding import JsonObject, dumps
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import (
@@ -585,7 +585,7 @@ _OPTIONS = {
 }
 
 
-def sampling_options(fields: Mapping[str, Any]) -> dict[str, Any]:
+def sampling_options(fields: JsonObject) -> JsonObject:
     """Return the sampling options of a request under Ollama's names.
 
     The last field that limits the tokens applies.
@@ -657,7 +657,7 @@ def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[lis
 
 
 def choose_tools(
-    tools: Iterable[Mapping[str, Any]], mode: str, names: Iterable[str] | None = None
+    tools: Iterable[JsonObject], mode: str, names: Iterable[str] | None = None
 ) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one.
 
@@ -695,9 +695,9 @@ def _impossible_choice(problem: str) -> HttpError:
 
 def function_tool(
     name: str, description: str | None, parameters: Any, strict: bool | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return a tool in the format of chat completions. Fields that are None are omitted."""
-    function: dict[str, Any] = {"name": name}
+    function: JsonObject = {"name": name}
     if description is not None:
         function["description"] = description
     if parameters is not None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
+from mochi_stub.json_encoding import JsonObject
 from mochi_stub.prompt import Prompt
 from mochi_stub.recorded_reply import get
 from mochi_stub.replies import hash_sized, lorem, shortened, stable_hash
@@ -58,6 +59,20 @@ _MESSAGE = re.compile(r"(?:Message|Query):\s*(.+)", re.DOTALL)
 _TOOLS = re.compile(r"Available Tools:\s*(?=\[)")
 
 
+class Turn(NamedTuple):
+    """Turn of a conversation to summarize."""
+
+    speaker: str
+    text: str
+
+
+class Summary(NamedTuple):
+    """Summary of a conversation, with its most frequent words."""
+
+    text: str
+    topics: list[str]
+
+
 def default_reply(prompt: Prompt) -> Reply:
     """Return the built-in reply to a prompt.
 
@@ -75,9 +90,8 @@ def default_reply(prompt: Prompt) -> Reply:
         parts.append(Text(formatted))
     elif summary is not None:
         rule = "summary"
-        text, topics = summary
-        listed = ", ".join(topics)
-        parts.append(Text(f"{text}\n\nTopics: {listed}"))
+        topics = ", ".join(summary.topics)
+        parts.append(Text(f"{summary.text}\n\nTopics: {topics}"))
     elif prompt.after_tools:
         rule = "tool result"
         result = prompt.messages[-1]
@@ -113,14 +127,14 @@ def _lorem_and_echo(kind: type[Text] | type[Reasoning], message: str) -> list[Pa
     return [filler, kind(f" {message}")]
 
 
-def _formatted(prompt: Prompt, summary: tuple[str, list[str]] | None) -> str:
+def _formatted(prompt: Prompt, summary: Summary | None) -> str:
     sample = _format_sample(prompt, summary)
     if prompt.plain_text and isinstance(sample, str):
         return sample
     return _json(sample)
 
 
-def _format_sample(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any:
+def _format_sample(prompt: Prompt, summary: Summary | None) -> Any:
     user_text = prompt.user_text
     if not isinstance(prompt.format, dict):
         response = f"{hash_sized(user_text)} {user_text}"
@@ -131,34 +145,36 @@ def _format_sample(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any
         return sample
     if not _describes_summary(prompt.format):
         return sample
-    text, topics = summary
     properties = prompt.format["properties"]
     max_length = properties["summary"].get("maxLength")
     max_topics = properties["topics"].get("maxItems")
-    fields = {"summary": text[:max_length], "topics": topics[:max_topics]}
-    return {**sample, **fields}
+    return {
+        **sample,
+        "summary": summary.text[:max_length],
+        "topics": summary.topics[:max_topics],
+    }
 
 
-def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
+def _summary(prompt: Prompt) -> Summary | None:
     if not requests_summary(prompt):
         return None
     turns = _turns(prompt)
     frequencies = Counter[str]()
     sentences = []
-    for speaker, text in _without_greeting(turns):
-        for word in _lower_words(text):
+    for turn in _without_greeting(turns):
+        for word in _lower_words(turn.text):
             if word not in COMMON:
                 frequencies[word] += 1
-        name = speaker.capitalize()
-        sentences.append(f"{name}: {_first_sentence(text)}")
+        speaker = turn.speaker.capitalize()
+        sentences.append(f"{speaker}: {_first_sentence(turn.text)}")
     topics = [word for word, _ in frequencies.most_common(MAX_TOPICS)]
-    return " ".join(sentences), topics
+    return Summary(" ".join(sentences), topics)
 
 
-def _without_greeting(turns: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    for index, (speaker, text) in enumerate(turns):
-        is_user = speaker.lower() in _USERS
-        if is_user and _topics(text):
+def _without_greeting(turns: list[Turn]) -> list[Turn]:
+    for index, turn in enumerate(turns):
+        is_user = turn.speaker.lower() in _USERS
+        if is_user and _topics(turn.text):
             return turns[index:]
     return turns
 
@@ -187,8 +203,8 @@ def _system_messages(prompt: Prompt) -> list[str]:
     return contents
 
 
-def _turns(prompt: Prompt) -> list[tuple[str, str]]:
-    """Return the turns of the conversation to summarize, each as its speaker and text.
+def _turns(prompt: Prompt) -> list[Turn]:
+    """Return the turns of the conversation to summarize.
 
     An instruction can quote the conversation. If none does, it is the messages before the latest
     user message.
@@ -202,16 +218,17 @@ def _turns(prompt: Prompt) -> list[tuple[str, str]]:
     end = max(prompt.last_user_index, 0)
     for message in prompt.messages[:end]:
         if message.role in ("user", "assistant") and message.content.strip():
-            turns.append((message.role, message.content))
+            turn = Turn(message.role, message.content)
+            turns.append(turn)
     return turns
 
 
-def _quoted_turns(instruction: str) -> list[tuple[str, str]]:
+def _quoted_turns(instruction: str) -> list[Turn]:
     turns = []
     for speaker, quoted in _TURN.findall(instruction):
         text = quoted.strip()
         if text:
-            turns.append((speaker, text))
+            turns.append(Turn(speaker, text))
     return turns
 
 
@@ -251,7 +268,7 @@ def ui_task_reply(prompt: Prompt) -> str | None:
     return None
 
 
-def _task_values(text: str) -> dict[str, Any] | None:
+def _task_values(text: str) -> JsonObject | None:
     """Return an object like the first example of a reply in the text, or None if there is none."""
     for match in _JSON_FORMAT.finditer(text):
         example = _decoded(text, match.end())
@@ -416,7 +433,7 @@ def _prompted_schema(prompt: Prompt) -> Any:
     return None
 
 
-def _objects(text: str) -> list[dict[str, Any]]:
+def _objects(text: str) -> list[JsonObject]:
     objects = []
     at = text.find("{")
     while at >= 0:
@@ -428,7 +445,7 @@ def _objects(text: str) -> list[dict[str, Any]]:
     return objects
 
 
-def _schema_of(found: dict[str, Any]) -> Any:
+def _schema_of(found: JsonObject) -> Any:
     """Return the object if it is a JSON schema.
 
     For an object of placeholders such as `{"name": "{name}"}`, return its schema, and otherwise
@@ -450,7 +467,7 @@ def _schema_of(found: dict[str, Any]) -> Any:
     return found
 
 
-def _has_placeholders(found: dict[str, Any]) -> bool:
+def _has_placeholders(found: JsonObject) -> bool:
     for name, value in found.items():
         placeholder = f"{{{name}}}"
         if not isinstance(value, str) or not value.startswith(placeholder):

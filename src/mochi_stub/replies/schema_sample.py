@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 from itertools import count, cycle, islice
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 from urllib.parse import unquote
 
 from mochi_stub.replies import WORDS, stable_hash
 
+Schema: TypeAlias = Mapping[str, Any]
+Refs: TypeAlias = "tuple[str, ...]"
+"""The `$ref`s that led to a value."""
 Pick = Callable[[int], int]  # pick(n) returns a whole number from 0 to n - 1
 
 _READABLE = (
@@ -168,7 +171,7 @@ class _Sampler:
     seed: int
     values: int = 0
 
-    def make(self, schema: Any, path: str, refs: tuple[str, ...]) -> Any:
+    def make(self, schema: Any, path: str, refs: Refs) -> Any:
         self.values += 1
         if self.values > MAX_VALUES or schema is False:
             raise _Impossible
@@ -184,7 +187,7 @@ class _Sampler:
             return options[index]
         return self._of_type(schema, path, refs)
 
-    def _of_type(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Any:
+    def _of_type(self, schema: Schema, path: str, refs: Refs) -> Any:
         kind = _type(schema)
         match kind:
             case "null":
@@ -200,9 +203,7 @@ class _Sampler:
                 return self._object(schema, path, refs)
         return self._string(schema, path)
 
-    def _resolved(
-        self, schema: Mapping[str, Any], refs: tuple[str, ...]
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _resolved(self, schema: Schema, refs: Refs) -> tuple[dict[str, Any], Refs]:
         """Return the schema merged with those that `$ref` and `allOf` name, and the longer
         `refs`.
         """
@@ -234,9 +235,7 @@ class _Sampler:
             found = _mapping(found).get(key, {})
         return found
 
-    def _alternative(
-        self, schema: Mapping[str, Any], key: str, path: str, refs: tuple[str, ...]
-    ) -> Any:
+    def _alternative(self, schema: Schema, key: str, path: str, refs: Refs) -> Any:
         common = dict(schema)
         options = common.pop(key)
         for option in options:
@@ -247,9 +246,7 @@ class _Sampler:
                 return self.make(merged, path, refs)
         raise _Impossible
 
-    def _object(
-        self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]
-    ) -> dict[str, Any]:
+    def _object(self, schema: Schema, path: str, refs: Refs) -> dict[str, Any]:
         properties = _mapping(schema.get("properties"))
         required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
         extra = schema.get("additionalProperties", {})
@@ -276,7 +273,7 @@ class _Sampler:
                 sample[name] = self.make(extra, f"{path}/{name}", refs)
         return sample
 
-    def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> list[Any]:
+    def _array(self, schema: Schema, path: str, refs: Refs) -> list[Any]:
         least = _count(schema.get("minItems"), 0)
         others = schema.get("items", {})
         # a list of `items` has the same meaning
@@ -302,7 +299,7 @@ class _Sampler:
             items.append(item)
         return items
 
-    def _item(self, schema: Any, path: str, refs: tuple[str, ...], taken: list[Any]) -> Any:
+    def _item(self, schema: Any, path: str, refs: Refs, taken: list[Any]) -> Any:
         """Return a value that is not `taken`. Each attempt picks other values."""
         attempt = path
         for number in range(1, 101):
@@ -312,7 +309,7 @@ class _Sampler:
             attempt = f"{path}#{number}"
         raise _Impossible
 
-    def _string(self, schema: Mapping[str, Any], path: str) -> str:
+    def _string(self, schema: Schema, path: str) -> str:
         least = min(_count(schema.get("minLength"), 0), MAX_LENGTH)
         most = _count(schema.get("maxLength"), MAX_LENGTH)
         pattern = schema.get("pattern")
@@ -346,7 +343,7 @@ class _Sampler:
         return stable_hash(f"{self.seed}{path}") % below
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _type(schema: Schema) -> str:
     declared = schema.get("type")
     if isinstance(declared, str):
         return declared
@@ -361,7 +358,7 @@ def _type(schema: Mapping[str, Any]) -> str:
     return "string"
 
 
-def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(first: Schema, second: Schema) -> dict[str, Any]:
     merged = {**first, **second}
     properties: dict[str, Any] = {}
     required: list[Any] = []
@@ -375,7 +372,7 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
+def _number(schema: Schema, offset: int, *, whole: bool) -> int | float:
     """Return a valid number: the minimum plus `offset`, a percentage of the range if there is a
     maximum.
     """
@@ -461,7 +458,7 @@ def _is_finite(value: Any) -> TypeGuard[float]:
     return math.isfinite(value)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: Any) -> Schema:
     if isinstance(value, Mapping):
         return value
     return {}

@@ -13,7 +13,7 @@ from typing import Any
 from mochi_stub.prompt import ToolCall
 from mochi_stub.recorded_reply import listed
 from mochi_stub.replies import stable_hash
-from mochi_stub.replies.schema_sample import schema_sample
+from mochi_stub.replies.schema_sample import Schema, schema_sample
 
 _MISSING = object()
 _WORD = re.compile(r"[^\W_]{3,}")
@@ -67,7 +67,7 @@ class Function:
 
     name: str
     description: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Schema = field(default_factory=dict)
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -207,7 +207,7 @@ class _Arguments:
             else:
                 yield name, sample_value
 
-    def _assigned(self, name: str, declared: Mapping[str, Any]) -> Any:
+    def _assigned(self, name: str, declared: Schema) -> Any:
         value = r"(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}]+))"
         pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*{value}"
         assigned = re.search(pattern, self.text)
@@ -223,7 +223,7 @@ class _Arguments:
                 return option
         return _MISSING
 
-    def _guessed(self, name: str, declared: Mapping[str, Any], sample: Any) -> Any:
+    def _guessed(self, name: str, declared: Schema, sample: Any) -> Any:
         if "enum" in declared or "const" in declared or isinstance(sample, bool):
             return _MISSING
         if isinstance(sample, (int, float)) and self.numbers:
@@ -275,11 +275,11 @@ def _contains(text: str, word: str) -> bool:
     return re.search(pattern, text, re.IGNORECASE) is not None
 
 
-def _alternative(schema: Any) -> Mapping[str, Any]:
+def _alternative(schema: Any) -> Schema:
     """Return the schema of one type: the first in `anyOf` and `type` that is not null."""
     if not isinstance(schema, Mapping):
         return {}
-    found: Mapping[str, Any] = schema
+    found: Schema = schema
     for option in listed(schema, "anyOf"):
         if isinstance(option, Mapping) and option.get("type") != "null":
             found = option
@@ -293,7 +293,7 @@ def _alternative(schema: Any) -> Mapping[str, Any]:
     return {**found, "type": kind}
 
 
-def _permits(schema: Mapping[str, Any], value: Any) -> bool:
+def _permits(schema: Schema, value: Any) -> bool:
     """Return whether a schema permits a value.
 
     If the schema has keywords that are not checked here, return False.
@@ -318,7 +318,7 @@ def _permits(schema: Mapping[str, Any], value: Any) -> bool:
     return bool(lowest <= value <= highest and above < value < below)
 
 
-def _converted(value: str, declared: Mapping[str, Any]) -> Any:
+def _converted(value: str, declared: Schema) -> Any:
     kind = declared.get("type")
     if kind in (None, "string"):
         return value

@@ -6,7 +6,7 @@ The checks of a request have the same order as in Ollama.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -14,7 +14,7 @@ from typing import Any
 
 from mochi_stub.handlers import ANY, Generation, Routes, Stub
 from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, quoted, timestamp
+from mochi_stub.json_encoding import JsonObject, dumps, go_dumps, go_text, number, quoted, timestamp
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation, Prompt, ToolCall, count_tokens, counted_text
@@ -43,7 +43,7 @@ NO_EMBEDDINGS = "This server does not support embeddings. Start it with `--embed
 
 
 async def generate(
-    operation: Operation, stub: Stub, request: Request, body: dict[str, Any]
+    operation: Operation, stub: Stub, request: Request, body: JsonObject
 ) -> HttpResponse | Generation:
     """Handle `POST /api/chat` (operation `chat`) or `POST /api/generate` (operation `generate`)."""
     if not 0 <= body.get("top_logprobs", 0) <= 20:
@@ -89,7 +89,7 @@ async def generate(
     return generation._replace(error_content_type=STREAM_ERROR)
 
 
-def _check_raw(body: Mapping[str, Any]) -> None:
+def _check_raw(body: JsonObject) -> None:
     for field in ("template", "system", "context"):
         if body.get(field):
             raise HttpError(400, "raw mode does not support template, system, or context")
@@ -97,7 +97,7 @@ def _check_raw(body: Mapping[str, Any]) -> None:
 
 def _empty_reply(model: str, ids: SeededIds, operation: Operation, reason: str) -> HttpResponse:
     """Return the response to a request that only loads or unloads the model."""
-    fields: dict[str, Any] = {"model": model, "created_at": timestamp(ids.start)}
+    fields: JsonObject = {"model": model, "created_at": timestamp(ids.start)}
     if operation == "chat":
         fields["message"] = {"role": "assistant", "content": ""}
     else:
@@ -105,7 +105,7 @@ def _empty_reply(model: str, ids: SeededIds, operation: Operation, reason: str) 
     return json_response({**fields, "done": True, "done_reason": reason})
 
 
-def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
+def _check_capabilities(body: JsonObject, model: Model, operation: Operation) -> None:
     name = quoted(body["model"])
     if body.get("think") and not model.has_capability("thinking"):
         raise HttpError(400, f"{name} does not support thinking")
@@ -121,7 +121,7 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
             raise HttpError(400, f"{full_name(model.name)} does not support {capability}")
 
 
-def _check_remote_limit(model: Model, options: Mapping[str, Any]) -> None:
+def _check_remote_limit(model: Model, options: JsonObject) -> None:
     if model.remote is None or model.remote.max_num_predict is None:
         return
     largest = model.remote.max_num_predict
@@ -130,7 +130,7 @@ def _check_remote_limit(model: Model, options: Mapping[str, Any]) -> None:
 
 
 def _evaluate(
-    stub: Stub, lease: Lease, body: Mapping[str, Any], prompt: Prompt
+    stub: Stub, lease: Lease, body: JsonObject, prompt: Prompt
 ) -> pipeline.EvaluatedPrompt:
     model = lease.request.model
     has_images = any(message.images for message in prompt.messages)
@@ -150,7 +150,7 @@ def _evaluate(
     )
 
 
-async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
+async def embed(stub: Stub, _request: Request, body: JsonObject) -> HttpResponse:
     """Handle `POST /api/embed`: return a vector of unit length for each input."""
     inputs = _inputs(body)
     lease = await _load(stub, body, if_empty=not_found(""))
@@ -185,7 +185,7 @@ async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResp
     return HttpResponse(200, answer.encode(), JSON)
 
 
-def _inputs(body: Mapping[str, Any]) -> list[str]:
+def _inputs(body: JsonObject) -> list[str]:
     inputs = body.get("input")
     if inputs in (None, ""):
         return []
@@ -203,7 +203,7 @@ def _array(items: Iterable[str]) -> str:
     return f"[{joined}]"
 
 
-async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
+async def embeddings(stub: Stub, _request: Request, body: JsonObject) -> HttpResponse:
     """Handle `POST /api/embeddings`: return one vector without normalising it."""
     lease = await _load(stub, body)
     model = lease.request.model
@@ -221,7 +221,7 @@ async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Htt
     return HttpResponse(200, answer.encode(), JSON)
 
 
-async def _load(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> Lease:
+async def _load(stub: Stub, body: JsonObject, if_empty: HttpError | None = None) -> Lease:
     name = body.get("model", "")
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
     model = local_model(stub, name, if_empty=if_empty, if_missing=not_pulled)
@@ -236,7 +236,7 @@ class ReplyLines:
 
     evaluated: pipeline.EvaluatedPrompt
     ids: SeededIds
-    body: Mapping[str, Any]
+    body: JsonObject
     load_duration: int
 
     content_type = b"application/x-ndjson"

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from mochi_stub.handlers import Generation, Result, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
-from mochi_stub.json_encoding import go_dumps, quoted, timestamp
+from mochi_stub.json_encoding import JsonObject, go_dumps, quoted, timestamp
 from mochi_stub.models import Model, sha256
 from mochi_stub.models.scheduler import LoadedModel
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -108,7 +108,7 @@ def local_model(
     return model
 
 
-def requested_name(body: Mapping[str, Any]) -> str:
+def requested_name(body: JsonObject) -> str:
     """Return the model name from the field `model` or the deprecated field `name`, or "" if both
     are missing.
     """
@@ -155,7 +155,7 @@ def ps(stub: Stub, _request: Request) -> Result:
     return json_response({"models": entries})
 
 
-def _loaded_entry(loaded: LoadedModel, now: float) -> dict[str, Any]:
+def _loaded_entry(loaded: LoadedModel, now: float) -> JsonObject:
     model = loaded.model
     name = short_name(model.name)
     expires_at = min(loaded.expires_at(now), now + NEVER)
@@ -171,7 +171,7 @@ def _loaded_entry(loaded: LoadedModel, now: float) -> dict[str, Any]:
     }
 
 
-def _list_entry(model: Model) -> dict[str, Any]:
+def _list_entry(model: Model) -> JsonObject:
     # Ollama lists models without their pooling and chat template, so it reports embedding models as
     # chat models.
     name = short_name(model.name)
@@ -196,7 +196,7 @@ def _list_entry(model: Model) -> dict[str, Any]:
     }
 
 
-def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+def show(stub: Stub, _request: Request, body: JsonObject) -> Result:
     """Handle `POST /api/show`.
 
     If the field `verbose` is false, null replaces the arrays in `model_info`.
@@ -208,7 +208,7 @@ def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     return json_response(_model_object(model, verbose=is_verbose))
 
 
-def _details(model: Model, quantization: str) -> dict[str, Any]:
+def _details(model: Model, quantization: str) -> JsonObject:
     return {
         "parent_model": model.parent,
         "format": model.format,
@@ -219,7 +219,7 @@ def _details(model: Model, quantization: str) -> dict[str, Any]:
     }
 
 
-def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
+def _model_object(model: Model, *, verbose: bool) -> JsonObject:
     parameters = []
     for name, value in _parameters(model):
         text = quoted(value) if isinstance(value, str) else go_dumps(value)
@@ -244,7 +244,7 @@ def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
     return shown
 
 
-def _info(model: Model, *, verbose: bool) -> dict[str, Any]:
+def _info(model: Model, *, verbose: bool) -> JsonObject:
     info = dict(model.model_info)
     if verbose:
         return info
@@ -321,7 +321,7 @@ class ProgressLines(EventEncoder):
 
 
 def progress(
-    body: Mapping[str, Any],
+    body: JsonObject,
     steps: Sequence[Step],
     failure: Failure | None = None,
     finish: Callable[[], None] = lambda: None,
@@ -379,7 +379,7 @@ def stored_digests(stub: Stub) -> set[str]:
     return digests
 
 
-def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+def pull(stub: Stub, _request: Request, body: JsonObject) -> Result:
     name = valid_name(requested_name(body))
     steps: list[Step] = [{"status": "pulling manifest"}]
     model = find(stub.models, name) or find(stub.registry.declared, name)
@@ -407,7 +407,7 @@ def _download_steps(digest: str, size: int, *, is_stored: bool) -> list[Step]:
     return steps
 
 
-def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+def create(stub: Stub, request: Request, body: JsonObject) -> Result:
     """Handle `POST /api/create`: create a model from another model.
 
     Capabilities are those of the other model.
@@ -448,7 +448,7 @@ def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     return progress(body, steps, finish=lambda: store(stub, model, name))
 
 
-def copy(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+def copy(stub: Stub, _request: Request, body: JsonObject) -> Result:
     """Handle `POST /api/copy`: store a model under a second name."""
     source = valid_name(body.get("source", ""), "source")
     destination = valid_name(body.get("destination", ""), "destination")
@@ -461,7 +461,7 @@ def copy(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     return HttpResponse(200)
 
 
-def delete(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+def delete(stub: Stub, _request: Request, body: JsonObject) -> Result:
     name = requested_name(body)
     if not name:
         raise HttpError(400, "model is required")

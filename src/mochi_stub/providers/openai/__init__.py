@@ -15,7 +15,7 @@ from typing import Any
 
 from mochi_stub.handlers import ANY, Generation, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
-from mochi_stub.json_encoding import dumps, event
+from mochi_stub.json_encoding import JsonObject, dumps, event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -52,7 +52,7 @@ def model(stub: Stub, request: Request) -> Result:
     return pipeline.json_response(_model_object(found))
 
 
-async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
+async def embeddings(stub: Stub, _request: Request, body: JsonObject) -> HttpResponse:
     model = schema.find_model(stub, body.get("model"), "embedding")
     await pipeline.load_model(stub, model)
     dimensions = body.get("dimensions")
@@ -82,7 +82,7 @@ def _base64_floats(vector: Sequence[float]) -> str:
     return base64.b64encode(data).decode()
 
 
-def _model_object(model: Model) -> dict[str, Any]:
+def _model_object(model: Model) -> JsonObject:
     utc = f"{model.modified_at[:19]}+00:00"
     modified_at = datetime.fromisoformat(utc)
     return {
@@ -108,7 +108,7 @@ class ChunkEncoder(pipeline.EventEncoder):
     characters = 0
 
     def __init__(
-        self, evaluated: EvaluatedPrompt, common_fields: dict[str, Any], counts: Counts, body: Any
+        self, evaluated: EvaluatedPrompt, common_fields: JsonObject, counts: Counts, body: Any
     ) -> None:
         self.common_fields = common_fields
         self.per_token = evaluated.model.chars_per_token
@@ -183,11 +183,11 @@ class ChunkEncoder(pipeline.EventEncoder):
         """Return a chunk of one choice. The content is JSON, or "" for the last chunk."""
         raise NotImplementedError
 
-    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+    def choice(self, index: int, reply: Reply) -> JsonObject:
         raise NotImplementedError
 
 
-def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+def chat(stub: Stub, request: Request, body: JsonObject) -> Result:
     """Handle `POST /v1/chat/completions`."""
     model = schema.chat_model(stub, body, "v1/chat/completions")
     tools, required_tools = schema.select_tools(body.get("tool_choice"), body.get("tools", ()))
@@ -215,7 +215,7 @@ class ChatChunks(ChunkEncoder):
     All `n` choices have the same content, unless the reply has scripted choices.
     """
 
-    def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
+    def __init__(self, body: JsonObject, evaluated: EvaluatedPrompt) -> None:
         self.ids = evaluated.ids
         self.top: int | None = None
         if body.get("logprobs"):
@@ -308,13 +308,13 @@ class ChatChunks(ChunkEncoder):
                 lines += self.line(choice, f'"tool_calls":{tool_calls}')
         return lines
 
-    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+    def choice(self, index: int, reply: Reply) -> JsonObject:
         calls = []
         for call in reply.tool_calls:
             call_id = self._call_id(call)
             function = {"name": call.name, "arguments": dumps(call.arguments)}
             calls.append({"id": call_id, "type": "function", "function": function})
-        message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
+        message: JsonObject = {"role": "assistant", "content": reply.text, "refusal": None}
         if calls and not reply.text:
             message["content"] = None
         if reply.reasoning:
@@ -325,7 +325,7 @@ class ChatChunks(ChunkEncoder):
         logprobs = self._logprobs(pieces(reply))
         return {"index": index, "message": message, "logprobs": logprobs}
 
-    def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
+    def _logprobs(self, pieces: Iterable[Piece]) -> JsonObject | None:
         if self.top is None:
             return None
         content = [token_object(token, self.top) for token in self.tokens(pieces)]
@@ -347,7 +347,7 @@ def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
     return {index: Reply(parts) for index, parts in parts_of_choice.items()}
 
 
-async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Generation:
+async def completions(stub: Stub, request: Request, body: JsonObject) -> Generation:
     """Handle `POST /v1/completions`."""
     model = schema.chat_model(stub, body, "v1/completions")
     template = Prompt(
@@ -383,7 +383,7 @@ class CompletionChunks(ChunkEncoder):
     It sends one choice after the other, without reasoning and tool calls.
     """
 
-    def __init__(self, evaluated: list[EvaluatedPrompt], body: Mapping[str, Any]) -> None:
+    def __init__(self, evaluated: list[EvaluatedPrompt], body: JsonObject) -> None:
         self.index = 0
         self.top = body.get("logprobs")
         self.replies = {}
@@ -425,7 +425,7 @@ class CompletionChunks(ChunkEncoder):
         return self.line(self.index, dumps(piece.value), logprobs=logprobs)
 
     def line(
-        self, index: int, content: str, reason: str = "null", logprobs: dict[str, Any] | None = None
+        self, index: int, content: str, reason: str = "null", logprobs: JsonObject | None = None
     ) -> str:
         text = content or '""'
         choice = (
@@ -434,12 +434,12 @@ class CompletionChunks(ChunkEncoder):
         )
         return f"{self.head}[{choice}]{self.tail}"
 
-    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+    def choice(self, index: int, reply: Reply) -> JsonObject:
         self.characters = 0
         logprobs = self._logprobs(pieces(reply))
         return {"text": reply.text, "index": index, "logprobs": logprobs}
 
-    def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
+    def _logprobs(self, pieces: Iterable[Piece]) -> JsonObject | None:
         if self.top is None:
             return None
         offset = self.characters

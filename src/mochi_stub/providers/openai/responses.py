@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from mochi_stub.handlers import Result, Stub
 from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import dumps, event
+from mochi_stub.json_encoding import JsonObject, dumps, event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -63,7 +62,7 @@ RESPONSE = schema(
     }
 )
 _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-_DEFAULTS: Mapping[str, Any] = {
+_DEFAULTS: JsonObject = {
     "background": False,
     "error": None,
     "instructions": None,
@@ -90,7 +89,7 @@ Indices of call IDs are lower, so that all IDs differ.
 """
 
 
-def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+def responses(stub: Stub, request: Request, body: JsonObject) -> Result:
     model = requests.chat_model(stub, body, "v1/responses")
     if body.get("background"):
         message = "The stub runs no responses in the background. Leave out `background`."
@@ -108,7 +107,7 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     return pipeline.generate(stub, model, prompt, request, encoder=encoder)
 
 
-def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
+def _prompt(body: JsonObject, model: Model) -> Prompt:
     reasoning = body.get("reasoning", {})
     think = requests.thinking(reasoning.get("effort"), reasoning.get("summary"))
     text_format = body.get("text", {}).get("format", {})
@@ -135,7 +134,7 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     )
 
 
-def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
+def _messages(body: JsonObject) -> tuple[Message, ...]:
     messages = []
     if body.get("instructions"):
         instructions = Message("system", body["instructions"])
@@ -170,7 +169,7 @@ def _joined(first: Message, second: Message) -> Message:
     )
 
 
-def _message(item: Mapping[str, Any]) -> Message | None:
+def _message(item: JsonObject) -> Message | None:
     match item["type"]:
         case "message":
             text, images = requests.text_and_images(item["content"])
@@ -252,7 +251,7 @@ part.
 """
 
 
-def token_object(entry: Logprob, top: int | None) -> dict[str, Any]:
+def token_object(entry: Logprob, top: int | None) -> JsonObject:
     """Return OpenAI's object for the log probability of a token, with `top` alternatives."""
     fields = _token_fields(entry.token, entry.logprob)
     alternatives = []
@@ -262,7 +261,7 @@ def token_object(entry: Logprob, top: int | None) -> dict[str, Any]:
     return {**fields, "top_logprobs": alternatives}
 
 
-def _token_fields(token: str, logprob: float) -> dict[str, Any]:
+def _token_fields(token: str, logprob: float) -> JsonObject:
     encoded = token.encode(errors="replace")
     return {"token": token, "logprob": logprob, "bytes": list(encoded)}
 
@@ -273,21 +272,21 @@ class ResponseEvents(pipeline.EventEncoder):
     For the item of the kind `open`, `target` has its place and `text` its pieces of text.
     """
 
-    def __init__(self, body: Mapping[str, Any], evaluated: pipeline.EvaluatedPrompt) -> None:
+    def __init__(self, body: JsonObject, evaluated: pipeline.EvaluatedPrompt) -> None:
         self.evaluated = evaluated
         self.body = body
         self.ids = evaluated.ids
         self.status = "completed"
         if evaluated.reply.finish in _INCOMPLETE_REASONS:
             self.status = "incomplete"
-        self.items: list[dict[str, Any]] = []
+        self.items: list[JsonObject] = []
         self.open: type | None = None
-        self.target: dict[str, Any] = {}
+        self.target: JsonObject = {}
         self.text: list[str] = []
         self.top: int | None = None
         if "message.output_text.logprobs" in body.get("include", ()):
             self.top = body.get("top_logprobs", 0)
-        self.logprobs: list[dict[str, Any]] = []
+        self.logprobs: list[JsonObject] = []
         self.sequence = 0
         counts = evaluated.usage
         self.usage = {
@@ -351,7 +350,7 @@ class ResponseEvents(pipeline.EventEncoder):
         delta = {"delta": piece.value}
         return opening + self._text_event("delta", delta, logprobs)
 
-    def _logprobs(self, piece: Piece) -> list[dict[str, Any]]:
+    def _logprobs(self, piece: Piece) -> list[JsonObject]:
         """Return the log probabilities of the next piece, or [] if the request wants none."""
         if self.top is None or piece.kind is not Text:
             return []
@@ -386,7 +385,7 @@ class ResponseEvents(pipeline.EventEncoder):
         self.logprobs = []
         return ending
 
-    def _item_event(self, name: str, item: Mapping[str, Any]) -> str:
+    def _item_event(self, name: str, item: JsonObject) -> str:
         index = len(self.items)
         return self._event(f"response.output_item.{name}", output_index=index, item=item)
 
@@ -394,13 +393,13 @@ class ResponseEvents(pipeline.EventEncoder):
         part = self._part(text)
         return self._event(f"{self.part_events}.{name}", **self.target, part=part)
 
-    def _text_event(self, name: str, text: dict[str, str], logprobs: list[dict[str, Any]]) -> str:
-        fields: dict[str, Any] = {**self.target, **text}
+    def _text_event(self, name: str, text: dict[str, str], logprobs: list[JsonObject]) -> str:
+        fields: JsonObject = {**self.target, **text}
         if self.open is Text:
             fields["logprobs"] = logprobs
         return self._event(f"{self.text_events}.{name}", **fields)
 
-    def _part(self, text: str) -> dict[str, Any]:
+    def _part(self, text: str) -> JsonObject:
         if self.open is Reasoning:
             return {"type": "summary_text", "text": text}
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": self.logprobs}
@@ -409,7 +408,7 @@ class ResponseEvents(pipeline.EventEncoder):
         index = _FIRST_ITEM_ID + len(self.items)
         return f"{prefix}_{self.ids.id(index, 48)}"
 
-    def _item(self, text: str, status: str) -> dict[str, Any]:
+    def _item(self, text: str, status: str) -> JsonObject:
         item_id = self.target["item_id"]
         if self.open is Reasoning:
             summary = [self._part(text)] if text else []
@@ -447,7 +446,7 @@ class ResponseEvents(pipeline.EventEncoder):
         self.items.append(item)
         return events
 
-    def _response(self, status: str) -> dict[str, Any]:
+    def _response(self, status: str) -> JsonObject:
         body = self.body
         incomplete_details = None
         if status == "incomplete":
