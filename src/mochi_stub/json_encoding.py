@@ -100,7 +100,8 @@ def timestamp(nanoseconds: int) -> str:
     fraction.
     """
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
-    time = f"{_whole_seconds(seconds)}.{fraction:09d}"
+    whole = _whole_seconds(seconds)
+    time = f"{whole}.{fraction:09d}"
     time = time.rstrip("0").removesuffix(".")
     return f"{time}Z"
 

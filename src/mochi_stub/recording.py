@@ -222,16 +222,26 @@ def read_recording(path: Path, data: bytes) -> Recording:
         stream = is_list and get(request.body, "stream") is not False
     if stream and not is_list:
         raise document.error("a list of objects as the body of a stream", "response", "body")
-    objects = len(response.body) if stream else 1
+    objects = 1
+    if stream:
+        objects = len(response.body)
     times = response.at_ms
     if not times:
-        numbers = range(1, objects + 1)
-        times = [exchange.duration_ms * number / objects for number in numbers]
+        times = _evenly_spread(exchange.duration_ms, objects)
     if len(times) != objects:
         expected = f"{objects} times, one for each object of the body, found {len(times)}"
         raise document.error(expected, "response", "at_ms")
     timestamps = [round(time * MILLISECOND) for time in times]
     return Recording(path, request, response, stream, timestamps=tuple(timestamps))
+
+
+def _evenly_spread(duration: float, count: int) -> list[float]:
+    """Return `count` times, of which the last one is the duration."""
+    times = []
+    for number in range(1, count + 1):
+        time = duration * number / count
+        times.append(time)
+    return times
 
 
 def path_ending(path: str) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
@@ -41,9 +41,8 @@ def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
     if reply.frames is not None or _has_part(reply, Failure):
         return reply
     if prompt.requested_thinking is False:
-        parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
         usage = replace(reply.usage, reasoning=None)
-        return replace(reply, parts=parts, usage=usage)
+        return replace(reply, parts=_without(Reasoning, reply.parts), usage=usage)
     if not prompt.includes_reasoning or not prompt.requested_thinking:
         return reply
     if reply.reasoning or reply.text.startswith("<think>"):
@@ -55,6 +54,10 @@ def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
 
 def _has_part(reply: Reply, *kinds: type) -> bool:
     return any(isinstance(part, kinds) for part in reply.parts)
+
+
+def _without(kind: type, parts: Iterable[Part]) -> list[Part]:
+    return [part for part in parts if not isinstance(part, kind)]
 
 
 def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
@@ -69,7 +72,7 @@ def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
         return reply
     tool = _next_tool(prompt)
     call = call_of(tool, prompt.user_text, complete=True)
-    parts = [part for part in reply.parts if not isinstance(part, Text)]
+    parts = _without(Text, reply.parts)
     parts.append(ToolCalls([call]))
     rule = f"{reply.rule}, with the required tool call"
     return replace(reply, parts=parts, rule=rule)
@@ -266,6 +269,14 @@ def _labelled(label: str, message: Mapping[str, Any]) -> str:
     return " ".join(filter(None, parts))
 
 
+class Candidate(NamedTuple):
+    """Configured response that may apply to a prompt, with the name of its rule."""
+
+    rule: str
+    response: Response
+    is_turn: bool = False
+
+
 def _configured_reply(
     prompt: Prompt, model: ConfiguredModel | None, passed_over: list[str]
 ) -> Reply | None:
@@ -273,19 +284,16 @@ def _configured_reply(
         passed_over.append("configuration: the model is not configured")
         return None
     answered = ""
-    for rule, response in _candidates(prompt, model, passed_over):
-        if not _suits(response, prompt):
+    for candidate in _candidates(prompt, model, passed_over):
+        rule = candidate.rule
+        if not _suits(candidate.response, prompt):
             passed_over.append(f"{rule}: not for {prompt.operation} requests")
             continue
-        is_turn = rule.startswith("turn ")
-        reply = _reply_of(response, prompt, model, is_turn=is_turn)
-        reply = replace(reply, sends_unoffered_calls=True, rule=rule)
-        if is_turn or not _is_answered(reply, prompt):
+        reply = _reply_of(candidate, prompt, model)
+        if candidate.is_turn or not _is_answered(reply, prompt):
             return reply
-        if reply.text:  # without tool calls, because the client would run them again and again
-            contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
-            without_calls = f"{rule}, without its tool calls"
-            return replace(reply, parts=contents, frames=None, rule=without_calls)
+        if reply.text:
+            return _without_calls(reply)
         passed_over.append(f"{rule}: its tool calls already have results")
         answered = answered or rule
     if not answered:
@@ -295,16 +303,26 @@ def _configured_reply(
     return replace(reply, rule=f"{answered}, with the results of its tool calls")
 
 
-def _reply_of(
-    response: Response, prompt: Prompt, model: ConfiguredModel, *, is_turn: bool
-) -> Reply:
+def _reply_of(candidate: Candidate, prompt: Prompt, model: ConfiguredModel) -> Reply:
+    response = candidate.response
     reply = response.reply(prompt, model.model)
-    if not is_turn or prompt.requested_thinking is False:
+    if not candidate.is_turn or prompt.requested_thinking is False:
         reply = with_requested_thinking(prompt, reply)
     settings = model.settings
     if isinstance(response, ReplySettings):
         settings = response.merged_over(settings)
-    return settings.applied_to(reply, model.model, prompt)
+    reply = settings.applied_to(reply, model.model, prompt)
+    return replace(reply, sends_unoffered_calls=True, rule=candidate.rule)
+
+
+def _without_calls(reply: Reply) -> Reply:
+    """Return the text of a reply. A client would run its tool calls again and again."""
+    contents = []
+    for part in reply.parts:
+        if isinstance(part, (Reasoning, Text)):
+            contents.append(part)
+    rule = f"{reply.rule}, without its tool calls"
+    return replace(reply, parts=contents, frames=None, rule=rule)
 
 
 def _reply_from_results(prompt: Prompt) -> Reply:
@@ -340,13 +358,9 @@ def _is_answered(reply: Reply, prompt: Prompt) -> bool:
 
 def _candidates(
     prompt: Prompt, model: ConfiguredModel, passed_over: list[str]
-) -> Iterator[tuple[str, Response]]:
+) -> Iterator[Candidate]:
     yield from _replies_of_turns(prompt, model)
-    texts = [prompt.user_text]
-    if prompt.unanswered_results and not prompt.after_tools:
-        # after a reminder, a trigger can also match the message before it
-        users = [message.content for message in prompt.messages if message.role == "user"]
-        texts = users[:-3:-1]
+    texts = _texts_for_triggers(prompt)
     for script in model.scripts:
         found = _triggered(script.triggers, texts)
         if found is None:
@@ -354,15 +368,29 @@ def _candidates(
             passed_over.append(f"{script.name}: no match among its triggers ({count})")
             continue
         trigger, response = found
-        rule = f"trigger {shortened(trigger, MAX_SHOWN)!r}"
+        shown = shortened(trigger, MAX_SHOWN)
+        rule = f"trigger {shown!r}"
         if response.match != "exact":
             rule += f" ({response.match})"
-        yield f"{rule} of {script.name}", response
+        yield Candidate(f"{rule} of {script.name}", response)
     for script in model.scripts:
         if script.default is None:
             passed_over.append(f"{script.name}: no _default")
         else:
-            yield f"_default of {script.name}", script.default
+            yield Candidate(f"_default of {script.name}", script.default)
+
+
+def _texts_for_triggers(prompt: Prompt) -> list[str]:
+    """Return the latest user message. After a reminder, the message before it follows."""
+    if not prompt.unanswered_results or prompt.after_tools:
+        return [prompt.user_text]
+    texts = []
+    for message in prompt.messages:
+        if message.role == "user":
+            texts.append(message.content)
+    latest = texts[-2:]
+    latest.reverse()
+    return latest
 
 
 def _triggered(
@@ -376,7 +404,7 @@ def _triggered(
     return None
 
 
-def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[str, Response]]:
+def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[Candidate]:
     """Yield the next reply of the turn with the user's message.
 
     Its position decides between turns with this message.
@@ -400,4 +428,5 @@ def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[
             turn = position
         _, replies = script.turns[turn - 1]
         if ended < len(replies):
-            yield f"turn {turn} of {script.name}, reply {ended + 1}", replies[ended]
+            rule = f"turn {turn} of {script.name}, reply {ended + 1}"
+            yield Candidate(rule, replies[ended], is_turn=True)

@@ -81,7 +81,8 @@ class Config:
 
     @cached_property
     def models(self) -> tuple[Model, ...]:
-        return tuple(configured.model for configured in self.by_name.values())
+        models = [configured.model for configured in self.by_name.values()]
+        return tuple(models)
 
     def find(self, model: str) -> ConfiguredModel | None:
         return self.by_name.get(normalized_name(model))

@@ -49,7 +49,8 @@ Json: TypeAlias = Annotated["dict[str, Any]", BeforeValidator(plain)]
 
 def _without_server_headers(headers: dict[str, str]) -> dict[str, str]:
     for name in headers.keys() & SERVER_HEADERS:
-        raise wrong_key(name, f"a header other than {', '.join(SERVER_HEADERS)}")
+        excluded = ", ".join(SERVER_HEADERS)
+        raise wrong_key(name, f"a header other than {excluded}")
     return headers
 
 
@@ -154,6 +155,7 @@ STREAM = tuple(ReplySettings.model_fields)
 
 
 def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
+    """Return the reply with a part after `count` chunks, or at its end if it has fewer."""
     parts: list[Part] = []
     for index, part in enumerate(reply.parts):
         if not isinstance(part, (Reasoning, Text)):
@@ -262,20 +264,26 @@ class GeneratedResponse(Response, ReplySettings):
         generated = self._content(prompt)
         parts = list(generated.parts)
         if self.tool_calls:
-            calls = [ToolCall(call.name, call.arguments, call.id) for call in self.tool_calls]
-            parts.append(ToolCalls(calls))
-        if self.reasoning:
-            parts = [part for part in parts if not isinstance(part, Reasoning)]
+            parts.append(self._calls())
         if self.reasoning and self.think_tags:
-            parts = [part for part in parts if not isinstance(part, Text)]
+            parts = [part for part in parts if not isinstance(part, (Reasoning, Text))]
             tagged = f"<think>{joined(self.reasoning)}</think>\n\n{generated.text}"
             parts.insert(0, Text(tagged))
         elif self.reasoning:
+            parts = [part for part in parts if not isinstance(part, Reasoning)]
             parts.insert(0, Reasoning(self.reasoning))
-        reply = Reply(parts, self.finish, Usage(**self.usage))
+        usage = Usage(**self.usage)
+        reply = Reply(parts, self.finish, usage)
         if not self.durations:
             return reply
         return self._timed(reply)
+
+    def _calls(self) -> ToolCalls:
+        calls = []
+        for entry in self.tool_calls:
+            call = ToolCall(entry.name, entry.arguments, entry.id)
+            calls.append(call)
+        return ToolCalls(calls)
 
     def _timed(self, reply: Reply) -> Reply:
         """Return a reply that reports the durations and takes as long: first a pause, then the time

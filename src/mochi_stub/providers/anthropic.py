@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 from mochi_stub.handlers import ANY, Result, Routes, Stub
@@ -74,29 +75,22 @@ def to_prompt(body: JsonObject, model: Model) -> Prompt:
 
     Raises HttpError if the model does not support the request.
     """
+    name = body["model"]
     if not model.has_capability("completion"):
-        raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
+        raise HttpError(400, f"'{name}' does not support the Messages API.")
     if body.get("tools") and not model.has_capability("tools"):
-        raise HttpError(400, f"'{body['model']}' does not support tool use.")
+        raise HttpError(400, f"'{name}' does not support tool use.")
     choice = body.get("tool_choice", {"type": "auto"})
-    _check_budget(body, choice["type"])
-    functions = []
-    for tool in body.get("tools", ()):
-        description = tool.get("description") or None
-        function = pipeline.function_tool(tool["name"], description, tool.get("input_schema"))
-        functions.append(function)
+    mode = choice["type"]
+    _check_budget(body, mode)
     names = None
-    if choice["type"] == "tool":
+    if mode == "tool":
         names = [choice["name"]]
-    tools, required_tools = pipeline.choose_tools(functions, choice["type"], names)
-    system = _joined_text(body.get("system", ""))
-    messages = [Message("system", system)] if system else []
-    for item in body["messages"]:
-        messages += _messages(item["role"], item["content"])
+    tools, required_tools = pipeline.choose_tools(_functions(body), mode, names)
     reply_format = body.get("output_config", {}).get("format", {})
     return Prompt(
-        model=body["model"],
-        messages=tuple(messages),
+        model=name,
+        messages=_all_messages(body),
         tools=tools,
         required_tools=required_tools,
         requested_thinking=_thinking(body),
@@ -106,11 +100,32 @@ def to_prompt(body: JsonObject, model: Model) -> Prompt:
     )
 
 
+def _functions(body: JsonObject) -> list[JsonObject]:
+    functions = []
+    for tool in body.get("tools", ()):
+        description = tool.get("description") or None
+        parameters = tool.get("input_schema")
+        function = pipeline.function_tool(tool["name"], description, parameters)
+        functions.append(function)
+    return functions
+
+
+def _all_messages(body: JsonObject) -> tuple[Message, ...]:
+    messages = []
+    system = _joined_text(body.get("system", ""))
+    if system:
+        messages.append(Message("system", system))
+    for item in body["messages"]:
+        messages += _messages(item["role"], item["content"])
+    return tuple(messages)
+
+
 def _check_budget(body: JsonObject, tool_choice: str) -> None:
     """Raise HttpError if the budget for thinking contradicts other fields of the request."""
     thinking = body.get("thinking", {})
     budget = thinking.get("budget_tokens", 0)
-    if "max_tokens" in body and budget >= body["max_tokens"]:
+    largest = body.get("max_tokens", inf)
+    if budget >= largest:
         raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
     if budget and tool_choice in ("any", "tool"):
         raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")

@@ -180,8 +180,7 @@ def fit_prompt(
         raise _refused_length(tokens, context)
     if not lease.request.shift:
         raise HttpError(400, _TOO_LONG)
-    requested = int(prompt.options.get("num_keep", NUM_KEEP))
-    keep = max(0, min(requested, context - 1))
+    keep = _kept_tokens(prompt, context)
     free = (context - keep) // 2  # half of the context after the first `keep` tokens
     removed = tokens - (context - free)
     start = int(keep * per_token)
@@ -189,6 +188,13 @@ def fit_prompt(
     messages = _without_middle(shorter.messages, start, length)
     fitting = replace(shorter, messages=messages)
     return FittedPrompt(fitting, tokens - removed, dropped, truncated=True)
+
+
+def _kept_tokens(prompt: Prompt, context: int) -> int:
+    """Return how many tokens at the start of a prompt stay when the context is full."""
+    requested = int(prompt.options.get("num_keep", NUM_KEEP))
+    at_most = min(requested, context - 1)
+    return max(0, at_most)
 
 
 def _without_middle(messages: Iterable[Message], start: int, length: int) -> tuple[Message, ...]:

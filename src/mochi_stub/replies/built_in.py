@@ -286,7 +286,8 @@ def _prompted_calls(offered: list[Function], query: str) -> str:
     calls = []
     for function in functions_to_call(offered, query, by_description=True):
         call = call_of(function, query)
-        calls.append({"name": call.name, "parameters": call.arguments})
+        entry = {"name": call.name, "parameters": call.arguments}
+        calls.append(entry)
     return _json({"tool_calls": calls})
 
 
@@ -499,12 +500,13 @@ def _task(prompt: Prompt) -> tuple[str, bool]:
     if len(users) < 2 or not _PLANNING.search(prompt.user_text):
         return prompt.user_text, False
     previous, latest = users[-2:]
-    instruction = prompt.messages[previous].content
-    if latest == previous + 1:
-        return instruction, True
+    instruction = prompt.messages[previous]
     following = prompt.messages[previous + 1]
-    if following.role == "assistant" and following.content.startswith(PLAN):
-        return instruction, False
+    if latest == previous + 1:
+        return instruction.content, True
+    is_plan = following.role == "assistant" and following.content.startswith(PLAN)
+    if is_plan:
+        return instruction.content, False
     return prompt.user_text, False
 
 
@@ -524,7 +526,8 @@ def _answer_from_results(prompt: Prompt) -> str:
         return ""
     called: list[str] = []
     for message in prompt.messages:
-        called += [call.name for call in message.tool_calls]
+        for call in message.tool_calls:
+            called.append(call.name)
     names = called[-len(results) :]
     sentences = []
     for result, name in zip(results, chain(names, repeat("")), strict=False):

@@ -90,7 +90,8 @@ def _generated_logprob(token: str) -> Logprob:
     highest = -thousandths / 1000
     top = [(token, highest)]
     for rank, word in enumerate(WORDS[:19], 1):
-        top.append((word, highest - rank))
+        logprob = highest - rank
+        top.append((word, logprob))
     return Logprob(token, highest, tuple(top))
 
 
@@ -185,11 +186,15 @@ def _jittered(timed: Iterator[Piece], pace: Pace) -> Iterator[Piece]:
             yield piece
             continue
         own_delay = len(piece.value) * per_character + per_chunk
-        thousandths = stable_hash(f"{pace.seed}/{index}") % 1000
-        share = thousandths / 1000
-        early = own_delay * pace.jitter * share
+        early = own_delay * pace.jitter * _share(pace.seed, index)
         due = piece.due - int(early)
         yield piece._replace(due=due)
+
+
+def _share(seed: int, index: int) -> float:
+    """Return a pseudorandom number from 0 to 0.999."""
+    thousandths = stable_hash(f"{seed}/{index}") % 1000
+    return thousandths / 1000
 
 
 def _timed(reply: Reply) -> Iterator[Piece]:

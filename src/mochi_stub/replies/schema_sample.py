@@ -248,16 +248,13 @@ class _Sampler:
 
     def _object(self, schema: Schema, path: str, refs: Refs) -> dict[str, Any]:
         properties = _mapping(schema.get("properties"))
-        required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
         extra = schema.get("additionalProperties", {})
-        most = _count(schema.get("maxProperties"), MAX_VALUES)
-        room = max(most - len(set(required)), 0)
-        all_optional = [name for name in properties if name not in required]
-        optional = all_optional[:room]
+        required = []
+        for name in _list(schema.get("required")):
+            if isinstance(name, str):
+                required.append(name)
         sample: dict[str, Any] = {}
-        for name in dict.fromkeys([*properties, *required]):
-            if name not in required and name not in optional:
-                continue
+        for name in _chosen_names(schema, properties, required):
             declared = properties.get(name, extra)
             try:
                 sample[name] = self.make(declared, f"{path}/{name}", refs)
@@ -310,8 +307,6 @@ class _Sampler:
         raise _Impossible
 
     def _string(self, schema: Schema, path: str) -> str:
-        least = min(_count(schema.get("minLength"), 0), MAX_LENGTH)
-        most = _count(schema.get("maxLength"), MAX_LENGTH)
         pattern = schema.get("pattern")
         if isinstance(pattern, str):  # as in Ollama, without the limits of the length
             text = self._matching(pattern, path)
@@ -320,11 +315,14 @@ class _Sampler:
         name = schema.get("format")
         if isinstance(name, str) and name in FORMATS:
             return FORMATS[name]
+        shortest = _count(schema.get("minLength"), 0)
+        least = min(shortest, MAX_LENGTH)
+        most = _count(schema.get("maxLength"), MAX_LENGTH)
         start = self._pick(path, len(WORDS))
-        count = 2 + self._pick(f"{path}~", 4)
-        end = start + max(count, least // 3)
-        words = islice(cycle(WORDS), start, end)
-        text = " ".join(words).ljust(least, "m")
+        words = 2 + self._pick(f"{path}~", 4)
+        end = start + max(words, least // 3)
+        passage = islice(cycle(WORDS), start, end)
+        text = " ".join(passage).ljust(least, "m")
         return text[:most]
 
     def _matching(self, pattern: str, path: str) -> str | None:
@@ -341,6 +339,25 @@ class _Sampler:
         if below <= 1:
             return 0
         return stable_hash(f"{self.seed}{path}") % below
+
+
+def _chosen_names(schema: Schema, properties: Schema, required: list[str]) -> list[str]:
+    """Return the names of the properties of a sample: all required ones, and as many others as
+    `maxProperties` permits.
+    """
+    most = _count(schema.get("maxProperties"), MAX_VALUES)
+    room = most - len(set(required))
+    names = []
+    for name in properties:
+        if name in required:
+            names.append(name)
+        elif room > 0:
+            names.append(name)
+            room -= 1
+    for name in required:
+        if name not in names:
+            names.append(name)
+    return names
 
 
 def _type(schema: Schema) -> str:

@@ -85,10 +85,10 @@ class Function:
         are in a text.
         """
         words = _words(text)
-        words_of_name = _words(_CAMEL_CASE.sub(" ", self.name))
+        name = _CAMEL_CASE.sub(" ", self.name)
         properties = self.parameters.get("properties", {})
         description = " ".join([self.description, *properties])
-        in_name = words & words_of_name
+        in_name = words & _words(name)
         in_description = words & _words(description)
         return len(in_name), len(in_description)
 
@@ -306,16 +306,26 @@ def _permits(schema: Schema, value: Any) -> bool:
     if isinstance(options, list):
         return value in options
     if isinstance(value, str):
-        shortest = schema.get("minLength", 0)
-        longest = schema.get("maxLength", math.inf)
-        return bool(shortest <= len(value) <= longest)
+        return _permits_length(schema, len(value))
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return kind == "boolean"
+    return _permits_number(schema, value)
+
+
+def _permits_length(schema: Schema, length: int) -> bool:
+    shortest = schema.get("minLength", 0)
+    longest = schema.get("maxLength", math.inf)
+    return bool(shortest <= length <= longest)
+
+
+def _permits_number(schema: Schema, number: float) -> bool:
     lowest = schema.get("minimum", -math.inf)
     highest = schema.get("maximum", math.inf)
+    if not lowest <= number <= highest:
+        return False
     above = schema.get("exclusiveMinimum", -math.inf)
     below = schema.get("exclusiveMaximum", math.inf)
-    return bool(lowest <= value <= highest and above < value < below)
+    return bool(above < number < below)
 
 
 def _converted(value: str, declared: Schema) -> Any:

@@ -156,10 +156,9 @@ async def embed(stub: Stub, _request: Request, body: JsonObject) -> HttpResponse
     lease = await _load(stub, body, if_empty=not_found(""))
     model = lease.request.model
     room = int(lease.context * model.chars_per_token)
-    if not body.get("truncate", True):
-        longest = max(map(len, inputs), default=0)
-        if longest > room:
-            raise HttpError(400, INPUT_TOO_LONG)
+    longest = max(map(len, inputs), default=0)
+    if longest > room and not body.get("truncate", True):
+        raise HttpError(400, INPUT_TOO_LONG)
     if inputs and not model.has_capability("embedding"):
         raise HttpError(501, NO_EMBEDDINGS)
     name = body.get("model", "")
@@ -168,21 +167,26 @@ async def embed(stub: Stub, _request: Request, body: JsonObject) -> HttpResponse
     tokens = 0
     for item in inputs:
         vector, count = pipeline.embed_text(stub, model, item[:room], name)
-        digits = []
-        for value in normalised(vector[:dimensions]):
-            rounded = round(value, 8)
-            digits.append(number(rounded))
-        arrays.append(_array(digits))
+        unit_vector = normalised(vector[:dimensions])
+        arrays.append(_rounded(unit_vector))
         tokens += max(count, 1)
-    counters = ""
+    answer = f'{{"model":{go_text(name)},"embeddings":{_array(arrays)}'
     if arrays:
-        total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
-        counters = (
-            f',"total_duration":{total},"load_duration":{lease.load_duration},'
-            f'"prompt_eval_count":{tokens}'
-        )
-    answer = f'{{"model":{go_text(name)},"embeddings":{_array(arrays)}{counters}}}'
+        load_time = lease.load_duration
+        total_time = load_time + tokens * NANOSECONDS_PER_PROMPT_TOKEN
+        answer += f',"total_duration":{total_time},"load_duration":{load_time}'
+        answer += f',"prompt_eval_count":{tokens}'
+    answer += "}"
     return HttpResponse(200, answer.encode(), JSON)
+
+
+def _rounded(vector: Iterable[float]) -> str:
+    """Return a JSON array of the numbers with eight decimal places."""
+    digits = []
+    for value in vector:
+        rounded = round(value, 8)
+        digits.append(number(rounded))
+    return _array(digits)
 
 
 def _inputs(body: JsonObject) -> list[str]:
@@ -225,9 +229,10 @@ async def _load(stub: Stub, body: JsonObject, if_empty: HttpError | None = None)
     name = body.get("model", "")
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
     model = local_model(stub, name, if_empty=if_empty, if_missing=not_pulled)
-    options = effective_options(model, body.get("options", {}))
-    request = LoadRequest(model, options, body.get("keep_alive"))
-    return await stub.load(request)
+    requested = body.get("options", {})
+    options = effective_options(model, requested)
+    keep_alive = body.get("keep_alive")
+    return await stub.load(LoadRequest(model, options, keep_alive))
 
 
 @dataclass
@@ -473,16 +478,20 @@ def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
     builder.add(Text, get(line, "response"))
     for call in listed(message, "tool_calls"):
         index = len(builder.calls)
-        builder.call(index, get(call, "function"), get(call, "id"))
-    if not get(line, "done"):
-        return
-    builder.end(get(line, "done_reason"), line)
+        function = get(call, "function")
+        builder.call(index, function, get(call, "id"))
+    if get(line, "done"):
+        builder.end(get(line, "done_reason"), line)
+        builder.durations = _durations(line)
+
+
+def _durations(line: Any) -> Durations:
     durations = {}
     for name in ("total", "load", "prompt_eval", "eval"):
         value = get(line, f"{name}_duration")
         if isinstance(value, int):
             durations[name] = value
-    builder.durations = Durations(**durations)
+    return Durations(**durations)
 
 
 _RUNNING = pipeline.always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))

@@ -125,6 +125,8 @@ PARTS = 4  # number of parts in which the download of a layer is reported
 CREATE_FIELDS = ("from", "system", "parameters", "template")
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
 Step: TypeAlias = "Mapping[str, Any]"
+PULLING_MANIFEST: Step = {"status": "pulling manifest"}
+NO_MANIFEST = Failure("pull model manifest: file does not exist")
 
 
 def tags(stub: Stub, _request: Request) -> Result:
@@ -151,7 +153,10 @@ def remote_fields(model: Model) -> dict[str, str]:
 def ps(stub: Stub, _request: Request) -> Result:
     """List the loaded models (`GET /api/ps`), latest expiry first."""
     now = stub.scheduler.now()
-    entries = [_loaded_entry(loaded, now) for loaded in stub.scheduler.loaded()]
+    entries = []
+    for loaded in stub.scheduler.loaded():
+        entry = _loaded_entry(loaded, now)
+        entries.append(entry)
     return json_response({"models": entries})
 
 
@@ -381,10 +386,10 @@ def stored_digests(stub: Stub) -> set[str]:
 
 def pull(stub: Stub, _request: Request, body: JsonObject) -> Result:
     name = valid_name(requested_name(body))
-    steps: list[Step] = [{"status": "pulling manifest"}]
     model = find(stub.models, name) or find(stub.registry.declared, name)
     if model is None:
-        return progress(body, steps, Failure("pull model manifest: file does not exist"))
+        return progress(body, [PULLING_MANIFEST], NO_MANIFEST)
+    steps = [PULLING_MANIFEST]
     stored = stored_digests(stub)
     for digest, size in layers(model):
         steps += _download_steps(digest, size, is_stored=digest in stored)
@@ -413,17 +418,12 @@ def create(stub: Stub, request: Request, body: JsonObject) -> Result:
     Capabilities are those of the other model.
     """
     name = valid_name(requested_name(body))
-    refused = sorted(body.keys() - {"model", "name", "stream", *CREATE_FIELDS})
-    if refused:
-        supported = ", ".join(CREATE_FIELDS)
-        fields = ", ".join(refused)
-        raise HttpError(400, f"mochi-stub creates models only with {supported}; remove {fields}")
+    _check_create_fields(body)
     if not body.get("from"):
         return progress(body, [], Failure("neither 'from' or 'files' was specified", 400))
     source = find(stub.models, valid_name(body["from"]))
     if source is None:
-        failure = Failure("pull model manifest: file does not exist")
-        return progress(body, [{"status": "pulling manifest"}], failure)
+        return progress(body, [PULLING_MANIFEST], NO_MANIFEST)
     created = stub.seeded_ids(request.body).start
     model = replace(
         source,
@@ -448,14 +448,25 @@ def create(stub: Stub, request: Request, body: JsonObject) -> Result:
     return progress(body, steps, finish=lambda: store(stub, model, name))
 
 
+def _check_create_fields(body: JsonObject) -> None:
+    """Raise HttpError for the fields that the stub does not support."""
+    known = {"model", "name", "stream", *CREATE_FIELDS}
+    refused = sorted(body.keys() - known)
+    if not refused:
+        return
+    supported = ", ".join(CREATE_FIELDS)
+    fields = ", ".join(refused)
+    raise HttpError(400, f"mochi-stub creates models only with {supported}; remove {fields}")
+
+
 def copy(stub: Stub, _request: Request, body: JsonObject) -> Result:
     """Handle `POST /api/copy`: store a model under a second name."""
-    source = valid_name(body.get("source", ""), "source")
+    name = body.get("source", "")
+    source = valid_name(name, "source")
     destination = valid_name(body.get("destination", ""), "destination")
     model = find(stub.models, source)
     if model is None:
-        name = quoted(body["source"])
-        raise HttpError(404, f"model {name} not found")
+        raise HttpError(404, f"model {quoted(name)} not found")
     copied = replace(model, weights=model.blob_digest, manifest=model.digest)
     store(stub, copied, destination)
     return HttpResponse(200)

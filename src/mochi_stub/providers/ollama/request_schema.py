@@ -135,7 +135,10 @@ def _mismatch(request_type: str, error: ValidationError) -> str:
     found = _KINDS.get(kind, kind)
     if expected == "int" and kind in ("integer", "decimal"):
         found = f"number {error.found}"
-    steps = [step for step in error.location if isinstance(step, str)]
+    steps = []
+    for step in error.location:
+        if isinstance(step, str):
+            steps.append(step)
     if not steps:
         return f"{found} into Go value of type api.{request_type}"
     owner = request_type
@@ -301,8 +304,11 @@ def create_fields(value: Any, location: Location) -> Any:
     refuses.
     """
     known = _CREATE(value, location)
-    all_fields = {name: field for name, field in value.items() if field}
-    return {**all_fields, **known}
+    fields = {}
+    for name, field in value.items():
+        if field:
+            fields[name] = field
+    return {**fields, **known}
 
 
 _INTEGERS = (
@@ -361,8 +367,11 @@ def _check_option(key: str, value: Any) -> None:
     type_name, types = _OPTION_TYPES[key]
     if type(value) not in types:
         raise HttpError(500, f"option {quoted(key)} must be of type {type_name}")
-    if key == "stop" and not all(isinstance(item, str) for item in value):
-        raise HttpError(500, 'option "stop" must be of an array of strings')
+    if key != "stop":
+        return
+    for sequence in value:
+        if not isinstance(sequence, str):
+            raise HttpError(500, 'option "stop" must be of an array of strings')
 
 
 def to_prompt(

@@ -464,19 +464,24 @@ class CompletionChunks(ChunkEncoder):
 def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
     builder.end(None, get(body, "usage"))
     for choice in listed(body, "choices"):
-        if get(choice, "index") not in (None, 0):
-            continue
-        message = get(choice, "delta") or get(choice, "message")
-        reasoning = get(message, "reasoning_content") or get(message, "reasoning")
-        builder.add(Reasoning, reasoning)
-        builder.add(Text, get(message, "content"))
-        builder.add(Text, get(choice, "text"))
-        for position, call in enumerate(listed(message, "tool_calls")):
-            index = get(call, "index")
-            if index is None:
-                index = position
-            builder.call(index, get(call, "function"), get(call, "id"))
-        builder.end(get(choice, "finish_reason"))
+        index = get(choice, "index")
+        if index in (None, 0):
+            _read_choice(choice, builder)
+
+
+def _read_choice(choice: Any, builder: ReplyBuilder) -> None:
+    message = get(choice, "delta") or get(choice, "message")
+    reasoning = get(message, "reasoning_content") or get(message, "reasoning")
+    builder.add(Reasoning, reasoning)
+    builder.add(Text, get(message, "content"))
+    builder.add(Text, get(choice, "text"))
+    for position, call in enumerate(listed(message, "tool_calls")):
+        index = get(call, "index")
+        if index is None:
+            index = position
+        function = get(call, "function")
+        builder.call(index, function, get(call, "id"))
+    builder.end(get(choice, "finish_reason"))
 
 
 def _with_index(value: Any) -> Any:

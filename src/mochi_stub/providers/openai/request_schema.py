@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from mochi_stub.handlers import Stub
-from mochi_stub.http import HttpResponse
+from mochi_stub.http import Headers, HttpResponse
 from mochi_stub.json_encoding import JsonObject
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, ToolCall
@@ -34,12 +34,15 @@ _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_excee
 
 
 def error_response(failure: Failure, *_: object, **details: Any) -> HttpResponse:
+    body = {"error": failure_error(failure, **details)}
     headers = pipeline.headers_of(failure)
-    if failure.status == 429 and not any(name.startswith(b"x-ratelimit-") for name, _ in headers):
+    if failure.status == 429 and not _has_rate_limits(headers):
         headers = (*_RATE_LIMITS, *headers)
-    return pipeline.json_response(
-        {"error": failure_error(failure, **details)}, failure.status, headers
-    )
+    return pipeline.json_response(body, failure.status, headers)
+
+
+def _has_rate_limits(headers: Headers) -> bool:
+    return any(name.startswith(b"x-ratelimit-") for name, _ in headers)
 
 
 def failure_error(failure: Failure, **details: Any) -> JsonObject:

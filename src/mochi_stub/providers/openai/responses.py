@@ -356,8 +356,11 @@ class ResponseEvents(pipeline.EventEncoder):
             return []
         start = sum(map(len, self.text))
         per_token = self.evaluated.model.chars_per_token
-        tokens = token_logprobs(piece, start, per_token)
-        return [token_object(token, self.top) for token in tokens]
+        objects = []
+        for token in token_logprobs(piece, start, per_token):
+            entry = token_object(token, self.top)
+            objects.append(entry)
+        return objects
 
     def _begin(self, kind: type) -> str:
         prefix, index, self.text_events, self.part_events = _EVENTS[kind]
@@ -393,8 +396,8 @@ class ResponseEvents(pipeline.EventEncoder):
         part = self._part(text)
         return self._event(f"{self.part_events}.{name}", **self.target, part=part)
 
-    def _text_event(self, name: str, text: dict[str, str], logprobs: list[JsonObject]) -> str:
-        fields: JsonObject = {**self.target, **text}
+    def _text_event(self, name: str, text: JsonObject, logprobs: list[JsonObject]) -> str:
+        fields = {**self.target, **text}
         if self.open is Text:
             fields["logprobs"] = logprobs
         return self._event(f"{self.text_events}.{name}", **fields)
