@@ -153,10 +153,10 @@ class StubServer:
         self._journal.clear()
 
     def _app(self) -> App:
-        scheduler = Scheduler(self.machine, wait=self.load or self._wait)
+        scheduler = Scheduler(self.machine, wait=self.load or self._wait_for_load)
         stub = Stub(
             registry=ModelRegistry(self._declared_models),
-            resolve=self._reply,
+            resolve=self._resolve_reply,
             scheduler=scheduler,
             load=scheduler.acquire,
             journal=self._journal,
@@ -171,11 +171,11 @@ class StubServer:
             models += config.models
         return models
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait_for_load(self, seconds: float) -> None:
         if self.speed:
             await asyncio.sleep(seconds / self.speed)
 
-    def _reply(self, prompt: Prompt) -> Reply:
+    def _resolve_reply(self, prompt: Prompt) -> Reply:
         try:
             scripted = self.resolve(prompt) if self.resolve else None
             if scripted is None:
