@@ -183,6 +183,15 @@ def playback(generation: Generation, request: Request) -> Generation:
     content_type = generation.encoder.content_type.decode()
     if frames.stream and not content_type.startswith(stream_type):
         return generation  # Gemini can also stream a JSON list instead of events
+    parts = _timed_texts(frames)
+    pace = Pace(characters_per_second=math.inf)
+    reply = replace(generation.reply, parts=parts, pace=pace)
+    fields = {"mode": "recorded", **generation.journal_fields}
+    return Generation(reply, frames, frames.stream, fields)
+
+
+def _timed_texts(frames: Frames) -> list[Part]:
+    """Return each recorded text, after a pause until its time."""
     parts: list[Part] = []
     before = 0
     for text, due in zip(frames.texts, frames.due, strict=False):
@@ -190,10 +199,7 @@ def playback(generation: Generation, request: Request) -> Generation:
         parts.append(Pause(pause))
         parts.append(Text((text,)))
         before = due
-    pace = Pace(characters_per_second=math.inf)
-    reply = replace(generation.reply, parts=parts, pace=pace)
-    fields = {"mode": "recorded", **generation.journal_fields}
-    return Generation(reply, frames, frames.stream, fields)
+    return parts
 
 
 def recorded(path: Path) -> Recording:

@@ -173,7 +173,19 @@ def _without_problems(watched: WatchedFile[tuple[Config, list[ConfigError]]]) ->
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
     problems: list[ConfigError] = []
     document = parse(data, str(path))
-    top: JsonObject = {}
+    scripts = _all_scripts(document, problems)
+    by_name: dict[str, ConfiguredModel] = {}
+    for position, (name, script) in enumerate(scripts.items()):
+        with _collected(problems):
+            chain = _with_parents(script, scripts)
+            configured = _configured_model(name, chain, position)
+            by_name[normalized_name(name)] = configured
+    return Config(path, by_name), problems
+
+
+def _all_scripts(document: Document, problems: list[ConfigError]) -> dict[str, Script]:
+    """Return the scripts of a configuration by the name of the model, included ones first."""
+    top: dict[str, Any] = {}
     keys = document.validate(dict[str, Any], document.data)
     for key, value in keys.items():
         with _collected(problems):
@@ -182,17 +194,9 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
     own = {}
     for name, value in top.get("models", {}).items():
         own[name] = _script(name, value, document, problems)
-    included = {}
-    if "include" in keys:
-        included = _packaged_scripts(without=own)
-    scripts = {**included, **own}
-    by_name: dict[str, ConfiguredModel] = {}
-    for position, (name, script) in enumerate(scripts.items()):
-        with _collected(problems):
-            chain = _with_parents(script, scripts)
-            configured = _configured_model(name, chain, position)
-            by_name[normalized_name(name)] = configured
-    return Config(path, by_name), problems
+    if "include" not in keys:
+        return own
+    return {**_packaged_scripts(without=own), **own}
 
 
 def _packaged_scripts(without: Iterable[str]) -> dict[str, Script]:

@@ -424,28 +424,34 @@ def create(stub: Stub, request: Request, body: JsonObject) -> Result:
     source = find(stub.models, valid_name(body["from"]))
     if source is None:
         return progress(body, [PULLING_MANIFEST], NO_MANIFEST)
-    created = stub.seeded_ids(request.body).start
-    model = replace(
-        source,
-        weights=source.blob_digest,
-        parent=short_name(source.name),
-        system=body.get("system") or source.system,
-        template=body.get("template") or source.template,
-        parameters={**source.parameters, **body.get("parameters", {})},
-        modified_at=timestamp(created),
-    )
-    digests = [digest for digest, _ in layers(model)]
-    manifest = " ".join(digests).encode()
-    model = replace(model, manifest=sha256(manifest))
+    created_at = stub.seeded_ids(request.body).start
+    model = _created_model(source, body, created_at)
     stored = stored_digests(stub)
     steps: list[Step] = []
-    for digest in digests:
+    for digest, _ in layers(model):
         action = "creating new"
         if digest in stored:
             action = "using existing"
         steps.append({"status": f"{action} layer sha256:{digest}"})
     steps.append({"status": "writing manifest"})
     return progress(body, steps, finish=lambda: store(stub, model, name))
+
+
+def _created_model(source: Model, body: JsonObject, created_at: int) -> Model:
+    """Return the model that a request describes. `created_at` is in nanoseconds since 1970."""
+    requested = body.get("parameters", {})
+    model = replace(
+        source,
+        weights=source.blob_digest,
+        parent=short_name(source.name),
+        system=body.get("system") or source.system,
+        template=body.get("template") or source.template,
+        parameters={**source.parameters, **requested},
+        modified_at=timestamp(created_at),
+    )
+    digests = [digest for digest, _ in layers(model)]
+    manifest = " ".join(digests).encode()
+    return replace(model, manifest=sha256(manifest))
 
 
 def _check_create_fields(body: JsonObject) -> None:

@@ -350,19 +350,7 @@ def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
 async def completions(stub: Stub, request: Request, body: JsonObject) -> Generation:
     """Handle `POST /v1/completions`."""
     model = schema.chat_model(stub, body, "v1/completions")
-    template = Prompt(
-        model=body.get("model", model.name),
-        operation="generate",
-        options=pipeline.sampling_options(body),
-        stream=body.get("stream", False),
-    )
-    choices_per_prompt = body.get("n", 1)
-    prompts: list[Prompt] = []
-    for text in schema.texts(body.get("prompt", "<|endoftext|>")):
-        message = Message("user", text)
-        prompt = replace(template, messages=(message,))
-        with_defaults = pipeline.with_defaults(prompt, model, request.body)
-        prompts += [with_defaults] * choices_per_prompt
+    prompts = _completion_prompts(body, model, request)
     lease = await pipeline.load_model(stub, model)
     evaluated = [evaluate_prompt(stub, lease, prompt) for prompt in prompts]
     encoder = CompletionChunks(evaluated, body)
@@ -375,6 +363,24 @@ async def completions(stub: Stub, request: Request, body: JsonObject) -> Generat
     joined_reply = replace(first.reply, parts=parts)
     all_choices = replace(first, reply=joined_reply)
     return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
+
+
+def _completion_prompts(body: JsonObject, model: Model, request: Request) -> list[Prompt]:
+    """Return a prompt for each choice. The `n` choices of a text follow each other."""
+    options = pipeline.sampling_options(body)
+    prompts: list[Prompt] = []
+    for text in schema.texts(body.get("prompt", "<|endoftext|>")):
+        message = Message("user", text)
+        prompt = Prompt(
+            model=body.get("model", model.name),
+            operation="generate",
+            messages=(message,),
+            options=options,
+            stream=body.get("stream", False),
+        )
+        with_defaults = pipeline.with_defaults(prompt, model, request.body)
+        prompts += [with_defaults] * body.get("n", 1)
+    return prompts
 
 
 class CompletionChunks(ChunkEncoder):
