@@ -76,18 +76,18 @@ class ExchangeHandler:
         """Send the response, then close the journal entry of the request and release the loaded
         model.
         """
+        path = self.request.path
         try:
             await self._respond()
         except ConnectionError:
-            logger.debug("client disconnected: path=%s", self.request.path)
+            logger.debug("client disconnected: path=%s", path)
         except Exception as error:
             if self.entry.status:  # the response has started
                 raise
-            logger.exception(
-                "request failed: method=%s path=%s", self.request.method, self.request.path
-            )
+            logger.exception("request failed: method=%s path=%s", self.request.method, path)
             text = f"the stub failed: {error!r}".encode(errors="replace")
-            await self._answer(HttpResponse(500, text, b"text/plain; charset=utf-8"))
+            answer = HttpResponse(500, text, b"text/plain; charset=utf-8")
+            await self._answer(answer)
         finally:
             self._close("cancelled")
         return self.response
@@ -102,12 +102,14 @@ class ExchangeHandler:
             if isinstance(result, HttpResponse):
                 await self._answer(result)
             else:
-                await self._generate(playback(result, self.request))
+                generation = playback(result, self.request)
+                await self._generate(generation)
         except HttpError as error:
             answer = refusal(stub, self.request, error)
             if isinstance(result, Generation) and result.error_content_type:
                 answer = answer._replace(
-                    content_type=result.error_content_type, has_length=not result.stream
+                    content_type=result.error_content_type,
+                    has_length=not result.stream,
                 )
             await self._answer(answer)
 
@@ -125,13 +127,15 @@ class ExchangeHandler:
             **generation.journal_fields,
         }
         self.entry.update(**fields)
-        if self.app.speed and generation.prompt_seconds:
-            await asyncio.sleep(generation.prompt_seconds / self.app.speed)
+        speed = self.app.speed
+        if speed and generation.prompt_seconds:
+            await asyncio.sleep(generation.prompt_seconds / speed)
         may_end_early = any(isinstance(part, (Failure, Cut, Gate)) for part in reply.parts)
-        if self.app.speed or generation.stream or may_end_early:
+        if speed or generation.stream or may_end_early:
             await self._play(generation)
-        else:
-            await self._answer(generation.encoder.complete_response())
+            return
+        answer = generation.encoder.complete_response()
+        await self._answer(answer)
 
     async def _play(self, generation: Generation) -> None:
         """Stream the pieces of the reply at their planned times.
@@ -141,8 +145,11 @@ class ExchangeHandler:
         encoder = generation.encoder
         stream = generation.stream
         speed = self.app.speed
-        end = planned_end(generation.reply) if speed else 0
-        async with aclosing(paced(pieces(generation.reply), speed, end)) as batches:
+        end = 0
+        if speed:
+            end = planned_end(generation.reply)
+        batches = paced(pieces(generation.reply), speed, end)
+        async with aclosing(batches):
             async for batch in batches:
                 last = batch[-1].value
                 is_first = len(batch) == 1 and not self.entry.status
@@ -152,27 +159,32 @@ class ExchangeHandler:
                     continue
                 if isinstance(last, (Failure, Cut)):
                     await self._chunks(encoder, batch[:-1])
-                    ending = encoder.error(last) if isinstance(last, Failure) else b""
+                    ending = b""
+                    if isinstance(last, Failure):
+                        ending = encoder.error(last)
                     return await self._end(ending, "failed")
                 await self._chunks(encoder, batch)
         if not stream:
-            return await self._answer(encoder.complete_response())
+            answer = encoder.complete_response()
+            return await self._answer(answer)
         end_of_stream = encoder.end()
         if not self.entry.status:
             await self._start_stream(encoder.content_type)
         return await self._end(end_of_stream, "finished")
 
     async def _answer(self, answer: HttpResponse) -> None:
+        length = len(answer.body)
         headers = self._headers(answer.content_type, answer.headers)
         response = web.Response(status=answer.status, headers=headers, body=answer.body)
-        declared = answer.has_length and len(answer.body) <= MAX_DECLARED_BYTES
-        if declared:
-            response.headers["content-length"] = str(len(answer.body))
+        if answer.has_length and length <= MAX_DECLARED_BYTES:
+            response.headers["content-length"] = str(length)
         elif self.client.version >= HttpVersion11:
             response.enable_chunked_encoding()
         await self._start(response)
-        # a client with the whole body must find a closed exchange
-        self._close("finished" if answer.status < 400 else "failed")
+        outcome: Outcome = "finished"
+        if answer.status >= 400:
+            outcome = "failed"
+        self._close(outcome)  # a client with the whole body must find a closed exchange
         await response.write_eof()
 
     async def _start_stream(self, content_type: bytes) -> None:
@@ -181,7 +193,8 @@ class ExchangeHandler:
         The body is sent in chunks or, in HTTP/1.0, ends with the connection.
         """
         headers = self._headers(content_type, ())
-        await self._start(web.StreamResponse(status=200, headers=headers))
+        response = web.StreamResponse(status=200, headers=headers)
+        await self._start(response)
 
     async def _start(self, response: web.StreamResponse) -> None:
         self.response = response
@@ -191,13 +204,16 @@ class ExchangeHandler:
         await response.prepare(self.client)
 
     def _headers(self, content_type: bytes, own: Headers) -> dict[str, str]:
-        # a recorded response can have a header that all responses of its API have
-        headers = dict((*response_headers(self.app.stub, self.request), *own))
+        headers = dict(response_headers(self.app.stub, self.request))
+        headers.update(own)  # a recorded response can have a header of its API
         if content_type:
             headers[b"content-type"] = content_type
         if is_cross_origin(self.request):
             headers[b"access-control-allow-origin"] = b"*"
-        return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
+        decoded = {}
+        for name, value in headers.items():
+            decoded[name.decode("latin-1")] = value.decode("latin-1")
+        return decoded
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
         body = encoder.chunk(contents)
@@ -224,12 +240,15 @@ async def _received(client: web.Request) -> Request:
     target, _, query = client.raw_path.partition("?")
     if not target.startswith("/"):  # an absolute URL
         target = urlsplit(target).path
+    headers = []
+    for name, value in client.raw_headers:
+        headers.append((name.lower(), value))
     return Request(
         method=client.method,
         path=unquote(target),
         body=await client.read(),
         query_string=query.encode(errors="surrogateescape"),
-        raw_headers=tuple((name.lower(), value) for name, value in client.raw_headers),
+        raw_headers=tuple(headers),
         raw_path=target.encode(errors="surrogateescape"),
     )
 

@@ -7,9 +7,12 @@ from mochi_stub.http import HttpResponse, Request
 
 def is_cross_origin(request: Request) -> bool:
     """Return whether a web page of another origin sent the request."""
-    origin = request.headers.get("origin", "")
+    origin = request.headers.get("origin")
+    if not origin:
+        return False
     host = request.headers.get("host", "")
-    return origin not in ("", f"http://{host}", f"https://{host}")
+    own_origins = (f"http://{host}", f"https://{host}")
+    return origin not in own_origins
 
 
 def preflight_response(request: Request) -> HttpResponse | None:

@@ -118,7 +118,8 @@ class Stub:
         """Return generated IDs and times, which depend on the seed and the body of a request."""
         key = str(self.seed).encode()[:64]
         digest = hashlib.blake2b(request, digest_size=8, key=key).digest()
-        return SeededIds(int.from_bytes(digest, "big"))
+        fingerprint = int.from_bytes(digest, "big")
+        return SeededIds(fingerprint)
 
 
 Handler = Callable[[Stub, Request], Result]

@@ -28,14 +28,17 @@ class Request:
     @cached_property
     def headers(self) -> Mapping[str, str]:
         """Header values by lower-case name. The last value of a repeated header wins."""
-        return {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in self.raw_headers
-        }
+        headers = {}
+        for encoded_name, value in self.raw_headers:
+            name = encoded_name.decode("latin-1").lower()
+            headers[name] = value.decode("latin-1")
+        return headers
 
     @cached_property
     def query(self) -> Mapping[str, str]:
-        return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
+        text = self.query_string.decode("latin-1")
+        pairs = parse_qsl(text, keep_blank_values=True)
+        return dict(pairs)
 
 
 class HttpResponse(NamedTuple):

@@ -129,11 +129,13 @@ class JournalEntry:
     def _request_fields(self) -> dict[str, Any]:
         request = self.request
         body = parsed_body(request.body)
-        model = body.get("model") if isinstance(body, dict) else None
+        model = ""
+        if isinstance(body, dict) and isinstance(body.get("model"), str):
+            model = body["model"]
         return {
             "body": body,
             "size": len(request.body),
-            "model": model if isinstance(model, str) else "",
+            "model": model,
             "query": masked_query(request.query_string),
             "headers": masked_headers(request.raw_headers),
         }
@@ -170,29 +172,34 @@ class Journal:
         self, condition: Callable[[list[Exchange]], bool], timeout: float
     ) -> list[Exchange]:
         with self.changed:
-            if not self.changed.wait_for(lambda: condition(self.exchanges()), timeout):
-                last = self.exchanges()[-5:]
-                raise TimeoutError(
-                    f"the condition was not met within {timeout} s; last exchanges: {last}"
-                )
-            return self.exchanges()
+            is_met = self.changed.wait_for(lambda: condition(self.exchanges()), timeout)
+            exchanges = self.exchanges()
+        if is_met:
+            return exchanges
+        last = exchanges[-5:]
+        raise TimeoutError(f"the condition was not met within {timeout} s; last exchanges: {last}")
 
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the headers as a dictionary of strings, without secrets."""
     masked = {}
-    for name, value in headers:
-        shown = MASK if _is_secret_header(name) else value.decode("latin-1")
-        masked[name.decode("latin-1")] = shown
+    for encoded_name, value in headers:
+        name = encoded_name.decode("latin-1")
+        if _is_secret_header(encoded_name):
+            masked[name] = MASK
+        else:
+            masked[name] = value.decode("latin-1")
     return masked
 
 
 def masked_query(query: bytes) -> str:
     """Return the query string as text, without secrets."""
+    pairs = query.decode("latin-1").split("&")
     masked = []
-    for pair in query.decode("latin-1").split("&"):
+    for pair in pairs:
         name, _, value = pair.partition("=")
-        if value and _SECRET_QUERY.search(unquote_plus(name)):
+        is_secret = _SECRET_QUERY.search(unquote_plus(name))
+        if value and is_secret:
             masked.append(f"{name}={MASK}")
         else:
             masked.append(pair)
@@ -204,17 +211,23 @@ def parsed_body(data: bytes) -> Any:
     JSON.
     """
     try:
-        return _masked(orjson.loads(data))
+        body = orjson.loads(data)
+        return _masked(body)
     except (orjson.JSONDecodeError, RecursionError):
         return None
 
 
 def _masked(value: Any, secret: bool = False) -> Any:
     if isinstance(value, dict):
-        return {key: _masked(item, _is_secret_field(key)) for key, item in value.items()}
+        masked = {}
+        for key, item in value.items():
+            masked[key] = _masked(item, _is_secret_field(key))
+        return masked
     if isinstance(value, list):
         return [_masked(item, secret) for item in value]
-    return MASK if secret and isinstance(value, str) else value
+    if secret and isinstance(value, str):
+        return MASK
+    return value
 
 
 @lru_cache  # names repeat, and a search takes microseconds

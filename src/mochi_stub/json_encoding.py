@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from json.encoder import encode_basestring
 from time import gmtime, strftime
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
+
+JsonObject: TypeAlias = dict[str, Any]
 
 
 def dumps(value: Any) -> str:
@@ -61,14 +63,15 @@ def go_dumps(value: Any) -> str:
         return dumps(value)
     if isinstance(value, float):
         return number(value)
-    if isinstance(value, Mapping):
-        fields = []
-        for key, item in value.items():
-            name = go_text(str(key))
-            fields.append(f"{name}:{go_dumps(item)}")
-        return "{" + ",".join(fields) + "}"
-    items = [go_dumps(item) for item in value]
-    return "[" + ",".join(items) + "]"
+    if not isinstance(value, Mapping):
+        items = ",".join(map(go_dumps, value))
+        return f"[{items}]"
+    fields = []
+    for key, item in value.items():
+        name = go_text(str(key))
+        fields.append(f"{name}:{go_dumps(item)}")
+    joined = ",".join(fields)
+    return f"{{{joined}}}"
 
 
 def go_text(value: str) -> str:
@@ -97,7 +100,8 @@ def timestamp(nanoseconds: int) -> str:
     fraction.
     """
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
-    time = f"{_whole_seconds(seconds)}.{fraction:09d}"
+    whole = _whole_seconds(seconds)
+    time = f"{whole}.{fraction:09d}"
     time = time.rstrip("0").removesuffix(".")
     return f"{time}Z"
 

@@ -108,20 +108,31 @@ def render(prompt: Prompt) -> str:
     if prompt.raw:
         return prompt.user_text
     lines = []
-    if prompt.tools:
-        lines.append(f"tools: {dumps(list(prompt.tools))}")
+    tools = _encoded_tools(prompt)
+    if tools:
+        lines.append(f"tools: {tools}")
     for message in prompt.messages:
-        lines.append(render_message(message.role, message.content, message.tool_calls))
+        line = render_message(message.role, message.content, message.tool_calls)
+        lines.append(line)
     return "\n".join(lines)
+
+
+def _encoded_tools(prompt: Prompt) -> str:
+    if not prompt.tools:
+        return ""
+    return dumps(list(prompt.tools))
 
 
 def render_message(role: str, content: str, tool_calls: Iterable[ToolCall]) -> str:
     """Return a message as a line `role: content`, followed by its tool calls."""
-    parts = [content] if content else []
+    parts = []
+    if content:
+        parts.append(content)
     for call in tool_calls:
         arguments = dumps(dict(call.arguments))
         parts.append(f"{call.name} {arguments}")
-    return f"{role}: {' '.join(parts)}"
+    text = " ".join(parts)
+    return f"{role}: {text}"
 
 
 def counted_text(prompt: Prompt) -> str:
@@ -130,8 +141,10 @@ def counted_text(prompt: Prompt) -> str:
     """
     if prompt.raw:
         return prompt.user_text
-    tools = dumps(list(prompt.tools)) if prompt.tools else ""
-    return tools + "".join(map(counted_text_of, prompt.messages))
+    texts = [_encoded_tools(prompt)]
+    for message in prompt.messages:
+        texts.append(counted_text_of(message))
+    return "".join(texts)
 
 
 def counted_text_of(message: Message) -> str:
@@ -147,9 +160,11 @@ def counted_text_of(message: Message) -> str:
 
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
     """Return the number of tokens in the prompt. Each image counts as 768 tokens."""
-    images = sum([message.images for message in prompt.messages])
     text = counted_text(prompt)
-    return count_tokens(len(text), chars_per_token) + IMAGE_TOKENS * images
+    tokens = count_tokens(len(text), chars_per_token)
+    for message in prompt.messages:
+        tokens += IMAGE_TOKENS * message.images
+    return tokens
 
 
 def count_tokens(characters: int, chars_per_token: float) -> int:

@@ -68,8 +68,11 @@ def get(value: Any, *path: str | int) -> Any:
 
 
 def listed(value: Any, *path: str) -> list[Any]:
+    """Return the list at `path` in JSON data, or an empty list if there is none."""
     found = get(value, *path)
-    return found if isinstance(found, list) else []
+    if isinstance(found, list):
+        return found
+    return []
 
 
 @dataclass
@@ -112,7 +115,9 @@ class ReplyBuilder:
         if not isinstance(text, str) or not text:
             return
         self._wait()
-        content: Content = (text,) if self.stream else text
+        content: Content = text
+        if self.stream:
+            content = (text,)  # one chunk
         self.parts.append(kind(content))
 
     def fail(self, message: Any, error: Any) -> None:
@@ -123,7 +128,8 @@ class ReplyBuilder:
         self._wait()
         if not isinstance(message, str):
             message = json.dumps(message)
-        self.parts.append(Failure(message, _failure_status(error)))
+        failure = Failure(message, _failure_status(error))
+        self.parts.append(failure)
 
     def call(self, index: Any, function: Any, id: Any = None) -> None:
         """Add an object with the name or the arguments of a tool call.
@@ -156,7 +162,8 @@ class ReplyBuilder:
     def reply(self) -> Reply:
         self._wait()
         if self.calls:
-            self.parts.append(ToolCalls([call.finished() for call in self.calls.values()]))
+            calls = [call.finished() for call in self.calls.values()]
+            self.parts.append(ToolCalls(calls))
         return Reply(
             self.parts,
             finish=self.finish,
@@ -168,7 +175,8 @@ class ReplyBuilder:
 
     def _wait(self) -> None:
         if self.timestamp > self.last:
-            self.parts.append(Pause((self.timestamp - self.last) / 1e9))
+            seconds = (self.timestamp - self.last) / 1e9
+            self.parts.append(Pause(seconds))
         self.last = self.timestamp
 
 
@@ -202,11 +210,17 @@ def event_frame(value: Any, *, named: bool = True, end: str = "\n\n", done: str 
     """
     if value == DONE:
         return done
-    data = value.replace("\n", "\ndata: ") if isinstance(value, str) else compact_json(value)
-    name = get(value, "type") if named else None
-    if not name:
+    data = _event_data(value)
+    name = get(value, "type")
+    if not named or not name:
         return f"data: {data}{end}"
     return f"event: {name}\ndata: {data}{end}"
+
+
+def _event_data(value: Any) -> str:
+    if isinstance(value, str):
+        return value.replace("\n", "\ndata: ")
+    return compact_json(value)
 
 
 def line_frame(value: Any) -> str:
@@ -214,5 +228,7 @@ def line_frame(value: Any) -> str:
 
     A text is a line that was not JSON, and stays unchanged.
     """
-    line = value if isinstance(value, str) else go_dumps(value)
+    line = value
+    if not isinstance(value, str):
+        line = go_dumps(value)
     return f"{line}\n"

@@ -87,15 +87,19 @@ class Recording:
         Its `frames` are only valid for the recorded API.
         """
         ending = path_ending(self.path)
+        format = None
+        frames = None
+        if ending is not None:
+            format = RECORDED_FORMATS[ending]
+            frames = self._frames(ending, format)
         if self.response.status >= 400:
             failed_at = max(self.timestamps, default=0) / 1e9
             reply = Reply([Pause(failed_at), self._failure()])
-        elif ending is None:
+        elif format is None:
             message = f"the response recorded at {self.path} is not the reply of a model"
             reply = Reply([Failure(message, 500)])
         else:
-            reply = self._translated(RECORDED_FORMATS[ending].read)
-        frames = None if ending is None else self._frames(ending, RECORDED_FORMATS[ending])
+            reply = self._translated(format.read)
         return replace(reply, frames=frames)
 
     def _frames(self, ending: str, format: RecordedFormat) -> Frames:
@@ -133,18 +137,22 @@ class Recording:
 
     def _translated(self, read: Callable[[Any, ReplyBuilder], None]) -> Reply:
         builder = ReplyBuilder(self.stream)
-        body = self.response.body
-        objects = body if isinstance(body, list) else [body]  # without alt=sse, Gemini sends a list
-        times = self.timestamps if self.stream else [0] * len(objects)
-        for time, item in zip(times, objects, strict=True):
-            builder.timestamp = time
+        objects = self.response.body
+        if not isinstance(objects, list):  # without alt=sse, Gemini sends a list
+            objects = [objects]
+        for index, item in enumerate(objects):
+            if self.stream:
+                builder.timestamp = self.timestamps[index]
             error = get(item, "error")
             if error is None:
                 read(item, builder)
             else:
-                builder.fail(get(error, "message") or error, error)
+                message = get(error, "message") or error
+                builder.fail(message, error)
         reply = builder.reply()
-        return reply if self.stream else _spread(reply, self.timestamps[-1])
+        if self.stream:
+            return reply
+        return _spread(reply, self.timestamps[-1])
 
     def _failure(self) -> Failure:
         body = self.response.body
@@ -169,20 +177,29 @@ def playback(generation: Generation, request: Request) -> Generation:
     ending = path_ending(request.path)
     if frames is None or ending is None:
         return generation
-    if (frames.path, frames.stream) != (ending, generation.stream):
+    if frames.path != ending or frames.stream != generation.stream:
         return generation
     stream_type = RECORDED_FORMATS[ending].stream_type
-    if frames.stream and not generation.encoder.content_type.decode().startswith(stream_type):
+    content_type = generation.encoder.content_type.decode()
+    if frames.stream and not content_type.startswith(stream_type):
         return generation  # Gemini can also stream a JSON list instead of events
+    parts = _timed_texts(frames)
+    pace = Pace(characters_per_second=math.inf)
+    reply = replace(generation.reply, parts=parts, pace=pace)
+    fields = {"mode": "recorded", **generation.journal_fields}
+    return Generation(reply, frames, frames.stream, fields)
+
+
+def _timed_texts(frames: Frames) -> list[Part]:
+    """Return each recorded text, after a pause until its time."""
     parts: list[Part] = []
     before = 0
     for text, due in zip(frames.texts, frames.due, strict=False):
         pause = max(due - before, 0) / 1e9
-        parts += [Pause(pause), Text((text,))]
+        parts.append(Pause(pause))
+        parts.append(Text((text,)))
         before = due
-    reply = replace(generation.reply, parts=parts, pace=Pace(characters_per_second=math.inf))
-    fields = {"mode": "recorded", **generation.journal_fields}
-    return Generation(reply, frames, frames.stream, fields)
+    return parts
 
 
 def recorded(path: Path) -> Recording:
@@ -195,7 +212,8 @@ def recorded(path: Path) -> Recording:
 
 @lru_cache(maxsize=4096)
 def _watched(path: Path) -> WatchedFile[Recording]:
-    return WatchedFile(path, partial(read_recording, path))
+    read = partial(read_recording, path)
+    return WatchedFile(path, read)
 
 
 def read_recording(path: Path, data: bytes) -> Recording:
@@ -204,33 +222,51 @@ def read_recording(path: Path, data: bytes) -> Recording:
     exchange = document.validate(_Exchange, document.data)
     request = exchange.request
     response = exchange.response
-    streams = get(request.body, "stream") is not False and isinstance(response.body, list)
-    stream = streams if response.is_streaming is None else response.is_streaming
-    if stream and not isinstance(response.body, list):
+    is_list = isinstance(response.body, list)
+    stream = response.is_streaming
+    if stream is None:
+        stream = is_list and get(request.body, "stream") is not False
+    if stream and not is_list:
         raise document.error("a list of objects as the body of a stream", "response", "body")
-    objects = len(response.body) if stream else 1
-    times = response.at_ms or [
-        exchange.duration_ms * (index + 1) / objects for index in range(objects)
-    ]
+    objects = 1
+    if stream:
+        objects = len(response.body)
+    times = response.at_ms
+    if not times:
+        times = _evenly_spread(exchange.duration_ms, objects)
     if len(times) != objects:
         expected = f"{objects} times, one for each object of the body, found {len(times)}"
         raise document.error(expected, "response", "at_ms")
-    timestamps = tuple(round(time * MILLISECOND) for time in times)
-    return Recording(path, request, response, stream, timestamps)
+    timestamps = [round(time * MILLISECOND) for time in times]
+    return Recording(path, request, response, stream, timestamps=tuple(timestamps))
+
+
+def _evenly_spread(duration: float, count: int) -> list[float]:
+    """Return `count` times, of which the last one is the duration."""
+    times = []
+    for number in range(1, count + 1):
+        time = duration * number / count
+        times.append(time)
+    return times
 
 
 def path_ending(path: str) -> str | None:
     """Return the ending that the path has in `RECORDED_FORMATS`, or None for a path of no model."""
+    path = path.rstrip("/")
     for ending in RECORDED_FORMATS:
-        if path.rstrip("/").endswith(ending):
+        if path.endswith(ending):
             return ending
     return None
 
 
 def _spread(reply: Reply, duration: int) -> Reply:
+    """Return the reply with a speed at which its texts take `duration` nanoseconds."""
     if not duration:
         return replace(reply, pace=None)
-    length = planned_end(replace(reply, pace=Pace(characters_per_second=1)))
-    if not length:
-        return replace(reply, parts=[*reply.parts, Pause(duration / 1e9)])
-    return replace(reply, pace=Pace(characters_per_second=length / duration))
+    one_a_second = Pace(characters_per_second=1)
+    length = planned_end(replace(reply, pace=one_a_second))
+    if length:
+        pace = Pace(characters_per_second=length / duration)
+        return replace(reply, pace=pace)
+    pause = Pause(duration / 1e9)
+    return replace(reply, parts=[*reply.parts, pause])

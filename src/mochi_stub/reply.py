@@ -174,7 +174,8 @@ class Frames:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def chunk(self, pieces: list[Any]) -> bytes:
-        return "".join([piece.value for piece in pieces]).encode()
+        texts = [piece.value for piece in pieces]
+        return "".join(texts).encode()
 
     def end(self) -> bytes:
         return b""
@@ -183,9 +184,8 @@ class Frames:
         return failure.message.encode()
 
     def complete_response(self) -> HttpResponse:
-        return HttpResponse(
-            self.status, "".join(self.texts).encode(), self.content_type, self.headers
-        )
+        body = "".join(self.texts).encode()
+        return HttpResponse(self.status, body, self.content_type, self.headers)
 
 
 @dataclass(frozen=True)
@@ -319,4 +319,7 @@ def as_reply(value: object) -> Reply:
 
 
 def joined(content: Content) -> str:
-    return content if isinstance(content, str) else "".join(content)
+    """Return the text of a content."""
+    if isinstance(content, str):
+        return content
+    return "".join(content)

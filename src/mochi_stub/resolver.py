@@ -9,11 +9,11 @@ reply, the block has only one round, in which each entry is a choice.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
@@ -25,6 +25,7 @@ from mochi_stub.replies.built_in import default_reply, requests_summary
 from mochi_stub.replies.tool_choice import Function, call_of, functions
 from mochi_stub.reply import Choice, Cut, Failure, Part, Reasoning, Reply, Text, ToolCalls
 
+Rounds: TypeAlias = "list[list[Part]]"
 MAX_SHOWN = 60
 MAX_WORDS = 1_000_000
 NO_RESULT = "Done."
@@ -37,11 +38,11 @@ def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
 
     Recorded replies and errors stay unchanged.
     """
-    if reply.frames is not None or any(isinstance(part, Failure) for part in reply.parts):
+    if reply.frames is not None or _has_part(reply, Failure):
         return reply
     if prompt.requested_thinking is False:
-        parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
-        return replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
+        usage = replace(reply.usage, reasoning=None)
+        return replace(reply, parts=_without(Reasoning, reply.parts), usage=usage)
     if not prompt.includes_reasoning or not prompt.requested_thinking:
         return reply
     if reply.reasoning or reply.text.startswith("<think>"):
@@ -49,6 +50,14 @@ def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
     count = 5 + stable_hash(prompt.user_text) % 16
     reasoning = Reasoning(lorem(count))
     return replace(reply, parts=[reasoning, *reply.parts])
+
+
+def _has_part(reply: Reply, *kinds: type) -> bool:
+    return any(isinstance(part, kinds) for part in reply.parts)
+
+
+def _without(kind: type, parts: Iterable[Part]) -> list[Part]:
+    return [part for part in parts if not isinstance(part, kind)]
 
 
 def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
@@ -59,18 +68,21 @@ def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
     """
     if not prompt.required_tools or reply.frames is not None or reply.tool_calls:
         return reply
-    if reply.finish != "stop" or any(isinstance(part, (Failure, Cut)) for part in reply.parts):
+    if reply.finish != "stop" or _has_part(reply, Failure, Cut):
         return reply
-    call = call_of(_next_tool(prompt), prompt.user_text, complete=True)
-    parts = [part for part in reply.parts if not isinstance(part, Text)]
+    tool = _next_tool(prompt)
+    call = call_of(tool, prompt.user_text, complete=True)
+    parts = _without(Text, reply.parts)
+    parts.append(ToolCalls([call]))
     rule = f"{reply.rule}, with the required tool call"
-    return replace(reply, parts=[*parts, ToolCalls([call])], rule=rule)
+    return replace(reply, parts=parts, rule=rule)
 
 
 def _next_tool(prompt: Prompt) -> Function:
     called: set[str] = set()
-    for message in prompt.messages[prompt.last_user_index + 1 :]:
-        called.update(call.name for call in message.tool_calls)
+    start = prompt.last_user_index + 1
+    for message in prompt.messages[start:]:
+        called.update(_call_names(message.tool_calls))
     tools = functions(prompt.required_tools)
     for tool in tools:
         if tool.name not in called:
@@ -78,18 +90,27 @@ def _next_tool(prompt: Prompt) -> Function:
     return tools[-1]
 
 
+def _call_names(calls: Iterable[ToolCall]) -> set[str]:
+    return {call.name for call in calls}
+
+
 def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     """Return the reply to a prompt: from its instruction block, from `config`, or the built-in
     reply.
     """
     passed_over: list[str] = []
-    model = config.find(prompt.model) if config else None
+    model = None
+    if config:
+        model = config.find(prompt.model)
     reply = _block_reply(prompt, passed_over)
     configured = None
     if reply is None:
         configured = _configured_reply(prompt, model, passed_over)
-        found = configured or with_requested_thinking(prompt, default_reply(prompt))
-        reply = with_required_call(prompt, found)
+        reply = configured
+        if reply is None:
+            built_in = default_reply(prompt)
+            reply = with_requested_thinking(prompt, built_in)
+        reply = with_required_call(prompt, reply)
     if model is not None and configured is None:
         reply = model.settings.paced(reply, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
@@ -110,18 +131,24 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
         passed_over.append("instruction block: no valid block")
         return None
     later = prompt.messages[index + 1 :]
-    # each message with tool calls completes a round
-    ended = sum(bool(message.tool_calls) for message in later)
-    is_latest = index == prompt.last_user_index
-    if ended < len(rounds) and (is_latest or _continues(rounds[0], later, prompt)):
-        rule = "instruction block" if is_latest else "instruction block of an earlier message"
+    ended = 0
+    for message in later:
+        if message.tool_calls:  # which complete a round
+            ended += 1
+    rule = "instruction block"
+    problem = "all rounds have ended"
+    applies = ended < len(rounds)
+    if index != prompt.last_user_index:
+        rule = "instruction block of an earlier message"
+        problem = "no valid block"
+        applies = applies and _continues(rounds[0], later, prompt)
+    if applies:
         return Reply(rounds[ended], rule=rule, sends_unoffered_calls=True)
-    problem = "all rounds have ended" if is_latest else "no valid block"
     passed_over.append(f"instruction block: {problem}")
     return None
 
 
-def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
+def _latest_block(prompt: Prompt) -> tuple[int, Rounds | None]:
     """Return the index and the rounds of the latest user message with a valid block, or -1 and
     None.
     """
@@ -130,7 +157,9 @@ def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
         indices = indices[:1]
     for index in indices:
         message = prompt.messages[index]
-        rounds = _rounds(message.content, prompt) if message.role == "user" else None
+        if message.role != "user":
+            continue
+        rounds = _rounds(message.content, prompt)
         if rounds is not None:
             return index, rounds
     return -1, None
@@ -140,19 +169,25 @@ def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt
     """Return whether the `later` user messages are reminders of an agent program, so that the block
     continues.
     """
-    answers = [message for message in later if message.role == "assistant"]
-    if not answers or answers[-1].tool_calls:
+    has_calls = False
+    ends_with_text = False
+    for message in later:
+        if message.tool_calls:
+            has_calls = True
+        if message.role == "assistant":
+            ends_with_text = not message.tool_calls
+    if not ends_with_text:
         return True
-    if any(message.tool_calls for message in later):
+    if has_calls:
         return False
     # After a text, such as a plan, the block begins if the request offers all tools of its first
     # round.
-    calls = {call.name for call in Reply(first_round).tool_calls}
+    names = _call_names(Reply(first_round).tool_calls)
     offered = {function.name for function in functions(prompt.tools)}
-    return bool(calls) and calls <= offered
+    return bool(names) and names <= offered
 
 
-def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
+def _rounds(user_text: str, prompt: Prompt) -> Rounds | None:
     block = _parse_block(user_text)
     if block is None:
         return None
@@ -169,10 +204,11 @@ def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
 
 
 def _parse_block(text: str) -> Any:
-    rest = text.partition(_START)[2]
+    _, _, rest = text.partition(_START)
     for end in re.finditer(re.escape(_END), rest):
+        block = rest[: end.start()]
         with suppress(orjson.JSONDecodeError):
-            return orjson.loads(rest[: end.start()])
+            return orjson.loads(block)
     return None
 
 
@@ -180,15 +216,20 @@ def _entries(block: Mapping[str, Any], with_reasoning: bool) -> list[list[Part]]
     label = block.get("id_message") or ""
     reasoning: list[Part] = []
     if block.get("reasoning") is not None:
-        reasoning.append(Reasoning(_labelled(label, block["reasoning"])))
+        text = _labelled(label, block["reasoning"])
+        reasoning.append(Reasoning(text))
     entries: list[list[Part]] = []
     for entry in block["messages"]:
+        parts: list[Part] = []
         if "tool_call" in entry:
             calls = list(map(_entry_call, entry["tool_call"]))
-            entries.append([ToolCalls(calls)])
-            continue
-        text = Text(_labelled(label, entry["text_message"]))
-        entries.append([*reasoning, text] if with_reasoning else [text])
+            parts.append(ToolCalls(calls))
+        else:
+            text = _labelled(label, entry["text_message"])
+            if with_reasoning:
+                parts += reasoning
+            parts.append(Text(text))
+        entries.append(parts)
     return entries
 
 
@@ -200,13 +241,13 @@ def _entry_call(entry: Mapping[str, Any]) -> ToolCall:
     return ToolCall(name, arguments)
 
 
-def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
+def _join_rounds(entries: list[list[Part]]) -> Rounds:
     """Combine the entries of a block into rounds.
 
     Tool calls end a round. Blank lines separate the texts of a round.
     """
     current: list[Part] = []
-    rounds = [current]
+    rounds = []
     for part in chain.from_iterable(entries):
         if isinstance(part, (Reasoning, Text)):
             kind = type(part)
@@ -214,16 +255,26 @@ def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
                 current.append(kind("\n\n"))
         current.append(part)
         if isinstance(part, ToolCalls):
-            current = []
             rounds.append(current)
-    return [parts for parts in rounds if parts]
+            current = []
+    if current:
+        rounds.append(current)
+    return rounds
 
 
 def _labelled(label: str, message: Mapping[str, Any]) -> str:
     length = int(message["length"])
-    words = lorem(max(0, min(length, MAX_WORDS)))
-    parts = [label, words, label]
+    count = max(0, min(length, MAX_WORDS))
+    parts = [label, lorem(count), label]
     return " ".join(filter(None, parts))
+
+
+class Candidate(NamedTuple):
+    """Configured response that may apply to a prompt, with the name of its rule."""
+
+    rule: str
+    response: Response
+    is_turn: bool = False
 
 
 def _configured_reply(
@@ -233,41 +284,60 @@ def _configured_reply(
         passed_over.append("configuration: the model is not configured")
         return None
     answered = ""
-    for rule, response in _candidates(prompt, model, passed_over):
-        if not _suits(response, prompt):
+    for candidate in _candidates(prompt, model, passed_over):
+        rule = candidate.rule
+        if not _suits(candidate.response, prompt):
             passed_over.append(f"{rule}: not for {prompt.operation} requests")
             continue
-        is_turn = rule.startswith("turn ")
-        reply = response.reply(prompt, model.model)
-        if not is_turn or prompt.requested_thinking is False:
-            reply = with_requested_thinking(prompt, reply)
-        settings = model.settings
-        if isinstance(response, ReplySettings):
-            settings = response.merged_over(settings)
-        reply = settings.applied_to(reply, model.model, prompt)
-        reply = replace(reply, sends_unoffered_calls=True, rule=rule)
-        if is_turn or not _is_answered(reply, prompt):
+        reply = _reply_of(candidate, prompt, model)
+        if candidate.is_turn or not _is_answered(reply, prompt):
             return reply
-        if reply.text:  # without tool calls, because the client would run them again and again
-            contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
-            without_calls = f"{rule}, without its tool calls"
-            return replace(reply, parts=contents, frames=None, rule=without_calls)
+        if reply.text:
+            return _without_calls(reply)
         passed_over.append(f"{rule}: its tool calls already have results")
         answered = answered or rule
     if not answered:
         return None
-    results = [message.content for message in prompt.unanswered_results if message.content]
-    text = "\n\n".join(results) or NO_RESULT
-    reply = with_requested_thinking(prompt, Reply.of(text))
+    reply = _reply_from_results(prompt)
     reply = model.settings.paced(reply, model.model, prompt)
     return replace(reply, rule=f"{answered}, with the results of its tool calls")
+
+
+def _reply_of(candidate: Candidate, prompt: Prompt, model: ConfiguredModel) -> Reply:
+    response = candidate.response
+    reply = response.reply(prompt, model.model)
+    if not candidate.is_turn or prompt.requested_thinking is False:
+        reply = with_requested_thinking(prompt, reply)
+    settings = model.settings
+    if isinstance(response, ReplySettings):
+        settings = response.merged_over(settings)
+    reply = settings.applied_to(reply, model.model, prompt)
+    return replace(reply, sends_unoffered_calls=True, rule=candidate.rule)
+
+
+def _without_calls(reply: Reply) -> Reply:
+    """Return the text of a reply. A client would run its tool calls again and again."""
+    contents = []
+    for part in reply.parts:
+        if isinstance(part, (Reasoning, Text)):
+            contents.append(part)
+    rule = f"{reply.rule}, without its tool calls"
+    return replace(reply, parts=contents, frames=None, rule=rule)
+
+
+def _reply_from_results(prompt: Prompt) -> Reply:
+    contents = [message.content for message in prompt.unanswered_results]
+    text = "\n\n".join(filter(None, contents))
+    reply = Reply.of(text or NO_RESULT)
+    return with_requested_thinking(prompt, reply)
 
 
 def _suits(response: Response, prompt: Prompt) -> bool:
     """Return whether a response is for the operation of the prompt. Errors are for all."""
     if isinstance(response, ErrorResponse):
         return True
-    return isinstance(response, EmbeddingResponse) == (prompt.operation == "embed")
+    is_embedding = isinstance(response, EmbeddingResponse)
+    return is_embedding == (prompt.operation == "embed")
 
 
 def _is_answered(reply: Reply, prompt: Prompt) -> bool:
@@ -281,20 +351,16 @@ def _is_answered(reply: Reply, prompt: Prompt) -> bool:
         return True
     for message in reversed(prompt.messages):
         if message.role == "assistant":
-            called = {call.name for call in message.tool_calls}
-            return called.issuperset(call.name for call in reply.tool_calls)
+            called = _call_names(message.tool_calls)
+            return called >= _call_names(reply.tool_calls)
     return False
 
 
 def _candidates(
     prompt: Prompt, model: ConfiguredModel, passed_over: list[str]
-) -> Iterator[tuple[str, Response]]:
+) -> Iterator[Candidate]:
     yield from _replies_of_turns(prompt, model)
-    texts = [prompt.user_text]
-    if prompt.unanswered_results and not prompt.after_tools:
-        # after a reminder, a trigger can also match the message before it
-        users = [message.content for message in prompt.messages if message.role == "user"]
-        texts = users[:-3:-1]
+    texts = _texts_for_triggers(prompt)
     for script in model.scripts:
         found = _triggered(script.triggers, texts)
         if found is None:
@@ -302,13 +368,29 @@ def _candidates(
             passed_over.append(f"{script.name}: no match among its triggers ({count})")
             continue
         trigger, response = found
-        how = "" if response.match == "exact" else f" ({response.match})"
-        yield f"trigger {shortened(trigger, MAX_SHOWN)!r}{how} of {script.name}", response
+        shown = shortened(trigger, MAX_SHOWN)
+        rule = f"trigger {shown!r}"
+        if response.match != "exact":
+            rule += f" ({response.match})"
+        yield Candidate(f"{rule} of {script.name}", response)
     for script in model.scripts:
-        if script.default is not None:
-            yield f"_default of {script.name}", script.default
-        else:
+        if script.default is None:
             passed_over.append(f"{script.name}: no _default")
+        else:
+            yield Candidate(f"_default of {script.name}", script.default)
+
+
+def _texts_for_triggers(prompt: Prompt) -> list[str]:
+    """Return the latest user message. After a reminder, the message before it follows."""
+    if not prompt.unanswered_results or prompt.after_tools:
+        return [prompt.user_text]
+    texts = []
+    for message in prompt.messages:
+        if message.role == "user":
+            texts.append(message.content)
+    latest = texts[-2:]
+    latest.reverse()
+    return latest
 
 
 def _triggered(
@@ -322,7 +404,7 @@ def _triggered(
     return None
 
 
-def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[str, Response]]:
+def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[Candidate]:
     """Yield the next reply of the turn with the user's message.
 
     Its position decides between turns with this message.
@@ -332,7 +414,8 @@ def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[
     """
     roles = [message.role for message in prompt.messages]
     position = roles.count("user")
-    ended = roles[prompt.last_user_index + 1 :].count("assistant")
+    after_user = roles[prompt.last_user_index + 1 :]
+    ended = after_user.count("assistant")
     for script in model.scripts:
         numbers = []
         for number, (user, _) in enumerate(script.turns, 1):
@@ -340,7 +423,10 @@ def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[
                 numbers.append(number)
         if not numbers:
             continue
-        number = position if position in numbers else numbers[-1]
-        _, replies = script.turns[number - 1]
+        turn = numbers[-1]
+        if position in numbers:
+            turn = position
+        _, replies = script.turns[turn - 1]
         if ended < len(replies):
-            yield f"turn {number} of {script.name}, reply {ended + 1}", replies[ended]
+            rule = f"turn {turn} of {script.name}, reply {ended + 1}"
+            yield Candidate(rule, replies[ended], is_turn=True)

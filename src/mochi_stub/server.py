@@ -109,7 +109,10 @@ class StubServer:
         self._grace: asyncio.Future[float] = self._loop.create_future()
         running = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, args=(listener, running), name="mochi-stub", daemon=True
+            target=self._run,
+            args=(listener, running),
+            name="mochi-stub",
+            daemon=True,
         )
         self._thread.start()
         running.wait()
@@ -150,40 +153,38 @@ class StubServer:
         self._journal.clear()
 
     def _app(self) -> App:
-        def declared_models() -> Sequence[Model]:
-            config = self._config()
-            return (*(self.models or ()), *(config.models if config else ()))
-
-        async def load(seconds: float) -> None:
-            if self.speed:
-                await asyncio.sleep(seconds / self.speed)
-
-        def resolve_reply(prompt: Prompt) -> Reply:
-            try:
-                scripted = self.resolve(prompt) if self.resolve else None
-                if scripted is None:
-                    return resolve(prompt, self._config())
-                reply = as_reply(scripted)
-                has_choices = any(isinstance(part, Choice) for part in reply.parts)
-                if has_choices and not prompt.allows_choices:
-                    raise ValueError(
-                        "this API has only one choice, so the reply must not contain a Choice"
-                    )
-                return replace(reply, rule=reply.rule or "script")
-            except Exception as error:
-                logger.exception("reply failed: model=%s", prompt.model)
-                return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
-
-        scheduler = Scheduler(self.machine, wait=self.load or load)
+        scheduler = Scheduler(self.machine, wait=self.load or self._wait_for_load)
         stub = Stub(
-            registry=ModelRegistry(declared_models),
-            resolve=resolve_reply,
+            registry=ModelRegistry(self._declared_models),
+            resolve=self._resolve_reply,
             scheduler=scheduler,
             load=scheduler.acquire,
             journal=self._journal,
             seed=self.seed,
         )
         return App(stub, self.speed)
+
+    def _declared_models(self) -> Sequence[Model]:
+        models = list(self.models or ())
+        config = self._config()
+        if config:
+            models += config.models
+        return models
+
+    async def _wait_for_load(self, seconds: float) -> None:
+        if self.speed:
+            await asyncio.sleep(seconds / self.speed)
+
+    def _resolve_reply(self, prompt: Prompt) -> Reply:
+        try:
+            scripted = self.resolve(prompt) if self.resolve else None
+            if scripted is None:
+                return resolve(prompt, self._config())
+            return _scripted_reply(scripted, prompt)
+        except Exception as error:
+            logger.exception("reply failed: model=%s", prompt.model)
+            failure = Failure(f"the stub failed: {error!r}")
+            return Reply([failure], rule="script")
 
     def _run(self, listener: socket.socket, running: threading.Event) -> None:
         try:
@@ -196,7 +197,8 @@ class StubServer:
 
     async def _serve(self, listener: socket.socket, running: threading.Event) -> None:
         application = web.Application(client_max_size=0)  # bodies of any size
-        application.router.add_route("*", "/{path:.*}", self._app().respond)
+        app = self._app()
+        application.router.add_route("*", "/{path:.*}", app.respond)
         application.on_response_prepare.append(omit_default_headers)
         runner = web.AppRunner(application, handler_cancellation=True)
         await runner.setup()
@@ -243,17 +245,38 @@ class ScriptedStub(StubServer):
         built-in reply. Raises TypeError for other values.
         """
         self._is_scripted = True
-        checked = [reply if callable(reply) else as_reply(reply) for reply in replies]
+        checked: list[Scripted | Resolve] = []
+        for reply in replies:
+            if callable(reply):
+                checked.append(reply)
+            else:
+                checked.append(as_reply(reply))
         self._queue.extend(checked)
 
     def _next(self, prompt: Prompt) -> Scripted | None:
         if self._queue:
             scripted = self._queue.popleft()
-            return scripted(prompt) if callable(scripted) else scripted
+            if callable(scripted):
+                return scripted(prompt)
+            return scripted
         if not self._is_scripted:
             return None
         self.unscripted.append(prompt.user_text)
         raise LookupError("all scripted replies were sent; script another reply")
+
+
+def _scripted_reply(scripted: Scripted, prompt: Prompt) -> Reply:
+    """Return the reply of a script.
+
+    Raises ValueError if it has choices and the API has only one choice.
+    """
+    reply = as_reply(scripted)
+    has_choices = any(isinstance(part, Choice) for part in reply.parts)
+    if has_choices and not prompt.allows_choices:
+        raise ValueError("this API has only one choice, so the reply must not contain a Choice")
+    if reply.rule:
+        return reply
+    return replace(reply, rule="script")
 
 
 def _abort(connections: Iterable[web.RequestHandler]) -> None:
@@ -263,8 +286,8 @@ def _abort(connections: Iterable[web.RequestHandler]) -> None:
 
 
 def _bind(host: str, port: int) -> socket.socket:
+    address = (host, port)
     if ":" not in host:
-        return socket.create_server((host, port))
-    return socket.create_server(
-        (host, port), family=socket.AF_INET6, dualstack_ipv6=socket.has_dualstack_ipv6()
-    )
+        return socket.create_server(address)
+    has_dualstack = socket.has_dualstack_ipv6()
+    return socket.create_server(address, family=socket.AF_INET6, dualstack_ipv6=has_dualstack)

@@ -32,6 +32,8 @@ from mochi_stub.replies import shortened
 # Nanoseconds; file changes within this time can have the same modification time.
 MTIME_RESOLUTION = 100_000_000
 _T = TypeVar("_T")
+Location: TypeAlias = "tuple[str | int, ...]"
+"""Keys and indices that lead to a value of a file."""
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")  # a name and a value
 
 
@@ -96,24 +98,31 @@ class Entry(BaseModel):
         if not isinstance(value, dict):
             return value
         known = list(cls.model_fields)
-        for field_info in cls.model_fields.values():
-            if isinstance(field_info.validation_alias, str):
-                known.append(field_info.validation_alias)
+        for declared in cls.model_fields.values():
+            alias = declared.validation_alias
+            if isinstance(alias, str):
+                known.append(alias)
         given = {}
         for key, item in value.items():
             if key not in known:
-                raise wrong_key(key, _expected_key(key, known))
-            is_null = isinstance(item, Scalar) and item.value is None
-            if not is_null:
+                expected = _expected_key(key, known)
+                raise wrong_key(key, expected)
+            if not is_null(item):
                 given[key] = item
         return given
+
+
+def is_null(value: Any) -> bool:
+    """Return whether parsed data is a null of the file."""
+    return isinstance(value, Scalar) and value.value is None
 
 
 def _expected_key(key: str, known: list[str]) -> str:
     close = get_close_matches(key, known, 1)
     if close:
         return f"the key {close[0]}"
-    return f"one of {', '.join(known)}"
+    names = ", ".join(known)
+    return f"one of {names}"
 
 
 @lru_cache
@@ -132,25 +141,31 @@ class Document:
     def validate(self, schema: type[_T], value: Any, *path: str | int) -> _T:
         """Return the value at `path`, validated. Raises ConfigError for the first error."""
         adapter: TypeAdapter[_T] = _adapter(cast(Any, schema))
+        folder = Path(self.file).parent
         try:
-            return adapter.validate_python(value, context=Path(self.file).parent)
+            return adapter.validate_python(value, context=folder)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
         context = first.get("ctx", {})
         path = (*path, *first["loc"])
         if first["type"] == "wrong_key":
             raise self.key_error(first["msg"], *path, context["key"])
-        if isinstance(context.get("error"), ConfigError):  # of another file
-            raise context["error"]
+        cause = context.get("error")
+        if isinstance(cause, ConfigError):  # of another file
+            raise cause
         _, _, key = self._find(*path)
-        raise self.error(_expected(first, key), *path)
+        expected = _expected(first, key)
+        raise self.error(expected, *path)
 
     def error(self, expected: str, *path: str | int) -> ConfigError:
         _, line, _ = self._find(*path)
-        return ConfigError(f"{self.file}:{line}: expected {expected}")
+        return self._error_at(line, expected)
 
     def key_error(self, expected: str, *path: str | int) -> ConfigError:
         line, _, _ = self._find(*path)
+        return self._error_at(line, expected)
+
+    def _error_at(self, line: int, expected: str) -> ConfigError:
         return ConfigError(f"{self.file}:{line}: expected {expected}")
 
     def _find(self, *path: str | int) -> tuple[int, int, str]:
@@ -163,43 +178,71 @@ class Document:
         line = 1
         name = ""
         for step in path:
-            pairs: list[tuple[yaml.Node, yaml.Node]] = []
-            if isinstance(node, yaml.MappingNode):
-                pairs = [(key, value) for key, value in node.value if key.value == step]
-            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
-                pairs = [(item, item) for item in node.value[step : step + 1]]
-            if not pairs:
+            found = _child(node, step)
+            if found is None:
                 continue
-            key, node = pairs[-1]
-            key_line = key.start_mark.line + 1
-            line = max(node.start_mark.line + 1, key_line)
+            key, node = found
+            key_line = _line_of(key)
+            line = max(_line_of(node), key_line)
             if isinstance(step, str):
                 name = step
         return key_line, line, name
 
 
+def _child(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return the nodes of the key and the value of a mapping, or twice the item of a list, or None
+    if the step is unknown.
+    """
+    found = None
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == step:
+                found = (key, value)
+    elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+        for item in node.value[step : step + 1]:
+            found = (item, item)
+    return found
+
+
+def _line_of(node: yaml.Node) -> int:
+    line: int = node.start_mark.line
+    return line + 1
+
+
 def _expected(error: Any, key: str) -> str:
-    if error["type"] == "missing":
+    kind = error["type"]
+    if kind == "missing":
         missing = f"the key {error['loc'][-1]}"
-        return f"{missing} in {key}" if key else missing
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
+        if key:
+            missing += f" in {key}"
+        return missing
+    if kind == "value_error":
+        cause = error["ctx"]["error"]
+        return str(cause)
     kinds = {
         "model_type": "a mapping",
         "dict_type": "a mapping",
         "list_type": "a list",
         "tuple_type": "a list",
     }
-    message = kinds.get(error["type"], error["msg"])
+    message = kinds.get(kind, error["msg"])
     text, _, _ = message.removeprefix("Input should be ").partition(", unable")
     if text.startswith(("greater", "less")):
         text = f"a number {text}"
     if key:
         text += f" as {key}"
-    value = plain(error["input"])
-    names: dict[type, str] = {dict: "a mapping", list: "a list", type(None): "nothing"}
-    found = names.get(type(value)) or shortened(repr(value), 57)
+    found = _shown(plain(error["input"]))
     return f"{text}, found {found}"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    return shortened(repr(value), 57)
 
 
 @dataclass
@@ -221,14 +264,14 @@ class WatchedFile(Generic[_T]):
         Raises ConfigError if the file is unreadable or invalid.
         """
         try:
-            if self.stamp != _stamp(os.stat(self.path)):  # noqa: PTH116  # every request does this; Path.stat is slower
+            status = os.stat(self.path)  # noqa: PTH116  # every request does this; Path.stat is slower
+            if self.stamp != _stamp(status):
                 self._read()
         except OSError as error:
             self.stamp = None
             self.data = None
-            self.value = ConfigError(
-                f"{self.path}:1: expected a readable file ({error.strerror or error})"
-            )
+            problem = error.strerror or error
+            self.value = ConfigError(f"{self.path}:1: expected a readable file ({problem})")
         if isinstance(self.value, ConfigError):
             raise self.value
         return self.value
@@ -238,13 +281,16 @@ class WatchedFile(Generic[_T]):
             status = os.fstat(file.fileno())
             data = file.read()
         age = time.time_ns() - status.st_mtime_ns
-        self.stamp = _stamp(status) if age > MTIME_RESOLUTION else None
-        if data != self.data:
-            try:
-                self.value = self.parse(data)
-            except ConfigError as error:
-                self.value = error
-            self.data = data
+        self.stamp = None
+        if age > MTIME_RESOLUTION:
+            self.stamp = _stamp(status)
+        if data == self.data:
+            return
+        try:
+            self.value = self.parse(data)
+        except ConfigError as error:
+            self.value = error
+        self.data = data
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:
@@ -258,18 +304,21 @@ def parse(data: bytes, file: str) -> Document:
     """
     try:
         text = data.decode("utf-8-sig")
-        loader = _Loader(text)
-        root = loader.get_single_node()
-        content = None if root is None else loader.construct_document(root)
-        return Document(file, content, root)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{file}:{line}: expected UTF-8") from None
+    content = None
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if root is not None:
+            content = loader.construct_document(root)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         line = _error_line(error, text)
         own_words = " ".join(str(error).split())
         problem = _first_attribute(error, "problem", "reason") or own_words
         raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
+    return Document(file, content, root)
 
 
 def _error_line(error: Exception, text: str) -> int:
@@ -300,8 +349,9 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def _construct_scalar(loader: Any, node: yaml.ScalarNode) -> str:
+    construct = yaml.SafeLoader.yaml_constructors[node.tag]
     try:
-        value = yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+        value = construct(loader, node)
     except ValueError:  # an impossible date, such as 2026-02-30
         value = node.value
     is_infinite = isinstance(value, float) and not math.isfinite(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -14,8 +14,9 @@ from typing import Any, get_args
 
 from mochi_stub.config import entries
 from mochi_stub.config.entries import STREAM, ReplySettings, Response
+from mochi_stub.json_encoding import JsonObject
 from mochi_stub.models import MIN_CONTEXT, Model
-from mochi_stub.yaml_file import ConfigError, Document, Scalar, WatchedFile, parse
+from mochi_stub.yaml_file import ConfigError, Document, Location, WatchedFile, is_null, parse
 
 logger = logging.getLogger("mochi_stub")
 
@@ -52,8 +53,8 @@ class Script:
     default: Response | None = None
     turns: list[tuple[str, list[Response]]] = field(default_factory=list)
     parent: str = ""
-    parent_path: tuple[str | int, ...] = ()
-    properties: dict[str, Any] = field(default_factory=dict)
+    parent_path: Location = ()
+    properties: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ class Config:
 
     @cached_property
     def models(self) -> tuple[Model, ...]:
-        return tuple(configured.model for configured in self.by_name.values())
+        models = [configured.model for configured in self.by_name.values()]
+        return tuple(models)
 
     def find(self, model: str) -> ConfiguredModel | None:
         return self.by_name.get(normalized_name(model))
@@ -108,12 +110,12 @@ def reloading_config(path: Path) -> Callable[[], Config]:
             problem = ""
         except ConfigError as error:
             if str(error) != problem:
+                problem = str(error)
                 logger.error(
                     "configuration not reloaded, the last valid configuration remains in use: "
                     "error=%s",
-                    error,
+                    problem,
                 )
-            problem = str(error)
         return config
 
     return current
@@ -124,11 +126,13 @@ def validate_config(path: Path) -> list[str]:
 
     Each message is one line.
     """
+    watched = WatchedFile(path, partial(_read, path))
     try:
-        _, problems = WatchedFile(path, partial(_read, path)).current()
+        _, problems = watched.current()
     except ConfigError as error:
         return [str(error)]
-    return list(dict.fromkeys(map(str, problems)))
+    messages = map(str, problems)
+    return list(dict.fromkeys(messages))
 
 
 @lru_cache(maxsize=1)
@@ -140,12 +144,13 @@ def test_mode_config(*, all_models: bool) -> Config:
     """Return the packaged models with four characters per token, without `FAULT_MODELS` unless
     `all_models` is true.
     """
-    by_name = {
-        name: replace(entry, model=replace(entry.model, chars_per_token=4))
-        for name, entry in packaged_config().by_name.items()
-        if all_models or name not in FAULT_MODELS
-    }
-    return replace(packaged_config(), by_name=by_name)
+    packaged = packaged_config()
+    by_name = {}
+    for name, entry in packaged.by_name.items():
+        if all_models or name not in FAULT_MODELS:
+            model = replace(entry.model, chars_per_token=4)
+            by_name[name] = replace(entry, model=model)
+    return replace(packaged, by_name=by_name)
 
 
 def normalized_name(model: str) -> str:
@@ -168,31 +173,55 @@ def _without_problems(watched: WatchedFile[tuple[Config, list[ConfigError]]]) ->
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
     problems: list[ConfigError] = []
     document = parse(data, str(path))
-    top: dict[str, Any] = {}
-    keys = document.validate(dict[str, Any], document.data)
-    for key, value in keys.items():
-        with _collected(problems):
-            top[key] = getattr(document.validate(entries.ConfigFile, {key: value}), key)
-    own = {
-        name: _script(name, value, document, problems)
-        for name, value in top.get("models", {}).items()
-    }
-    packaged = packaged_config().by_name if "include" in keys else {}
-    names = set(map(normalized_name, own))
-    included = [entry.scripts[0] for name, entry in packaged.items() if name not in names]
-    scripts = {**{script.name: script for script in included}, **own}
+    scripts = _all_scripts(document, problems)
     by_name: dict[str, ConfiguredModel] = {}
     for position, (name, script) in enumerate(scripts.items()):
         with _collected(problems):
             chain = _with_parents(script, scripts)
-            properties: dict[str, Any] = {}
-            for ancestor in reversed(chain):
-                properties.update(ancestor.properties)
-            stream = {key: properties.pop(key) for key in STREAM if key in properties}
-            model = model_from_properties(name, properties, position)
-            configured = ConfiguredModel(model, ReplySettings(**stream), chain)
+            configured = _configured_model(name, chain, position)
             by_name[normalized_name(name)] = configured
     return Config(path, by_name), problems
+
+
+def _all_scripts(document: Document, problems: list[ConfigError]) -> dict[str, Script]:
+    """Return the scripts of a configuration by the name of the model, included ones first."""
+    top: dict[str, Any] = {}
+    keys = document.validate(dict[str, Any], document.data)
+    for key, value in keys.items():
+        with _collected(problems):
+            file = document.validate(entries.ConfigFile, {key: value})
+            top[key] = getattr(file, key)
+    own = {}
+    for name, value in top.get("models", {}).items():
+        own[name] = _script(name, value, document, problems)
+    if "include" not in keys:
+        return own
+    return {**_packaged_scripts(without=own), **own}
+
+
+def _packaged_scripts(without: Iterable[str]) -> dict[str, Script]:
+    names = set(map(normalized_name, without))
+    scripts = {}
+    for name, entry in packaged_config().by_name.items():
+        if name not in names:
+            script = entry.scripts[0]
+            scripts[script.name] = script
+    return scripts
+
+
+def _configured_model(name: str, scripts: tuple[Script, ...], position: int) -> ConfiguredModel:
+    """Return the model with its own properties and those of its parents, which follow it in
+    `scripts`.
+    """
+    properties: JsonObject = {}
+    for script in reversed(scripts):
+        properties.update(script.properties)
+    stream = {}
+    for key in STREAM:
+        if key in properties:
+            stream[key] = properties.pop(key)
+    model = model_from_properties(name, properties, position)
+    return ConfiguredModel(model, ReplySettings(**stream), scripts)
 
 
 def model_from_properties(name: str, properties: Mapping[str, Any], position: int) -> Model:
@@ -201,13 +230,13 @@ def model_from_properties(name: str, properties: Mapping[str, Any], position: in
     The first model of the file (`position` 0) has the latest default modification time.
     """
     modified_at = LATEST_CHANGE - timedelta(minutes=position)
-    fields: dict[str, Any] = {
+    fields: JsonObject = {
         "name": name,
         "modified_at": modified_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        # default vision does not raise the minimum
-        "least_context": None if "capabilities" in properties else MIN_CONTEXT,
-        **properties,
     }
+    if "capabilities" not in properties:
+        fields["least_context"] = MIN_CONTEXT  # default vision does not raise the minimum
+    fields.update(properties)
     return replace(_UNDECLARED, **fields)
 
 
@@ -233,48 +262,54 @@ def _script(name: str, value: Any, document: Document, problems: list[ConfigErro
             with _collected(problems):
                 keys = document.validate(dict[str, Any], item, *path, index)
                 for trigger, reply in keys.items():
-                    _add_entry(script, trigger, reply, (*path, index, trigger))
+                    place = (*path, index, trigger)
+                    _add_entry(script, trigger, reply, place)
     return script
 
 
-def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, ...]) -> None:
+def _add_entry(script: Script, trigger: str, value: Any, path: Location) -> None:
     document = script.document
-    if trigger == "_inherit":
-        script.parent = document.validate(str, value, *path)
-        script.parent_path = path
-    elif trigger == "_model":
-        entry = document.validate(entries.ModelEntry, value, *path)
-        script.properties = {name: given for name, given in entry if given is not None}
-    elif trigger == "_turns":
-        turns = document.validate(list[entries.TurnEntry], value, *path)
-        for index, turn in enumerate(turns):
-            replies = []
-            for number, reply in enumerate(turn.replies):
-                place = (*path, index, "replies", number)
-                replies.append(_response(reply, document, place))
-            script.turns.append((turn.user, replies))
-    elif trigger == "_default":
-        script.default = _response(value, document, path)
-    else:
-        response = _response(value, document, path)
-        script.triggers[trigger] = response
-        if response.match == "regex":
-            try:
-                re.compile(trigger)
-            except (re.error, OverflowError) as error:
-                expected = f"a regular expression, found {trigger!r} ({error})"
-                raise document.key_error(expected, *path) from None
+    match trigger:
+        case "_inherit":
+            script.parent = document.validate(str, value, *path)
+            script.parent_path = path
+        case "_model":
+            entry = document.validate(entries.ModelEntry, value, *path)
+            script.properties = {name: given for name, given in entry if given is not None}
+        case "_turns":
+            turns = document.validate(list[entries.TurnEntry], value, *path)
+            for index, turn in enumerate(turns):
+                replies = []
+                for number, reply in enumerate(turn.replies):
+                    place = (*path, index, "replies", number)
+                    replies.append(_response(reply, document, place))
+                script.turns.append((turn.user, replies))
+        case "_default":
+            script.default = _response(value, document, path)
+        case _:
+            response = _response(value, document, path)
+            script.triggers[trigger] = response
+            if response.match == "regex":
+                _check_regex(trigger, document, path)
 
 
-def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:
-    is_null = isinstance(value, Scalar) and value.value is None
-    if isinstance(value, str) and not is_null:
+def _check_regex(trigger: str, document: Document, path: Location) -> None:
+    try:
+        re.compile(trigger)
+    except (re.error, OverflowError) as error:
+        expected = f"a regular expression, found {trigger!r} ({error})"
+        raise document.key_error(expected, *path) from None
+
+
+def _response(value: Any, document: Document, path: Location) -> Response:
+    if isinstance(value, str) and not is_null(value):
         return entries.MessageResponse(type="message", content=str(value))
     mapping = document.validate(dict[str, Any], value, *path)
     kind = str(mapping.get("type"))
     schema = entries.RESPONSES.get(kind)
     if schema is None:
-        raise document.error(f"a type: {', '.join(entries.RESPONSES)}", *path, "type")
+        types = ", ".join(entries.RESPONSES)
+        raise document.error(f"a type: {types}", *path, "type")
     return document.validate(schema, value, *path)
 
 

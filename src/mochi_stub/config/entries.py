@@ -28,6 +28,7 @@ from mochi_stub.reply import (
     Reasoning,
     Reply,
     Text,
+    ToolCalls,
     Usage,
     joined,
 )
@@ -48,14 +49,17 @@ Json: TypeAlias = Annotated["dict[str, Any]", BeforeValidator(plain)]
 
 def _without_server_headers(headers: dict[str, str]) -> dict[str, str]:
     for name in headers.keys() & SERVER_HEADERS:
-        raise wrong_key(name, f"a header other than {', '.join(SERVER_HEADERS)}")
+        excluded = ", ".join(SERVER_HEADERS)
+        raise wrong_key(name, f"a header other than {excluded}")
     return headers
 
 
 def _recorded_path(text: Any, info: ValidationInfo) -> Path:
-    path = Path(info.context or "", str(text))
+    folder = info.context or ""
+    path = Path(folder, str(text))
     recording = recorded(path)
-    if recording.response.status < 400 and not path_ending(recording.path):
+    is_error = recording.response.status >= 400
+    if not is_error and not path_ending(recording.path):
         raise ValueError(
             f"a recorded reply of a model, found a response from {recording.request.url}"
         )
@@ -79,7 +83,8 @@ class FailureEntry(Entry):
         message = self.message
         if message is None:
             message = f"error {self.status}"
-        return Failure(message, self.status, tuple(self.headers.items()))
+        headers = tuple(self.headers.items())
+        return Failure(message, self.status, headers)
 
 
 class MidwayFailureEntry(FailureEntry):
@@ -101,11 +106,13 @@ class ReplySettings(Entry):
         """Return the reply with all settings applied: chunk size, speed, pause, premature end and
         error.
         """
-        if all(getattr(self, name) is None for name in STREAM):
+        if not self._own():
             return reply
-        reply = replace(self.paced(reply, model, prompt), frames=None)
+        paced = self.paced(reply, model, prompt)
+        reply = replace(paced, frames=None)
         if self.pause:
-            reply = _insert(reply, self.pause.after, Pause(self.pause.seconds))
+            pause = Pause(self.pause.seconds)
+            reply = _insert(reply, self.pause.after, pause)
         if self.cut_after is not None:
             reply = _insert(reply, self.cut_after, Cut())
         if self.fail:
@@ -118,8 +125,9 @@ class ReplySettings(Entry):
         """
         if not any((self.profile, self.tokens_per_second, self.jitter, self.delay)):
             return reply
+        profile = self.profile or "words"
         pace = Pace(
-            CHUNK_SIZES[self.profile or "words"],
+            CHUNK_SIZES[profile],
             jitter=self.jitter or 0.0,
             seed=stable_hash(prompt.user_text),
             delay=self.delay or 0.0,
@@ -131,18 +139,23 @@ class ReplySettings(Entry):
 
     def merged_over(self, other: ReplySettings) -> ReplySettings:
         """Return the settings of `other`, replaced by those that are set here."""
+        return other.model_copy(update=self._own())
+
+    def _own(self) -> dict[str, Any]:
+        """Return the stream settings that are set here."""
         own = {}
         for name in STREAM:
             value = getattr(self, name)
             if value is not None:
                 own[name] = value
-        return other.model_copy(update=own)
+        return own
 
 
 STREAM = tuple(ReplySettings.model_fields)
 
 
 def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
+    """Return the reply with a part after `count` chunks, or at its end if it has fewer."""
     parts: list[Part] = []
     for index, part in enumerate(reply.parts):
         if not isinstance(part, (Reasoning, Text)):
@@ -152,11 +165,14 @@ def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
         if len(chunks) >= count:
             before = replace(part, content=chunks[:count])
             after = replace(part, content=chunks[count:])
-            parts += [before, inserted, after, *reply.parts[index + 1 :]]
+            others = reply.parts[index + 1 :]
+            parts += [before, inserted, after, *others]
             return replace(reply, parts=parts)
         count -= len(chunks)
-        parts.append(replace(part, content=chunks))
-    return replace(reply, parts=[*parts, inserted])
+        divided = replace(part, content=chunks)
+        parts.append(divided)
+    parts.append(inserted)
+    return replace(reply, parts=parts)
 
 
 class ModelEntry(ReplySettings):
@@ -213,7 +229,8 @@ class EmbeddingResponse(Response):
     vector: Annotated[tuple[float, ...], BeforeValidator(_zero_as_empty)] = ()
 
     def reply(self, _prompt: Prompt, model: Model) -> Reply:
-        return Reply(embedding=self.vector or (0.0,) * model.embedding_length)
+        zeros = (0.0,) * model.embedding_length
+        return Reply(embedding=self.vector or zeros)
 
 
 class ErrorResponse(Response, FailureEntry):
@@ -244,32 +261,51 @@ class GeneratedResponse(Response, ReplySettings):
     think_tags: bool = False
 
     def reply(self, prompt: Prompt, _model: Model) -> Reply:
-        reply = self._content(prompt)
-        calls = [ToolCall(call.name, call.arguments, call.id) for call in self.tool_calls]
-        parts: list[Part] = [*reply.parts, *Reply.of(tool_calls=calls).parts]
+        generated = self._content(prompt)
+        parts = list(generated.parts)
+        if self.tool_calls:
+            parts.append(self._calls())
         if self.reasoning and self.think_tags:
-            tagged = Text(f"<think>{joined(self.reasoning)}</think>\n\n{reply.text}")
             parts = [part for part in parts if not isinstance(part, (Reasoning, Text))]
-            parts.insert(0, tagged)
+            tagged = f"<think>{joined(self.reasoning)}</think>\n\n{generated.text}"
+            parts.insert(0, Text(tagged))
         elif self.reasoning:
             parts = [part for part in parts if not isinstance(part, Reasoning)]
             parts.insert(0, Reasoning(self.reasoning))
-        reply = Reply(parts, self.finish, Usage(**self.usage))
-        return self._timed(reply) if self.durations else reply
+        usage = Usage(**self.usage)
+        reply = Reply(parts, self.finish, usage)
+        if not self.durations:
+            return reply
+        return self._timed(reply)
+
+    def _calls(self) -> ToolCalls:
+        calls = []
+        for entry in self.tool_calls:
+            call = ToolCall(entry.name, entry.arguments, entry.id)
+            calls.append(call)
+        return ToolCalls(calls)
 
     def _timed(self, reply: Reply) -> Reply:
         """Return a reply that reports the durations and takes as long: first a pause, then the time
         of its texts.
         """
-        seconds = self.durations
-        pause = Pause(seconds.get("load", 0) + seconds.get("prompt_eval", 0))
+        before_text = self.durations.get("load", 0) + self.durations.get("prompt_eval", 0)
+        pause = Pause(before_text)
         length = len(reply.text) + len(reply.reasoning)
+        seconds = self.durations.get("eval")
         pace = None
-        if length and seconds.get("eval"):
-            pace = Pace(characters_per_second=length / seconds["eval"])
-        nanoseconds = {name: round(value * 1e9) for name, value in seconds.items()}
-        parts = [pause, *reply.parts]
-        return replace(reply, parts=parts, durations=Durations(**nanoseconds), pace=pace)
+        if length and seconds:
+            speed = length / seconds
+            pace = Pace(characters_per_second=speed)
+        nanoseconds = {}
+        for name, duration in self.durations.items():
+            nanoseconds[name] = round(duration * 1e9)
+        return replace(
+            reply,
+            parts=[pause, *reply.parts],
+            durations=Durations(**nanoseconds),
+            pace=pace,
+        )
 
     def _content(self, prompt: Prompt) -> Reply:
         return BUILT_IN[self.type](prompt)

@@ -153,8 +153,11 @@ class Model:
 
     @property
     def _generated_template(self) -> str:
-        texts = [text for name, text in _TEMPLATES.items() if name in self.capabilities]
-        return "".join([*texts, PLAIN_TEMPLATE])
+        template = ""
+        for capability, text in _TEMPLATES.items():
+            if capability in self.capabilities:
+                template += text
+        return template + PLAIN_TEMPLATE
 
     @cached_property
     def model_info(self) -> Mapping[str, Any]:
@@ -207,6 +210,7 @@ def effective_context(
     elif model.has_capability("vision"):
         minimum = 2048
     maximum = model.context_length or sys.maxsize
-    requested = options.get("num_ctx")
-    context = default if requested is None else int(requested)
+    context = default
+    if options.get("num_ctx") is not None:
+        context = int(options["num_ctx"])
     return min(max(context, minimum), maximum)

@@ -63,8 +63,13 @@ def _common_prefix(first: str, second: str) -> int:
     """Return the number of characters with which both texts begin."""
     if first.startswith(second):  # a repeated prompt
         return len(second)
-    lengths = range(1, min(len(first), len(second)) + 1)
-    return bisect_left(lengths, True, key=lambda length: first[:length] != second[:length])
+
+    def differ(length: int) -> bool:
+        return first[:length] != second[:length]
+
+    shorter = min(len(first), len(second))
+    lengths = range(1, shorter + 1)
+    return bisect_left(lengths, True, key=differ)
 
 
 @dataclass(frozen=True)
@@ -116,13 +121,16 @@ class LoadSettings(NamedTuple):
         """Return whether a model loaded with these settings can serve the `requested` settings
         without a reload.
         """
-        if self.context != requested.context and not (self.automatic and requested.automatic):
+        are_automatic = self.automatic and requested.automatic
+        if self.context != requested.context and not are_automatic:
             return False
-        options = requested.options
-        changed = {name for name, value in options.items() if self.options[name] != value}
+        changed = set()
+        for name, value in requested.options.items():
+            if self.options[name] != value:
+                changed.add(name)
         if not changed:
             return True
-        return changed == {"num_gpu"} and options["num_gpu"] < 0
+        return changed == {"num_gpu"} and requested.options["num_gpu"] < 0
 
 
 @dataclass
@@ -192,12 +200,13 @@ def _fitting_context(model: Model, settings: LoadSettings) -> int:
 
     Only an automatic context is lowered. Raises HttpError if no context fits.
     """
-    contexts = [settings.context]
+    largest = model.out_of_memory_above or sys.maxsize
+    if settings.context <= largest:
+        return settings.context
     if settings.automatic:
-        contexts += [context for context in LOWERED_CONTEXTS if context < settings.context]
-    for context in contexts:
-        if context <= (model.out_of_memory_above or sys.maxsize):
-            return context
+        for context in LOWERED_CONTEXTS:
+            if context < settings.context and context <= largest:
+                return context
     raise HttpError(500, OUT_OF_MEMORY)
 
 
@@ -229,7 +238,10 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """Number of requests that wait for a slot of a loaded model."""
-        return sum(max(loaded.users - loaded.slots, 0) for loaded in self._loaded.values())
+        waiting = 0
+        for loaded in self._loaded.values():
+            waiting += max(loaded.users - loaded.slots, 0)
+        return waiting
 
     async def acquire(self, request: LoadRequest) -> Lease:
         """Wait for the model and a free slot, then return a lease.
@@ -277,15 +289,17 @@ class Scheduler:
         for digest, entry in list(self._loaded.items()):
             if not entry.alive(now):
                 del self._loaded[digest]
-        return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
+        loaded = self._loaded.values()
+        return sorted(loaded, key=lambda entry: entry.expires_at(now), reverse=True)
 
     def _settings(self, request: LoadRequest) -> LoadSettings:
         default = self.machine.context_length
         options = request.options
         context = effective_context(request.model, options, default or DEFAULT_CONTEXT)
         automatic = options.get("num_ctx") is None and default is None
-        load_options = {name: options.get(name, value) for name, value in LOAD_OPTIONS.items()}
-        load_options["shift"] = request.shift
+        load_options: dict[str, Any] = {"shift": request.shift}
+        for name, value in LOAD_OPTIONS.items():
+            load_options[name] = options.get(name, value)
         return LoadSettings(context, automatic, load_options)
 
     def _release(self, loaded: LoadedModel) -> None:
@@ -371,9 +385,8 @@ class Scheduler:
         limit = self.machine.max_loaded_models
         if not limit or len(loaded) < limit:
             return True
-        return self._evict(
-            min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since))
-        )
+        first = min(loaded, key=_eviction_order)
+        return self._evict(first)
 
     def _evict(self, loaded: LoadedModel) -> bool:
         """Unload the model and return True.
@@ -385,3 +398,9 @@ class Scheduler:
             return False
         del self._loaded[loaded.model.blob_digest]
         return True
+
+
+def _eviction_order(loaded: LoadedModel) -> tuple[bool, float, float]:
+    """Return a sort key by which idle models with the shortest `keep_alive` come first."""
+    is_used = loaded.users > 0
+    return is_used, loaded.keep_alive, loaded.idle_since

@@ -49,10 +49,13 @@ def state(stub: Stub, _request: Request) -> Result:
     scheduler = stub.scheduler
     models = []
     for loaded in scheduler.loaded():
+        keep_alive: float | None = loaded.keep_alive
+        if loaded.keep_alive == math.inf:
+            keep_alive = None
         model = {
             "name": loaded.model.name,
             "context_length": loaded.settings.context,
-            "keep_alive": None if math.isinf(loaded.keep_alive) else loaded.keep_alive,
+            "keep_alive": keep_alive,
             "requests": loaded.users,
         }
         models.append(model)
@@ -89,8 +92,9 @@ def route(stub: Stub, request: Request) -> Result:
     handler = handlers.get(request.method) or handlers.get(ANY) or api.wrong_method
     if handler:
         return handler(stub, request)
-    allowed = ", ".join(handlers).encode()
-    return HttpResponse(405, b"405 method not allowed", b"text/plain", ((b"allow", allowed),))
+    methods = ", ".join(handlers).encode()
+    allow = (b"allow", methods)
+    return HttpResponse(405, b"405 method not allowed", b"text/plain", headers=(allow,))
 
 
 def _api_and_handlers(request: Request) -> PathHandlers:

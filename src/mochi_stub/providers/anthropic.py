@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 from mochi_stub.handlers import ANY, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
-from mochi_stub.json_encoding import event
+from mochi_stub.json_encoding import JsonObject, event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -69,47 +70,75 @@ MESSAGES = schema(
 )
 
 
-def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
+def to_prompt(body: JsonObject, model: Model) -> Prompt:
     """Convert a request body to a prompt.
 
     Raises HttpError if the model does not support the request.
     """
+    name = body["model"]
     if not model.has_capability("completion"):
-        raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
+        raise HttpError(400, f"'{name}' does not support the Messages API.")
     if body.get("tools") and not model.has_capability("tools"):
-        raise HttpError(400, f"'{body['model']}' does not support tool use.")
-    thinking = body.get("thinking", {})
+        raise HttpError(400, f"'{name}' does not support tool use.")
     choice = body.get("tool_choice", {"type": "auto"})
-    budget = thinking.get("budget_tokens", 0)
-    if budget >= body.get("max_tokens", budget + 1):
-        raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
-    if budget and choice["type"] in ("any", "tool"):
-        raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
-    system = _joined_text(body.get("system", ""))
-    functions = []
-    for tool in body.get("tools", ()):
-        description = tool.get("description") or None
-        functions.append(
-            pipeline.function_tool(tool["name"], description, tool.get("input_schema"))
-        )
-    names = [choice["name"]] if choice["type"] == "tool" else None
-    tools, required_tools = pipeline.choose_tools(functions, choice["type"], names)
-    messages = [Message("system", system)] if system else []
-    for item in body["messages"]:
-        messages += _messages(item["role"], item["content"])
+    mode = choice["type"]
+    _check_budget(body, mode)
+    names = None
+    if mode == "tool":
+        names = [choice["name"]]
+    tools, required_tools = pipeline.choose_tools(_functions(body), mode, names)
+    reply_format = body.get("output_config", {}).get("format", {})
     return Prompt(
-        model=body["model"],
-        messages=tuple(messages),
+        model=name,
+        messages=_all_messages(body),
         tools=tools,
         required_tools=required_tools,
-        requested_thinking=thinking["type"] != "disabled" if thinking else None,
-        format=body.get("output_config", {}).get("format", {}).get("schema"),
+        requested_thinking=_thinking(body),
+        format=reply_format.get("schema"),
         options=pipeline.sampling_options(body),
         stream=body.get("stream", False),
     )
 
 
-def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
+def _functions(body: JsonObject) -> list[JsonObject]:
+    functions = []
+    for tool in body.get("tools", ()):
+        description = tool.get("description") or None
+        parameters = tool.get("input_schema")
+        function = pipeline.function_tool(tool["name"], description, parameters)
+        functions.append(function)
+    return functions
+
+
+def _all_messages(body: JsonObject) -> tuple[Message, ...]:
+    messages = []
+    system = _joined_text(body.get("system", ""))
+    if system:
+        messages.append(Message("system", system))
+    for item in body["messages"]:
+        messages += _messages(item["role"], item["content"])
+    return tuple(messages)
+
+
+def _check_budget(body: JsonObject, tool_choice: str) -> None:
+    """Raise HttpError if the budget for thinking contradicts other fields of the request."""
+    thinking = body.get("thinking", {})
+    budget = thinking.get("budget_tokens", 0)
+    largest = body.get("max_tokens", inf)
+    if budget >= largest:
+        raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
+    if budget and tool_choice in ("any", "tool"):
+        raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
+
+
+def _thinking(body: JsonObject) -> bool | None:
+    thinking = body.get("thinking")
+    if not thinking:
+        return None
+    return bool(thinking["type"] != "disabled")
+
+
+def _messages(role: str, content: str | list[JsonObject]) -> list[Message]:
     if isinstance(content, str):
         return [Message(role, content)]
     results = []
@@ -120,13 +149,15 @@ def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message
         match block["type"]:
             case "tool_result":
                 text = _joined_text(block.get("content", ""))
-                results.append(Message("tool", text, tool_call_id=block["tool_use_id"]))
+                result = Message("tool", text, tool_call_id=block["tool_use_id"])
+                results.append(result)
             case "thinking":
                 thinking += block["thinking"]
             case "image":
                 images += 1
             case "tool_use":
-                calls.append(ToolCall(block["name"], block["input"], block["id"]))
+                call = ToolCall(block["name"], block["input"], block["id"])
+                calls.append(call)
     if results and len(results) == len(content):
         return results
     message = Message(
@@ -139,10 +170,14 @@ def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message
     return [*results, message]
 
 
-def _joined_text(content: str | Iterable[Mapping[str, Any]]) -> str:
+def _joined_text(content: str | Iterable[JsonObject]) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(block["text"] for block in content if block["type"] == "text")
+    lines = []
+    for block in content:
+        if block["type"] == "text":
+            lines.append(block["text"])
+    return "\n".join(lines)
 
 
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
@@ -159,39 +194,45 @@ _TYPES = {
 }
 
 
-def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+def messages(stub: Stub, request: Request, body: JsonObject) -> Result:
     model = find_model(stub, body["model"])
     prompt = to_prompt(body, model)
     return pipeline.generate(stub, model, prompt, request, MessageEvents)
 
 
-def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+def count_tokens(stub: Stub, request: Request, body: JsonObject) -> Result:
     model = find_model(stub, body["model"])
-    prompt = pipeline.with_defaults(to_prompt(body, model), model)
-    tokens = prompt_tokens(prompt, model.chars_per_token)
-    return json_response({"input_tokens": tokens}, stub.seeded_ids(request.body))
+    prompt = to_prompt(body, model)
+    with_defaults = pipeline.with_defaults(prompt, model)
+    tokens = prompt_tokens(with_defaults, model.chars_per_token)
+    ids = stub.seeded_ids(request.body)
+    return json_response({"input_tokens": tokens}, ids)
 
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models` for Anthropic's clients: return all models in one page."""
     models = pipeline.list_models(stub)
-    page = {
+    page: JsonObject = {
         "data": list(map(_model_object, models)),
         "has_more": False,
-        "first_id": models[0].name if models else None,
-        "last_id": models[-1].name if models else None,
+        "first_id": None,
+        "last_id": None,
     }
+    if models:
+        page["first_id"] = models[0].name
+        page["last_id"] = models[-1].name
     return json_response(page, stub.seeded_ids(request.body))
 
 
 def model(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models/{id}` for Anthropic's clients."""
-    name = request.path.partition("/models/")[2]
+    _, _, name = request.path.partition("/models/")
     found = find_model(stub, name)
-    return json_response(_model_object(found), stub.seeded_ids(request.body))
+    ids = stub.seeded_ids(request.body)
+    return json_response(_model_object(found), ids)
 
 
-def _model_object(model: Model) -> dict[str, Any]:
+def _model_object(model: Model) -> JsonObject:
     return {
         "type": "model",
         "id": model.name,
@@ -203,8 +244,9 @@ def _model_object(model: Model) -> dict[str, Any]:
 def json_response(
     value: Any, ids: SeededIds, status: int = 200, headers: Headers = ()
 ) -> HttpResponse:
-    request_id = (b"request-id", _request_id(ids).encode())
-    return pipeline.json_response(value, status, (request_id, *headers))
+    request_id = _request_id(ids).encode()
+    all_headers = ((b"request-id", request_id), *headers)
+    return pipeline.json_response(value, status, all_headers)
 
 
 def error_response(
@@ -215,8 +257,10 @@ def error_response(
     return json_response(body, ids, status=failure.status, headers=headers)
 
 
-def error_body(failure: Failure, ids: SeededIds) -> dict[str, Any]:
-    default = "api_error" if failure.status >= 500 else "invalid_request_error"
+def error_body(failure: Failure, ids: SeededIds) -> JsonObject:
+    default = "invalid_request_error"
+    if failure.status >= 500:
+        default = "api_error"
     kind = _TYPES.get(failure.status, default)
     return {
         "type": "error",
@@ -231,7 +275,8 @@ def _request_id(ids: SeededIds) -> str:
 
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model with this name. Raises HttpError for an unknown name."""
-    return pipeline.find_model(stub.models, name, HttpError(404, f"model: {name}"))
+    missing = HttpError(404, f"model: {name}")
+    return pipeline.find_model(stub.models, name, missing)
 
 
 class MessageEvents(pipeline.EventEncoder):
@@ -246,7 +291,7 @@ class MessageEvents(pipeline.EventEncoder):
         self.started = False
         self.open: type | None = None
         self.index = 0
-        self.message: dict[str, Any] = {
+        self.message: JsonObject = {
             "id": f"msg_{self.ids.id(1, 24)}",
             "type": "message",
             "role": "assistant",
@@ -255,14 +300,15 @@ class MessageEvents(pipeline.EventEncoder):
             "stop_reason": None,
             "stop_sequence": None,
         }
-        self.usage: dict[str, Any] = {
-            "input_tokens": evaluated.usage.input,
-            "cache_creation_input_tokens": evaluated.usage.cache_creation,
-            "cache_read_input_tokens": evaluated.usage.cache_read,
-            "output_tokens": evaluated.usage.output,
+        counts = evaluated.usage
+        self.usage: JsonObject = {
+            "input_tokens": counts.input,
+            "cache_creation_input_tokens": counts.cache_creation,
+            "cache_read_input_tokens": counts.cache_read,
+            "output_tokens": counts.output,
         }
-        if evaluated.usage.reasoning:
-            self.usage["output_tokens_details"] = {"thinking_tokens": evaluated.usage.reasoning}
+        if counts.reasoning:
+            self.usage["output_tokens_details"] = {"thinking_tokens": counts.reasoning}
         self.stop_fields = {
             "stop_reason": _stop_reason(self.reply),
             "stop_sequence": self.reply.stop_sequence,
@@ -275,11 +321,14 @@ class MessageEvents(pipeline.EventEncoder):
         return last.encode()
 
     def error(self, failure: Failure) -> bytes:
-        return event(error_body(failure, self.ids), "error").encode()
+        body = error_body(failure, self.ids)
+        return event(body, "error").encode()
 
     def complete_response(self) -> HttpResponse:
-        blocks = enumerate(pipeline.blocks(self.reply))
-        content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]
+        content = []
+        for index, piece in enumerate(pipeline.blocks(self.reply)):
+            block = self._block(piece.kind, piece.value, index)
+            content.append(block)
         message = {**self.message, "content": content, **self.stop_fields, "usage": self.usage}
         return json_response(message, self.ids)
 
@@ -287,9 +336,11 @@ class MessageEvents(pipeline.EventEncoder):
         if self.started:
             return ""
         self.started = True
-        usage = {**self.usage, "output_tokens": min(1, self.usage["output_tokens"])}
+        usage = dict(self.usage)
+        usage["output_tokens"] = min(1, usage["output_tokens"])
         usage.pop("output_tokens_details", None)  # only the last event has the final counts
-        start = _event("message_start", message={**self.message, "usage": usage})
+        message = {**self.message, "usage": usage}
+        start = _event("message_start", message=message)
         return start + _event("ping")
 
     def piece(self, piece: Piece) -> str:
@@ -300,21 +351,24 @@ class MessageEvents(pipeline.EventEncoder):
             opening = self._close()
             empty_block = self._block(piece.kind, "", self.index)
             opening += self._begin(piece.kind, empty_block)
-        field = "thinking" if piece.kind is Reasoning else "text"
-        return opening + self._delta({"type": f"{field}_delta", field: piece.value})
+        delta = {"type": "text_delta", "text": piece.value}
+        if piece.kind is Reasoning:
+            delta = {"type": "thinking_delta", "thinking": piece.value}
+        return opening + self._delta(delta)
 
     def _call(self, call: ToolCall) -> str:
         block = self._block(ToolCall, call, self.index)
-        events = self._begin(ToolCall, {**block, "input": {}})
+        empty_block = {**block, "input": {}}
+        events = self._begin(ToolCall, empty_block)
         for piece in ("", *pipeline.argument_pieces(call)):
             events += self._delta({"type": "input_json_delta", "partial_json": piece})
         return events + self._close()
 
-    def _begin(self, kind: type, block: Mapping[str, Any]) -> str:
+    def _begin(self, kind: type, block: JsonObject) -> str:
         self.open = kind
         return _event("content_block_start", index=self.index, content_block=block)
 
-    def _delta(self, delta: dict[str, Any]) -> str:
+    def _delta(self, delta: JsonObject) -> str:
         return _event("content_block_delta", index=self.index, delta=delta)
 
     def _close(self) -> str:
@@ -329,7 +383,7 @@ class MessageEvents(pipeline.EventEncoder):
         self.index += 1
         return ending
 
-    def _block(self, kind: type, value: Any, index: int) -> dict[str, Any]:
+    def _block(self, kind: type, value: Any, index: int) -> JsonObject:
         if kind is ToolCall:
             generated_id = f"toolu_{self.ids.id(10 + index, 24)}"
             return {
@@ -339,11 +393,10 @@ class MessageEvents(pipeline.EventEncoder):
                 "input": value.arguments,
             }
         if kind is Reasoning:
-            return {
-                "type": "thinking",
-                "thinking": value,
-                "signature": self._signature(index) if value else "",
-            }
+            signature = ""
+            if value:
+                signature = self._signature(index)
+            return {"type": "thinking", "thinking": value, "signature": signature}
         return {"type": "text", "text": value}
 
     def _signature(self, index: int) -> str:
@@ -355,7 +408,9 @@ def _stop_reason(reply: Reply) -> str:
         return "stop_sequence"
     if reply.finish in _STOP_REASONS:
         return _STOP_REASONS[reply.finish]
-    return "tool_use" if reply.tool_calls else "end_turn"
+    if reply.tool_calls:
+        return "tool_use"
+    return "end_turn"
 
 
 def _event(name: str, **fields: Any) -> str:
@@ -375,11 +430,12 @@ def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
         builder.add(Reasoning, get(block, "thinking"))
         if get(block, "type") in ("tool_use", "input_json_delta"):
             builder.call(index, block, get(block, "id"))
-    builder.stop_sequence = (
-        get(delta, "stop_sequence") or get(body, "stop_sequence") or builder.stop_sequence
-    )
+    stop_sequence = get(delta, "stop_sequence") or get(body, "stop_sequence")
+    if stop_sequence:
+        builder.stop_sequence = stop_sequence
+    stop_reason = get(delta, "stop_reason") or get(body, "stop_reason")
     usage = get(body, "usage") or get(body, "message", "usage")
-    builder.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
+    builder.end(stop_reason, usage)
 
 
 _UNKNOWN_PATH = pipeline.refuse(404, "Not Found")

@@ -22,9 +22,10 @@ import orjson
 
 from mochi_stub.handlers import Handler, Result, Stub
 from mochi_stub.http import Request
-from mochi_stub.json_encoding import dumps
+from mochi_stub.json_encoding import JsonObject, dumps
 from mochi_stub.reply import HttpError
 
+MAX_INTEGER = 2**63 - 1
 Location: TypeAlias = "tuple[str | int, ...]"
 Check: TypeAlias = "Callable[[Any, Location], Any]"
 Schema: TypeAlias = Any
@@ -46,14 +47,24 @@ class ValidationError(HttpError):
     def __init__(
         self, location: Location, expected: str, found: Any = None, type_name: str = ""
     ) -> None:
-        steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
-        path = "".join(steps).removeprefix(".")
+        path = _path_of(location)
+        place = path or "the body"
         shown = "nothing" if found is None else dumps(found)
-        message = f"Invalid value for {path or 'the body'}: expected {expected}, found {shown:.100}"
+        message = f"Invalid value for {place}: expected {expected}, found {shown:.100}"
         super().__init__(400, message, param=path or None)
         self.location = location
         self.found = found
         self.type_name = type_name
+
+
+def _path_of(location: Location) -> str:
+    path = ""
+    for step in location:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step}"
+    return path.removeprefix(".")
 
 
 def read(data: bytes, check: Check) -> Any:
@@ -68,7 +79,7 @@ def read(data: bytes, check: Check) -> Any:
     return check(value, ())
 
 
-def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
+def checked(check: Check, handler: Callable[[Stub, Request, JsonObject], Result]) -> Handler:
     """Return a handler that validates the request body and passes it to `handler`."""
 
     def handle(stub: Stub, request: Request) -> Result:
@@ -128,9 +139,11 @@ _array = _typed(list)
 _mapping = _typed(dict)
 
 
-def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
+def integer(low: float = -inf, high: float = MAX_INTEGER) -> Check:
     """Build a check for an integer from `low` to `high`. A number such as 3.0 is also accepted."""
-    limits = f"from {low:g} to {high:g}" if high < 2**63 - 1 else f"of at least {low:g}"
+    expected = f"integer of at least {low:g}"
+    if high < MAX_INTEGER:
+        expected = f"integer from {low:g} to {high:g}"
 
     def check(value: Any, location: Location) -> Any:
         if isinstance(value, float) and value.is_integer():
@@ -138,7 +151,7 @@ def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
         if kind_of(value) != "integer":
             raise ValidationError(location, "integer", value, type_name="integer")
         if not low <= value <= high:
-            raise ValidationError(location, f"integer {limits}", value, type_name="integer")
+            raise ValidationError(location, expected, value, type_name="integer")
         return value
 
     return check
@@ -151,9 +164,11 @@ def _number(value: Any, location: Location) -> Any:
 
 
 def _one_of(values: tuple[str, ...]) -> Check:
+    expected = ", ".join(values)
+
     def check(value: Any, location: Location) -> Any:
         if _string(value, location) not in values:
-            raise ValidationError(location, f"one of {', '.join(values)}", value)
+            raise ValidationError(location, f"one of {expected}", value)
         return value
 
     return check
@@ -163,9 +178,14 @@ def _array_of(item: Schema, least: int) -> Check:
     check_item = schema(item)
 
     def check(value: Any, location: Location) -> Any:
-        if len(_array(value, location)) < least:
+        items = _array(value, location)
+        if len(items) < least:
             raise ValidationError(location, f"at least {least} item", value)
-        return [check_item(element, (*location, index)) for index, element in enumerate(value)]
+        checked = []
+        for index, element in enumerate(items):
+            place = (*location, index)
+            checked.append(check_item(element, place))
+        return checked
 
     return check
 
@@ -183,22 +203,30 @@ def string_or(items: Schema) -> Check:
 
 
 def _object(fields: Mapping[str, Schema]) -> Check:
-    checks = {name.removesuffix("!"): schema(field) for name, field in fields.items()}
-    required = [name.removesuffix("!") for name in fields if name.endswith("!")]
-    names = {snake_case(name): name for name in checks}
+    checks = {}
+    required = []
+    names = {}
+    for declared, field in fields.items():
+        name = declared.removesuffix("!")
+        checks[name] = schema(field)
+        names[snake_case(name)] = name
+        if declared.endswith("!"):
+            required.append(name)
 
     def check(value: Any, location: Location) -> Any:
         present = {}
-        for name, item in _mapping(value, location).items():
+        for given, item in _mapping(value, location).items():
             if item is not None:
-                present[names.get(name, name)] = item
+                name = names.get(given, given)
+                present[name] = item
         for name in required:
             if name not in present:
                 raise ValidationError((*location, name), "a value")
         checked = {}
         for name, check_field in checks.items():
             if name in present:
-                checked[name] = check_field(present[name], (*location, name))
+                place = (*location, name)
+                checked[name] = check_field(present[name], place)
         return checked
 
     return check
@@ -214,14 +242,20 @@ def tagged(
     accepted unchanged.
     """
     checks = {name: schema(variant) for name, variant in variants.items()}
+    expected = ", ".join(checks)
 
     def check(value: Any, location: Location) -> Any:
+        place = (*location, tag)
         found = _mapping(value, location).get(tag)
-        found = default if found is None else _string(found, (*location, tag))
+        if found is None:
+            found = default
+        else:
+            _string(found, place)
         if found in checks:
-            return {tag: found, **checks[found](value, location)}
+            checked = checks[found](value, location)
+            return {tag: found, **checked}
         if others and found is not None:
             return value
-        raise ValidationError((*location, tag), f"one of {', '.join(checks)}", found)
+        raise ValidationError(place, f"one of {expected}", found)
 
     return check

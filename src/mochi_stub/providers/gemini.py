@@ -5,13 +5,13 @@ of replies.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from mochi_stub.handlers import ANY, Result, Routes, Stub
 from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import compact_json, dumps
+from mochi_stub.json_encoding import JsonObject, compact_json, dumps
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -67,23 +67,14 @@ EMBED = schema(_EMBED)
 BATCH = schema({"requests!": [_EMBED, ...]})
 
 
-def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:
+def to_prompt(body: JsonObject, name: str, model: Model, *, stream: bool) -> Prompt:
     """Convert a request body to a prompt.
 
     Raises HttpError if the request has tools that the model does not support.
     """
-    declarations: list[Mapping[str, Any]] = []
-    for tool in body.get("tools", ()):
-        declarations += tool.get("functionDeclarations", ())
-    if declarations and not model.has_capability("tools"):
+    functions = _functions(body)
+    if functions and not model.has_capability("tools"):
         raise HttpError(400, f"Function calling is not enabled for models/{name}")
-    config = body.get("generationConfig", {})
-    functions = []
-    for declaration in declarations:
-        parameters = declaration.get("parametersJsonSchema")
-        parameters = parameters or json_schema(declaration.get("parameters")) or None
-        description = declaration.get("description") or None
-        functions.append(pipeline.function_tool(declaration["name"], description, parameters))
     calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
     mode = calling.get("mode", "").lower()
     names = calling.get("allowedFunctionNames") or None
@@ -92,6 +83,7 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
     messages = [Message("system", system)] if system else []
     for content in body["contents"]:
         messages += _messages(content)
+    config = body.get("generationConfig", {})
     return Prompt(
         model=name,
         messages=tuple(messages),
@@ -105,7 +97,20 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
     )
 
 
-def _thinking(config: Mapping[str, Any]) -> bool | None:
+def _functions(body: JsonObject) -> list[JsonObject]:
+    functions = []
+    for tool in body.get("tools", ()):
+        for declaration in tool.get("functionDeclarations", ()):
+            description = declaration.get("description") or None
+            parameters = declaration.get("parametersJsonSchema")
+            if not parameters:
+                parameters = json_schema(declaration.get("parameters")) or None
+            function = pipeline.function_tool(declaration["name"], description, parameters)
+            functions.append(function)
+    return functions
+
+
+def _thinking(config: JsonObject) -> bool | None:
     if "thinkingBudget" in config:
         return bool(config["thinkingBudget"] != 0)
     if "thinkingLevel" in config or config.get("includeThoughts"):
@@ -113,7 +118,7 @@ def _thinking(config: Mapping[str, Any]) -> bool | None:
     return None
 
 
-def _reply_format(config: Mapping[str, Any]) -> Any:
+def _reply_format(config: JsonObject) -> Any:
     if "responseSchema" in config:
         return json_schema(config["responseSchema"])
     if "responseJsonSchema" in config:
@@ -129,9 +134,9 @@ def json_schema(schema: Any) -> Any:
         return [json_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    converted: dict[str, Any] = {}
+    converted: JsonObject = {}
     for field, value in schema.items():
-        name = re.sub(r"_([a-z0-9])", lambda letter: letter[1].upper(), field)
+        name = _camel_case(field)
         if name == "type" and isinstance(value, str):
             converted[name] = value.lower()
         elif name == "properties" and isinstance(value, dict):
@@ -141,7 +146,11 @@ def json_schema(schema: Any) -> Any:
     return converted
 
 
-def _messages(content: Mapping[str, Any]) -> list[Message]:
+def _camel_case(name: str) -> str:
+    return re.sub(r"_([a-z0-9])", lambda letter: letter[1].upper(), name)
+
+
+def _messages(content: JsonObject) -> list[Message]:
     results = []
     others = []
     for part in content.get("parts", ()):
@@ -161,11 +170,14 @@ def _messages(content: Mapping[str, Any]) -> list[Message]:
         if "inlineData" in part or "fileData" in part:
             images += 1
         if "functionCall" in part:
-            call = part["functionCall"]
-            calls.append(ToolCall(call["name"], call.get("args", {}), call.get("id")))
+            found = part["functionCall"]
+            call = ToolCall(found["name"], found.get("args", {}), found.get("id"))
+            calls.append(call)
     role = content.get("role", "user")
+    if role == "model":
+        role = "assistant"
     message = Message(
-        "assistant" if role == "model" else role,
+        role,
         content=content_text(content),
         thinking=thinking,
         images=images,
@@ -174,15 +186,17 @@ def _messages(content: Mapping[str, Any]) -> list[Message]:
     return [*results, message]
 
 
-def _result_message(result: Mapping[str, Any]) -> Message:
-    text = dumps(result["response"])
-    values = list(result["response"].values())
+def _result_message(result: JsonObject) -> Message:
+    response = result["response"]
+    text = dumps(response)
+    values = list(response.values())
     if len(values) == 1 and isinstance(values[0], str):
         text = values[0]  # without quotes
-    return Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", ""))
+    call_id = result.get("id", "")
+    return Message("tool", text, tool_name=result["name"], tool_call_id=call_id)
 
 
-def content_text(content: Mapping[str, Any]) -> str:
+def content_text(content: JsonObject) -> str:
     """Return the text of a `Content` object, with a line for each part.
 
     Parts with thoughts are omitted.
@@ -194,7 +208,6 @@ def content_text(content: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-Body: TypeAlias = "dict[str, Any]"
 _UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 JSON = b"application/json; charset=UTF-8"
@@ -219,8 +232,9 @@ _LIST_MODELS = "Call ListModels to see the list of available models and their su
 
 def models(stub: Stub, _request: Request) -> Result:
     """Handle `GET models`: return all models in one page."""
-    models = [_model_object(model) for model in pipeline.list_models(stub)]
-    return json_response({"models": models})
+    models = pipeline.list_models(stub)
+    page = {"models": list(map(_model_object, models))}
+    return json_response(page)
 
 
 def model(stub: Stub, request: Request) -> Result:
@@ -240,21 +254,23 @@ def _verb(stub: Stub, request: Request) -> Result:
         f"models/{name} is not found for API version {version}, or is not supported for {action}."
     )
     missing = HttpError(404, f"{problem} {_LIST_MODELS}")
-    model = pipeline.find_model(stub.models, name.removeprefix("models/"), missing)
+    plain_name = name.removeprefix("models/")
+    model = pipeline.find_model(stub.models, plain_name, missing)
     if handler is generate and not model.has_capability("completion"):
         raise missing
-    return handler(stub, request, model, name, read(request.body, check))
+    body = read(request.body, check)
+    return handler(stub, request, model, name, body)
 
 
-def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
+def generate(stub: Stub, request: Request, model: Model, name: str, body: JsonObject) -> Result:
     """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
     is_stream = request.path.endswith(_STREAM)
     prompt = to_prompt(body, name, model, stream=is_stream)
     encoder = partial(Candidates, request, body)
-    return pipeline.generate(stub, model, prompt, request, encoder)
+    return pipeline.generate(stub, model, prompt, request, encoder=encoder)
 
 
-def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
+def _count(_stub: Stub, _request: Request, model: Model, name: str, body: JsonObject) -> Result:
     generate_request = body.get("generateContentRequest", body)
     if "contents" not in generate_request:
         raise ValidationError(("contents",), "a value")
@@ -265,24 +281,28 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
 
 
 async def _embed(
-    stub: Stub, _request: Request, model: Model, _name: str, body: Body
+    stub: Stub, _request: Request, model: Model, _name: str, body: JsonObject
 ) -> HttpResponse:
     await pipeline.load_model(stub, model)
     if "requests" not in body:
-        return json_response({"embedding": _embedding(stub, model, body)})
+        embedding = _embedding(stub, model, body)
+        return json_response({"embedding": embedding})
     embeddings = [_embedding(stub, model, item) for item in body["requests"]]
     return json_response({"embeddings": embeddings})
 
 
-def _embedding(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
+def _embedding(stub: Stub, model: Model, item: JsonObject) -> dict[str, list[float]]:
+    dimensions = item.get("outputDimensionality")
     config = item.get("embedContentConfig", {})
-    dimensions = config.get("outputDimensionality", item.get("outputDimensionality"))
+    if "outputDimensionality" in config:
+        dimensions = config["outputDimensionality"]
     text = content_text(item["content"])
     vector, _ = pipeline.embed_text(stub, model, text)
-    return {"values": normalised(vector[:dimensions])}
+    values = normalised(vector[:dimensions])
+    return {"values": values}
 
 
-_VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
+_VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, JsonObject], Result]]] = {
     "generateContent": ("completion", GENERATE, generate),
     "streamGenerateContent": ("completion", GENERATE, generate),
     "countTokens": ("completion", COUNT, _count),
@@ -296,10 +316,11 @@ and the handler.
 
 def _version_and_name(request: Request) -> tuple[str, str]:
     before, _, name = request.path.partition("/models/")
-    return before.removeprefix("/"), name
+    version = before.removeprefix("/")
+    return version, name
 
 
-def _model_object(model: Model) -> dict[str, Any]:
+def _model_object(model: Model) -> JsonObject:
     verbs = []
     for verb, (capability, _, _) in _VERBS.items():
         if model.has_capability(capability):
@@ -328,18 +349,27 @@ def error_response(
     return json_response(body, failure.status, pipeline.headers_of(failure))
 
 
-def error_body(failure: Failure) -> dict[str, Any]:
+def error_body(failure: Failure) -> JsonObject:
     """Return the error object for a response body or a stream.
 
     For status 429, it contains the delay before a retry.
     """
-    default = "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION"
-    status = _STATUSES.get(failure.status, default)
-    error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
+    default = "FAILED_PRECONDITION"
+    if failure.status >= 500:
+        default = "INTERNAL"
+    error: JsonObject = {
+        "code": failure.status,
+        "message": failure.message,
+        "status": _STATUSES.get(failure.status, default),
+    }
     if failure.status == 429:
-        delay = dict(pipeline.headers_of(failure))[b"retry-after"].decode("latin-1")
+        headers = dict(pipeline.headers_of(failure))
+        seconds = headers[b"retry-after"].decode("latin-1")
         error["details"] = [
-            {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{delay}s"}
+            {
+                "@type": "type.googleapis.com/google.rpc.RetryInfo",
+                "retryDelay": f"{seconds}s",
+            }
         ]
     return {"error": error}
 
@@ -350,13 +380,19 @@ class Candidates(pipeline.EventEncoder):
     A stream consists of server-sent events if the request asks for them, or is a JSON array.
     """
 
-    def __init__(self, request: Request, body: Body, evaluated: pipeline.EvaluatedPrompt) -> None:
+    def __init__(
+        self, request: Request, body: JsonObject, evaluated: pipeline.EvaluatedPrompt
+    ) -> None:
         self.evaluated = evaluated
         self.ids = evaluated.ids
+        self.hidden: type | None = Reasoning
         thinking = body.get("generationConfig", {}).get("thinkingConfig", {})
-        self.hidden = None if thinking.get("includeThoughts") else Reasoning
+        if thinking.get("includeThoughts"):
+            self.hidden = None
+        self.content_type = JSON
         self.events = request.query.get("alt") == "sse"
-        self.content_type = b"text/event-stream" if self.events else JSON
+        if self.events:
+            self.content_type = b"text/event-stream"
         self.calls = 0
         self.has_sent = False
         self.common_fields = {
@@ -367,40 +403,53 @@ class Candidates(pipeline.EventEncoder):
     def piece(self, piece: Piece) -> str:
         if piece.kind is self.hidden:
             return ""
-        response = self._response([self._part(piece)])
-        return self._framed(response)
+        part = self._part(piece)
+        return self._framed(self._response([part]))
 
     def end(self) -> bytes:
-        return self._ended(self._response([{"text": ""}], is_last=True))
+        last = self._last_response([])
+        return self._ended(last)
 
     def error(self, failure: Failure) -> bytes:
         return self._ended(error_body(failure))
 
-    def _ended(self, last: dict[str, Any]) -> bytes:
-        closing = "" if self.events else "]"
-        return f"{self._framed(last)}{closing}".encode()
+    def _ended(self, last: JsonObject) -> bytes:
+        ending = self._framed(last)
+        if not self.events:
+            ending += "]"
+        return ending.encode()
 
     def complete_response(self) -> HttpResponse:
-        blocks = pipeline.blocks(self.evaluated.reply)
-        parts = [self._part(piece) for piece in blocks if piece.kind is not self.hidden]
-        response = self._response(parts or [{"text": ""}], is_last=True)
-        return json_response(response)
+        parts = []
+        for piece in pipeline.blocks(self.evaluated.reply):
+            if piece.kind is not self.hidden:
+                parts.append(self._part(piece))
+        return json_response(self._last_response(parts))
 
-    def _framed(self, response: dict[str, Any]) -> str:
+    def _framed(self, response: JsonObject) -> str:
         if self.events:
             return f"data: {compact_json(response)}\r\n\r\n"
         before = ",\r\n" if self.has_sent else "["
         self.has_sent = True
         return f"{before}{dumps(response)}"
 
-    def _response(self, parts: list[dict[str, Any]], *, is_last: bool = False) -> dict[str, Any]:
+    def _response(self, parts: list[JsonObject]) -> JsonObject:
         content = {"parts": parts, "role": "model"}
-        if not is_last:
-            candidate = {"content": content, "index": 0}
-            return {"candidates": [candidate], **self.common_fields}
+        candidate = {"content": content, "index": 0}
+        return {"candidates": [candidate], **self.common_fields}
+
+    def _last_response(self, parts: list[JsonObject]) -> JsonObject:
+        """Return a response with the finish reason and the token counts. Without parts, it has an
+        empty text.
+        """
+        content = {"parts": parts or [{"text": ""}], "role": "model"}
         finish_reason = _FINISH[self.evaluated.reply.finish]
         candidate = {"content": content, "finishReason": finish_reason, "index": 0}
-        return {"candidates": [candidate], "usageMetadata": self._usage(), **self.common_fields}
+        return {
+            "candidates": [candidate],
+            "usageMetadata": self._usage(),
+            **self.common_fields,
+        }
 
     def _usage(self) -> dict[str, int]:
         counts = self.evaluated.usage
@@ -410,7 +459,7 @@ class Candidates(pipeline.EventEncoder):
         usage["totalTokenCount"] = counts.input + counts.output
         return usage
 
-    def _part(self, piece: Piece) -> dict[str, Any]:
+    def _part(self, piece: Piece) -> JsonObject:
         value = piece.value
         if piece.kind is ToolCall:
             self.calls += 1
@@ -433,12 +482,14 @@ def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
         builder.add(kind, get(part, "text"))
         call = get(part, "functionCall")
         if call is not None:
-            builder.call(len(builder.calls), call, get(call, "id"))
+            index = len(builder.calls)
+            builder.call(index, call, get(call, "id"))
     usage = get(body, "usageMetadata")
     builder.end(get(candidate, "finishReason"), usage)
-    counts = get(usage, "candidatesTokenCount"), get(usage, "thoughtsTokenCount")
-    if all(isinstance(count, int) for count in counts):
-        builder.usage["output"] = sum(counts)
+    text_tokens = get(usage, "candidatesTokenCount")
+    thinking_tokens = get(usage, "thoughtsTokenCount")
+    if isinstance(text_tokens, int) and isinstance(thinking_tokens, int):
+        builder.usage["output"] = text_tokens + thinking_tokens
 
 
 _ROUTES: Routes = {

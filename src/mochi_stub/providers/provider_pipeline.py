@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
-from mochi_stub.json_encoding import dumps
+from mochi_stub.json_encoding import JsonObject, dumps
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import (
@@ -104,7 +104,8 @@ def refuse(status: int, message: str, **details: Any) -> Handler:
     """
 
     def handler(_stub: Stub, request: Request) -> Result:
-        raise HttpError(status, message.format(method=request.method, path=request.path), **details)
+        text = message.format(method=request.method, path=request.path)
+        raise HttpError(status, text, **details)
 
     return handler
 
@@ -169,7 +170,8 @@ def fit_prompt(
         raise _refused_length(tokens, context)
     shorter = prompt
     if is_chat:
-        shorter = replace(prompt, messages=_latest_messages(prompt, per_token, context))
+        latest = _latest_messages(prompt, per_token, context)
+        shorter = replace(prompt, messages=latest)
     tokens = prompt_tokens(shorter, per_token) + before
     dropped = len(prompt.messages) - len(shorter.messages)
     if tokens < context:
@@ -178,13 +180,21 @@ def fit_prompt(
         raise _refused_length(tokens, context)
     if not lease.request.shift:
         raise HttpError(400, _TOO_LONG)
-    requested = int(prompt.options.get("num_keep", NUM_KEEP))
-    keep = max(0, min(requested, context - 1))
+    keep = _kept_tokens(prompt, context)
     free = (context - keep) // 2  # half of the context after the first `keep` tokens
     removed = tokens - (context - free)
-    messages = _without_middle(shorter.messages, int(keep * per_token), int(removed * per_token))
+    start = int(keep * per_token)
+    length = int(removed * per_token)
+    messages = _without_middle(shorter.messages, start, length)
     fitting = replace(shorter, messages=messages)
     return FittedPrompt(fitting, tokens - removed, dropped, truncated=True)
+
+
+def _kept_tokens(prompt: Prompt, context: int) -> int:
+    """Return how many tokens at the start of a prompt stay when the context is full."""
+    requested = int(prompt.options.get("num_keep", NUM_KEEP))
+    at_most = min(requested, context - 1)
+    return max(0, at_most)
 
 
 def _without_middle(messages: Iterable[Message], start: int, length: int) -> tuple[Message, ...]:
@@ -193,7 +203,8 @@ def _without_middle(messages: Iterable[Message], start: int, length: int) -> tup
         before = message.content[:start]
         rest = message.content[start:]
         after = rest[length:]
-        kept.append(replace(message, content=before + after))
+        shorter = replace(message, content=before + after)
+        kept.append(shorter)
         start -= len(before)
         length -= len(rest) - len(after)
     return tuple(kept)
@@ -204,16 +215,22 @@ def _latest_messages(prompt: Prompt, chars_per_token: float, context: int) -> tu
 
     As in Ollama, they may fill the context. If they do, their middle is removed later.
     """
-    length = len(counted_text(prompt))
-    images = sum(message.images for message in prompt.messages)
+    text = counted_text(prompt)
+    length = len(text)
+    images = 0
+    for message in prompt.messages:
+        images += message.images
     latest: list[Message] = []
     for message in prompt.messages[:-1]:
-        tokens = count_tokens(length, chars_per_token) + IMAGE_TOKENS * images
-        if tokens <= context or message.role == "system":
+        text_tokens = count_tokens(length, chars_per_token)
+        image_tokens = IMAGE_TOKENS * images
+        fits = text_tokens + image_tokens <= context
+        if fits or message.role == "system":
             latest.append(message)
-        else:
-            length -= len(counted_text_of(message))
-            images -= message.images
+            continue
+        removed = counted_text_of(message)
+        length -= len(removed)
+        images -= message.images
     return (*latest, *prompt.messages[-1:])
 
 
@@ -233,10 +250,8 @@ def apply_stop_conditions(
 
     The first choice that is cut sets the finish reason.
     """
-    stop = options.get("stop") or ()
-    stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
-    tokens = options.get("num_predict")
-    limit = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
+    stops = _stop_sequences(options)
+    limit = _character_limit(options, chars_per_token)
     if not stops and limit == inf:
         return reply
     parts: list[Part] = []
@@ -250,8 +265,28 @@ def apply_stop_conditions(
             ends.append(end)
     if not ends:
         return reply
-    _, finish, stop_sequence = ends[0]
-    return replace(reply, parts=parts, frames=None, finish=finish, stop_sequence=stop_sequence)
+    first = ends[0]
+    return replace(
+        reply,
+        parts=parts,
+        frames=None,
+        finish=first.finish,
+        stop_sequence=first.stop_sequence,
+    )
+
+
+def _stop_sequences(options: Mapping[str, Any]) -> list[str]:
+    stop = options.get("stop") or ()
+    if isinstance(stop, str):
+        return [stop]
+    return list(filter(None, stop))
+
+
+def _character_limit(options: Mapping[str, Any], chars_per_token: float) -> float:
+    tokens = options.get("num_predict")
+    if tokens is None or tokens < 0:
+        return inf
+    return int(tokens * chars_per_token)
 
 
 def _choices(parts: Iterable[Part]) -> list[list[Part]]:
@@ -290,7 +325,11 @@ def _end_of(parts: Iterable[Part], stops: Sequence[str], limit: float) -> _End |
 
 def _first_stop(text: str, stops: Iterable[str]) -> tuple[int, str | None]:
     """Return the position and the first stop sequence in the text, or its length and None."""
-    positions = [(text.find(stop), stop) for stop in stops if stop in text]
+    positions = []
+    for stop in stops:
+        at = text.find(stop)
+        if at >= 0:
+            positions.append((at, stop))
     if not positions:
         return len(text), None
     return min(positions)
@@ -300,10 +339,12 @@ def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
     kept: list[Part] = []
     for part in parts:
         if isinstance(part, (Reasoning, Text)):
-            size = len(joined(part.content))
-            if size > length:
-                return [*kept, replace(part, content=_shortened(part.content, length))]
-            length -= size
+            text = joined(part.content)
+            if len(text) > length:
+                content = _shortened(part.content, length)
+                last = replace(part, content=content)
+                return [*kept, last]
+            length -= len(text)
         kept.append(part)
     return kept
 
@@ -354,7 +395,8 @@ class EvaluatedPrompt:
     def ids(self) -> SeededIds:
         """IDs and times of the reply, derived from the model name and the request body."""
         model = self.prompt.model.encode(errors="replace")
-        return self.stub.seeded_ids(model + self.prompt.request)
+        seed = model + self.prompt.request
+        return self.stub.seeded_ids(seed)
 
     @property
     def cached_tokens(self) -> int | None:
@@ -372,12 +414,16 @@ class EvaluatedPrompt:
     def usage(self) -> Counts:
         """Token counts. Counts that the reply sets replace the calculated counts."""
         per_token = self.model.chars_per_token
+        characters = generated_characters(self.reply)
         counts = Counts(
             input=self.tokens,
-            output=count_tokens(generated_characters(self.reply), per_token),
+            output=count_tokens(characters, per_token),
             reasoning=count_tokens(len(self.reply.reasoning), per_token),
         )
-        own = {name: count for name, count in vars(self.reply.usage).items() if count is not None}
+        own = {}
+        for name, count in vars(self.reply.usage).items():
+            if count is not None:
+                own[name] = count
         return counts._replace(**own)
 
     def generation(self, encoder: Encoder, **journal_fields: Any) -> Generation:
@@ -422,32 +468,44 @@ def evaluate_prompt(
     Raises HttpError if the prompt is too long and cannot be truncated.
     """
     model = lease.request.model
-    limit = lease.limit
     fitted = fit_prompt(prompt, lease, truncate=truncate, before=context_tokens)
-    fitting = fitted.prompt
-    tokens = fitted.tokens
     if fitted.truncated:
         stub.scheduler.truncations += 1
-    options = dict(fitting.options)
-    if not lease.request.shift and limit is not None:  # the reply must fit the rest of the context
-        requested = options.get("num_predict", -1)
-        room = max(limit - tokens, 0)
-        options["num_predict"] = min(requested, room) if requested >= 0 else room
-    reply = apply_stop_conditions(stub.resolve(fitting), options, model.chars_per_token)
+    found = stub.resolve(fitted.prompt)
+    options = _limited_options(fitted, lease)
+    reply = apply_stop_conditions(found, options, model.chars_per_token)
     answer = render_message("assistant", reply.text, reply.tool_calls)
-    evaluated = lease.prompt_cache.evaluate(render(fitting), f"\n{answer}", tokens)
+    rendered = render(fitted.prompt)
+    evaluated = lease.prompt_cache.evaluate(rendered, f"\n{answer}", fitted.tokens)
     speed = stub.scheduler.machine.prompt_speed
+    seconds = None
+    if speed:
+        seconds = evaluated / speed
     return EvaluatedPrompt(
         stub=stub,
         model=model,
-        prompt=fitting,
-        tokens=tokens,
+        prompt=fitted.prompt,
+        tokens=fitted.tokens,
         dropped=fitted.dropped,
         truncated=fitted.truncated,
         reply=reply,
         evaluated_tokens=evaluated,
-        seconds=evaluated / speed if speed else None,
+        seconds=seconds,
     )
+
+
+def _limited_options(fitted: FittedPrompt, lease: Lease) -> Mapping[str, Any]:
+    """Return the options of a prompt. Without a context shift, the reply must fit the rest of the
+    context.
+    """
+    options = fitted.prompt.options
+    if lease.request.shift or lease.limit is None:
+        return options
+    room = max(lease.limit - fitted.tokens, 0)
+    requested = options.get("num_predict", -1)
+    if 0 <= requested < room:
+        return options
+    return {**options, "num_predict": room}
 
 
 def always(response: HttpResponse) -> Handler:
@@ -456,7 +514,8 @@ def always(response: HttpResponse) -> Handler:
 
 async def load_model(stub: Stub, model: Model) -> Lease:
     """Load a model for a request of an API that has no load options. Raises HttpError."""
-    return await stub.load(LoadRequest(model, model.parameters, shift=model.shifts_context))
+    load = LoadRequest(model, model.parameters, shift=model.shifts_context)
+    return await stub.load(load)
 
 
 def find_model(models: Iterable[Model], name: str, missing: HttpError) -> Model:
@@ -476,7 +535,11 @@ def list_models(stub: Stub) -> list[Model]:
 
     Models whose names begin with `_` exist only for inheritance.
     """
-    return [model for model in stub.models if not model.name.startswith("_")]
+    listed = []
+    for model in stub.models:
+        if not model.name.startswith("_"):
+            listed.append(model)
+    return listed
 
 
 async def generate(
@@ -491,7 +554,8 @@ async def generate(
     `encoder` creates the encoder of the reply.
     """
     lease = await load_model(stub, model)
-    evaluated = evaluate_prompt(stub, lease, with_defaults(prompt, model, request.body))
+    full_prompt = with_defaults(prompt, model, request.body)
+    evaluated = evaluate_prompt(stub, lease, full_prompt)
     return evaluated.generation(encoder(evaluated), prompt_tokens=evaluated.usage.input)
 
 
@@ -527,7 +591,7 @@ _OPTIONS = {
 }
 
 
-def sampling_options(fields: Mapping[str, Any]) -> dict[str, Any]:
+def sampling_options(fields: JsonObject) -> JsonObject:
     """Return the sampling options of a request under Ollama's names.
 
     The last field that limits the tokens applies.
@@ -538,8 +602,10 @@ def sampling_options(fields: Mapping[str, Any]) -> dict[str, Any]:
         if option is not None:
             found[option] = value
     stop = fields.get("stop")
+    if isinstance(stop, str):
+        stop = [stop] if stop else None
     if stop:
-        found["stop"] = [stop] if isinstance(stop, str) else stop
+        found["stop"] = stop
     return found
 
 
@@ -548,10 +614,12 @@ def blocks(reply: Reply) -> list[Piece]:
 
     Adjacent texts of one kind are joined, and empty texts are omitted.
     """
+    contents = []
+    for part in reply.parts:
+        if isinstance(part, (Reasoning, Text, ToolCalls)):
+            contents.append(part)
     found: list[Piece] = []
-    contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text, ToolCalls))]
-    for kind, group in groupby(contents, type):
-        parts = list(group)
+    for kind, parts in groupby(contents, type):
         text = ""
         for part in parts:
             if isinstance(part, ToolCalls):
@@ -566,8 +634,11 @@ def blocks(reply: Reply) -> list[Piece]:
 def argument_pieces(call: ToolCall) -> list[str]:
     """Return the arguments of a tool call as JSON, split into pieces for streaming."""
     encoded = dumps(call.arguments)
-    starts = range(0, len(encoded), ARGUMENT_PIECE)
-    return [encoded[start : start + ARGUMENT_PIECE] for start in starts]
+    found = []
+    for start in range(0, len(encoded), ARGUMENT_PIECE):
+        end = start + ARGUMENT_PIECE
+        found.append(encoded[start:end])
+    return found
 
 
 def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[list[float], int]:
@@ -575,7 +646,8 @@ def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[lis
 
     Raises HttpError if the configured reply is a failure.
     """
-    prompt = Prompt(name or model.name, operation="embed", messages=(Message("user", text),))
+    message = Message("user", text)
+    prompt = Prompt(name or model.name, operation="embed", messages=(message,))
     reply = stub.resolve(prompt)
     for part in reply.parts:
         if isinstance(part, Failure):
@@ -591,7 +663,7 @@ def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[lis
 
 
 def choose_tools(
-    tools: Iterable[Mapping[str, Any]], mode: str, names: Iterable[str] | None = None
+    tools: Iterable[JsonObject], mode: str, names: Iterable[str] | None = None
 ) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one.
 
@@ -602,17 +674,24 @@ def choose_tools(
     """
     if mode == "none":
         return (), ()
-    tools = tuple(tools)
+    offered = tuple(tools)
     if mode not in ("any", "tool", "required", "function"):
-        return tools, ()
-    by_name = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
-    wanted = list(by_name if names is None else names)
-    if not wanted:
-        raise _impossible_choice("it offers no functions")
-    for name in wanted:
+        return offered, ()
+    by_name = {}
+    for tool in offered:
+        if tool["type"] == "function":
+            name = tool["function"]["name"]
+            by_name[name] = tool
+    if names is None:
+        names = by_name
+    required = []
+    for name in names:
         if name not in by_name:
             raise _impossible_choice(f"it offers no function {name}")
-    return tools, tuple(by_name[name] for name in wanted)
+        required.append(by_name[name])
+    if not required:
+        raise _impossible_choice("it offers no functions")
+    return offered, tuple(required)
 
 
 def _impossible_choice(problem: str) -> HttpError:
@@ -622,10 +701,15 @@ def _impossible_choice(problem: str) -> HttpError:
 
 def function_tool(
     name: str, description: str | None, parameters: Any, strict: bool | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return a tool in the format of chat completions. Fields that are None are omitted."""
-    fields = {"name": name, "description": description, "parameters": parameters, "strict": strict}
-    function = {field: value for field, value in fields.items() if value is not None}
+    function: JsonObject = {"name": name}
+    if description is not None:
+        function["description"] = description
+    if parameters is not None:
+        function["parameters"] = parameters
+    if strict is not None:
+        function["strict"] = strict
     return {"type": "function", "function": function}
 
 
@@ -634,16 +718,21 @@ def headers_of(failure: Failure) -> Headers:
 
     Status 429 always includes the header `retry-after`.
     """
-    headers = {name.lower(): text for name, text in failure.headers}
+    headers = {}
+    for name, text in failure.headers:
+        headers[name.lower()] = text
     if failure.status == 429:
         headers.setdefault("retry-after", "1")
     encoded = []
     for name, text in headers.items():
-        encoded.append((name.encode("latin-1", "replace"), text.encode("latin-1", "replace")))
+        encoded_name = name.encode("latin-1", "replace")
+        encoded_text = text.encode("latin-1", "replace")
+        encoded.append((encoded_name, encoded_text))
     return tuple(encoded)
 
 
 def json_response(
     value: Any, status: int = 200, headers: Headers = (), content_type: bytes = JSON
 ) -> HttpResponse:
-    return HttpResponse(status, dumps(value).encode(), content_type, headers)
+    body = dumps(value).encode()
+    return HttpResponse(status, body, content_type, headers)

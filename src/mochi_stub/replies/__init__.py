@@ -46,8 +46,8 @@ def stable_hash(text: str) -> int:
 
 def hash_sized(text: str) -> str:
     """Return 5 to 500 words of filler text. The number of words depends only on `text`."""
-    words = 5 + stable_hash(text) % 496
-    return lorem(words)
+    count = 5 + stable_hash(text) % 496
+    return lorem(count)
 
 
 NOISE = 1e-4  # a word or trigram adds 1
@@ -61,15 +61,23 @@ def embed(text: str, length: int) -> list[float]:
     generator = Random(_checksum(text))  # noqa: S311 - not for secrets
     vector = [(byte - 127.5) * NOISE for byte in generator.randbytes(length)]
     words = text.lower().split()
-    padded = f"  {' '.join(words)}  "
-    trigrams = [padded[at : at + 3] for at in range(len(padded) - 2)]
-    for feature in words + trigrams:
+    for feature in words + _trigrams(words):
         bits, index = divmod(_checksum(feature), length)
         if bits & 1:
             vector[index] += 1.0
         else:
             vector[index] -= 1.0
     return normalised(vector)
+
+
+def _trigrams(words: list[str]) -> list[str]:
+    line = " ".join(words)
+    padded = f"  {line}  "
+    trigrams = []
+    for start in range(len(padded) - 2):
+        end = start + 3
+        trigrams.append(padded[start:end])
+    return trigrams
 
 
 def _checksum(text: str) -> int:
@@ -107,7 +115,8 @@ class SeededIds:
     @property
     def start(self) -> int:
         """Simulated arrival time of the request, in nanoseconds since 1970."""
-        return FIRST_START + self.fingerprint % SPAN
+        after_first = self.fingerprint % SPAN
+        return FIRST_START + after_first
 
     def id(self, index: int, length: int) -> str:
         """Return a pseudorandom ID of `length` characters. Each `index` gives a different ID."""

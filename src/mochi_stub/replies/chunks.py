@@ -77,25 +77,31 @@ def token_logprobs(piece: Piece, start: int, chars_per_token: float) -> list[Log
     begin = 0
     for token in range(earlier_tokens + 1, all_tokens):
         end = int(token * chars_per_token) - start
-        found.append(_generated_logprob(text[begin:end]))
+        logprob = _generated_logprob(text[begin:end])
+        found.append(logprob)
         begin = end
-    found.append(_generated_logprob(text[begin:]))
+    last = _generated_logprob(text[begin:])
+    found.append(last)
     return found
 
 
 def _generated_logprob(token: str) -> Logprob:
-    highest = -(1 + stable_hash(token) % 999) / 1000
+    thousandths = 1 + stable_hash(token) % 999
+    highest = -thousandths / 1000
     top = [(token, highest)]
     for rank, word in enumerate(WORDS[:19], 1):
-        top.append((word, highest - rank))
+        logprob = highest - rank
+        top.append((word, logprob))
     return Logprob(token, highest, tuple(top))
 
 
 def planned_end(reply: Reply) -> int:
     """Return the planned duration of a reply in nanoseconds."""
     with_end = replace(reply, parts=[*reply.parts, Cut()])
-    *_, last = _timed(with_end)
-    return last.due
+    due = 0
+    for piece in _timed(with_end):
+        due = piece.due
+    return due
 
 
 def chunked(content: Content, pace: Pace | None) -> list[str]:
@@ -105,7 +111,11 @@ def chunked(content: Content, pace: Pace | None) -> list[str]:
     if pace is None or pace.characters is None:
         return _CHUNK.findall(content)
     size = pace.characters or 1
-    return [content[at : at + size] for at in range(0, len(content), size)]
+    chunks = []
+    for start in range(0, len(content), size):
+        end = start + size
+        chunks.append(content[start:end])
+    return chunks
 
 
 async def paced(
@@ -125,11 +135,18 @@ async def paced(
     pieces after it, at every speed.
     """
     start = now()
+
+    def seconds_until(due: int) -> float:
+        if not speed:
+            return 0.0
+        return start + due / 1e9 / speed - now()
+
     batch: list[Piece] = []
     limit = 1
     for piece in pieces:
-        wait = start + piece.due / 1e9 / speed - now() if speed else 0.0
-        if batch and (wait > 0 or len(batch) >= limit or piece.kind is Gate):
+        wait = seconds_until(piece.due)
+        is_full = len(batch) >= limit
+        if batch and (wait > 0 or is_full or piece.kind is Gate):
             yield batch
             batch = []
             limit = min(limit * 4, MAX_BATCH)
@@ -143,7 +160,7 @@ async def paced(
             batch.append(piece)
     if batch:
         yield batch
-    rest = start + end / 1e9 / speed - now() if speed else 0.0
+    rest = seconds_until(end)
     if rest > 0:
         await sleep(rest)
 
@@ -154,7 +171,9 @@ def _speed(pace: Pace | None) -> tuple[float, int]:
     """
     if pace is None:
         return NANOSECONDS_PER_WORD, 0
-    return 1e9 / pace.characters_per_second, round(pace.delay * 1e9)
+    per_character = 1e9 / pace.characters_per_second
+    per_chunk = round(pace.delay * 1e9)
+    return per_character, per_chunk
 
 
 def _jittered(timed: Iterator[Piece], pace: Pace) -> Iterator[Piece]:
@@ -167,9 +186,15 @@ def _jittered(timed: Iterator[Piece], pace: Pace) -> Iterator[Piece]:
             yield piece
             continue
         own_delay = len(piece.value) * per_character + per_chunk
-        share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
-        early = own_delay * pace.jitter * share
-        yield piece._replace(due=piece.due - int(early))
+        early = own_delay * pace.jitter * _share(pace.seed, index)
+        due = piece.due - int(early)
+        yield piece._replace(due=due)
+
+
+def _share(seed: int, index: int) -> float:
+    """Return a pseudorandom number from 0 to 0.999."""
+    thousandths = stable_hash(f"{seed}/{index}") % 1000
+    return thousandths / 1000
 
 
 def _timed(reply: Reply) -> Iterator[Piece]:
@@ -186,15 +211,22 @@ def _timed(reply: Reply) -> Iterator[Piece]:
             for chunk, logprob in zip(chunks, logprobs, strict=False):
                 units += len(chunk.split()) if by_words else len(chunk)
                 paused += delay
-                yield Piece(kind, chunk, int(units * rate) + paused, logprob)
+                due = int(units * rate) + paused
+                yield Piece(kind, chunk, due, logprob)
         elif isinstance(part, ToolCalls):
             for call in part.calls:
-                length = len(call.name) + len(dumps(dict(call.arguments)).encode())
-                units += WORDS_PER_CALL if by_words else length
-                yield Piece(ToolCall, call, int(units * rate) + paused)
+                units += WORDS_PER_CALL if by_words else _length_of(call)
+                due = int(units * rate) + paused
+                yield Piece(ToolCall, call, due)
         elif isinstance(part, Pause):
             paused += round(part.seconds * 1e9)
         else:
-            yield Piece(type(part), part, int(units * rate) + paused)
+            due = int(units * rate) + paused
+            yield Piece(type(part), part, due)
             if isinstance(part, (Failure, Cut)):
                 return
+
+
+def _length_of(call: ToolCall) -> int:
+    arguments = dumps(dict(call.arguments)).encode()
+    return len(call.name) + len(arguments)

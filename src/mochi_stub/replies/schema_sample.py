@@ -15,12 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
-from itertools import chain, count, cycle, islice, repeat
-from typing import Any, TypeGuard
+from itertools import count, cycle, islice
+from typing import Any, TypeAlias, TypeGuard
 from urllib.parse import unquote
 
 from mochi_stub.replies import WORDS, stable_hash
 
+Schema: TypeAlias = Mapping[str, Any]
+Refs: TypeAlias = "tuple[str, ...]"
+"""The `$ref`s that led to a value."""
 Pick = Callable[[int], int]  # pick(n) returns a whole number from 0 to n - 1
 
 _READABLE = (
@@ -48,9 +51,12 @@ def sample(pattern: str, pick: Pick) -> str | None:
     """
     try:
         text = _sample(_parse(pattern), pick, {})
-        return text if re.search(pattern, text) else None
+        is_valid = re.search(pattern, text)
     except (re.error, ValueError, IndexError, OverflowError, RecursionError):
         return None
+    if not is_valid:
+        return None
+    return text
 
 
 def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
@@ -65,9 +71,11 @@ def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
                 continue
             case "BRANCH":
                 branches = value[1]
-                text += _sample(branches[pick(len(branches))], pick, known)
+                chosen = branches[pick(len(branches))]
+                text += _sample(chosen, pick, known)
             case "SUBPATTERN":
-                text += _sample(value[-1], pick, known)
+                group = value[-1]
+                text += _sample(group, pick, known)
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, most, repeated = value
                 times = least
@@ -78,7 +86,8 @@ def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":  # one character
                 expression = repr((kind, value))
                 if expression not in known:
-                    pattern = _compile(parsed[index : index + 1], re.DOTALL)
+                    one = parsed[index : index + 1]
+                    pattern = _compile(one, re.DOTALL)
                     known[expression] = _characters(pattern.fullmatch)
                 characters = known[expression]
                 text += characters[pick(len(characters))]
@@ -95,8 +104,9 @@ def _characters(matches: Callable[[str], object]) -> str:
     if readable:
         return readable
     for code in range(0x10000):
-        if matches(chr(code)):
-            return chr(code)
+        character = chr(code)
+        if matches(character):
+            return character
     return ""
 
 
@@ -161,7 +171,7 @@ class _Sampler:
     seed: int
     values: int = 0
 
-    def make(self, schema: Any, path: str, refs: tuple[str, ...]) -> Any:
+    def make(self, schema: Any, path: str, refs: Refs) -> Any:
         self.values += 1
         if self.values > MAX_VALUES or schema is False:
             raise _Impossible
@@ -173,37 +183,33 @@ class _Sampler:
             return schema["const"]
         options = _list(schema.get("enum"))
         if options:
-            return options[self._pick(path, len(options))]
-        return self._of_type(_type(schema), schema, path, refs)
+            index = self._pick(path, len(options))
+            return options[index]
+        return self._of_type(schema, path, refs)
 
-    def _of_type(
-        self, kind: str, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]
-    ) -> Any:
-        value: Any = None
+    def _of_type(self, schema: Schema, path: str, refs: Refs) -> Any:
+        kind = _type(schema)
         match kind:
             case "null":
-                pass
+                return None
             case "boolean":
-                value = self._pick(path, 2) == 0
+                return self._pick(path, 2) == 0
             case "integer" | "number":
-                value = _number(schema, self._pick(path, 100), whole=kind == "integer")
+                offset = self._pick(path, 100)
+                return _number(schema, offset, whole=kind == "integer")
             case "array":
-                value = self._array(schema, path, refs)
+                return self._array(schema, path, refs)
             case "object":
-                value = self._object(schema, path, refs)
-            case _:
-                value = self._string(schema, path)
-        return value
+                return self._object(schema, path, refs)
+        return self._string(schema, path)
 
-    def _resolved(
-        self, schema: Mapping[str, Any], refs: tuple[str, ...]
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _resolved(self, schema: Schema, refs: Refs) -> tuple[dict[str, Any], Refs]:
         """Return the schema merged with those that `$ref` and `allOf` name, and the longer
         `refs`.
         """
-        merged = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
-        parts = list(_list(schema.get("allOf")))
-        ref = schema.get("$ref")
+        merged = dict(schema)
+        ref = merged.pop("$ref", None)
+        parts = list(_list(merged.pop("allOf", None)))
         if isinstance(ref, str):
             if refs.count(ref) > MAX_RECURSION:
                 raise _Impossible
@@ -215,69 +221,82 @@ class _Sampler:
         return merged, refs
 
     def _referenced(self, ref: str) -> Any:
-        found = self.root if ref.startswith("#") else {}
-        for step in ref.split("/")[1:]:
+        start, *steps = ref.split("/")
+        if not start.startswith("#"):
+            return {}
+        found = self.root
+        for step in steps:
             key = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(found, list):
-                found = dict(zip(map(str, range(len(found))), found, strict=True))
+                by_index = {}
+                for index, item in enumerate(found):
+                    by_index[str(index)] = item
+                found = by_index
             found = _mapping(found).get(key, {})
         return found
 
-    def _alternative(
-        self, schema: Mapping[str, Any], key: str, path: str, refs: tuple[str, ...]
-    ) -> Any:
-        common = {name: value for name, value in schema.items() if name != key}
-        for option in schema[key]:
+    def _alternative(self, schema: Schema, key: str, path: str, refs: Refs) -> Any:
+        common = dict(schema)
+        options = common.pop(key)
+        for option in options:
             if option is False:
                 continue
+            merged = _merged(common, _mapping(option))
             with suppress(_Impossible):
-                return self.make(_merged(common, _mapping(option)), path, refs)
+                return self.make(merged, path, refs)
         raise _Impossible
 
-    def _object(
-        self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]
-    ) -> dict[str, Any]:
+    def _object(self, schema: Schema, path: str, refs: Refs) -> dict[str, Any]:
         properties = _mapping(schema.get("properties"))
-        required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
         extra = schema.get("additionalProperties", {})
-        room = _count(schema.get("maxProperties"), MAX_VALUES) - len(set(required))
-        all_optional = [name for name in properties if name not in required]
-        optional = all_optional[: max(room, 0)]
+        required = []
+        for name in _list(schema.get("required")):
+            if isinstance(name, str):
+                required.append(name)
         sample: dict[str, Any] = {}
-        for name in dict.fromkeys([*properties, *required]):
-            if name not in required and name not in optional:
-                continue
+        for name in _chosen_names(schema, properties, required):
+            declared = properties.get(name, extra)
             try:
-                sample[name] = self.make(properties.get(name, extra), f"{path}/{name}", refs)
+                sample[name] = self.make(declared, f"{path}/{name}", refs)
             except _Impossible:
                 if name in required:
                     raise
         least = _count(schema.get("minProperties"), 0)
-        numbers = count(1)
+        number = 0
         while len(sample) < least:
-            name = f"key{next(numbers)}"
+            number += 1
+            name = f"key{number}"
             if name not in properties:
                 sample[name] = self.make(extra, f"{path}/{name}", refs)
         return sample
 
-    def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> list[Any]:
+    def _array(self, schema: Schema, path: str, refs: Refs) -> list[Any]:
         least = _count(schema.get("minItems"), 0)
+        others = schema.get("items", {})
         # a list of `items` has the same meaning
-        first = _list(schema.get("prefixItems", schema.get("items")))
-        wanted = max(least, len(first) or 1 + self._pick(path, 2))
+        first = _list(schema.get("prefixItems", others))
+        usual = len(first)
+        if not first:
+            usual = 1 + self._pick(path, 2)
+        wanted = max(least, usual)
         length = min(wanted, _count(schema.get("maxItems"), wanted))
-        schemas = chain(first, repeat(schema.get("items", {})))
+        are_unique = bool(schema.get("uniqueItems"))
         items: list[Any] = []
-        try:
-            for index, item in enumerate(islice(schemas, length)):
-                taken = items if schema.get("uniqueItems") else []
-                items.append(self._item(item, f"{path}/{index}", refs, taken))
-        except _Impossible:
-            if len(items) < least:
-                raise
+        for index in range(length):
+            declared = others
+            if index < len(first):
+                declared = first[index]
+            taken = items if are_unique else []
+            try:
+                item = self._item(declared, f"{path}/{index}", refs, taken)
+            except _Impossible:
+                if index < least:
+                    raise
+                break
+            items.append(item)
         return items
 
-    def _item(self, schema: Any, path: str, refs: tuple[str, ...], taken: list[Any]) -> Any:
+    def _item(self, schema: Any, path: str, refs: Refs, taken: list[Any]) -> Any:
         """Return a value that is not `taken`. Each attempt picks other values."""
         attempt = path
         for number in range(1, 101):
@@ -287,22 +306,34 @@ class _Sampler:
             attempt = f"{path}#{number}"
         raise _Impossible
 
-    def _string(self, schema: Mapping[str, Any], path: str) -> str:
-        least = min(_count(schema.get("minLength"), 0), MAX_LENGTH)
-        most = _count(schema.get("maxLength"), MAX_LENGTH)
+    def _string(self, schema: Schema, path: str) -> str:
         pattern = schema.get("pattern")
         if isinstance(pattern, str):  # as in Ollama, without the limits of the length
-            calls = count()
-            text = sample(pattern, lambda below: self._pick(f"{path}~{next(calls)}", below))
+            text = self._matching(pattern, path)
             if text is not None:
                 return text
         name = schema.get("format")
         if isinstance(name, str) and name in FORMATS:
             return FORMATS[name]
+        shortest = _count(schema.get("minLength"), 0)
+        least = min(shortest, MAX_LENGTH)
+        most = _count(schema.get("maxLength"), MAX_LENGTH)
         start = self._pick(path, len(WORDS))
-        words = max(2 + self._pick(f"{path}~", 4), least // 3)
-        text = " ".join(islice(cycle(WORDS), start, start + words))
-        return text.ljust(least, "m")[:most]
+        words = 2 + self._pick(f"{path}~", 4)
+        end = start + max(words, least // 3)
+        passage = islice(cycle(WORDS), start, end)
+        text = " ".join(passage).ljust(least, "m")
+        return text[:most]
+
+    def _matching(self, pattern: str, path: str) -> str | None:
+        """Return a text that matches the pattern, or None. Each pick has a path of its own."""
+        calls = count()
+
+        def pick(below: int) -> int:
+            number = next(calls)
+            return self._pick(f"{path}~{number}", below)
+
+        return sample(pattern, pick)
 
     def _pick(self, path: str, below: int) -> int:
         if below <= 1:
@@ -310,7 +341,26 @@ class _Sampler:
         return stable_hash(f"{self.seed}{path}") % below
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _chosen_names(schema: Schema, properties: Schema, required: list[str]) -> list[str]:
+    """Return the names of the properties of a sample: all required ones, and as many others as
+    `maxProperties` permits.
+    """
+    most = _count(schema.get("maxProperties"), MAX_VALUES)
+    room = most - len(set(required))
+    names = []
+    for name in properties:
+        if name in required:
+            names.append(name)
+        elif room > 0:
+            names.append(name)
+            room -= 1
+    for name in required:
+        if name not in names:
+            names.append(name)
+    return names
+
+
+def _type(schema: Schema) -> str:
     declared = schema.get("type")
     if isinstance(declared, str):
         return declared
@@ -325,10 +375,13 @@ def _type(schema: Mapping[str, Any]) -> str:
     return "string"
 
 
-def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(first: Schema, second: Schema) -> dict[str, Any]:
     merged = {**first, **second}
-    properties = {**_mapping(first.get("properties")), **_mapping(second.get("properties"))}
-    required = [*_list(first.get("required")), *_list(second.get("required"))]
+    properties: dict[str, Any] = {}
+    required: list[Any] = []
+    for schema in (first, second):
+        properties.update(_mapping(schema.get("properties")))
+        required += _list(schema.get("required"))
     if properties:
         merged["properties"] = properties
     if required:
@@ -336,14 +389,19 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
+def _number(schema: Schema, offset: int, *, whole: bool) -> int | float:
     """Return a valid number: the minimum plus `offset`, a percentage of the range if there is a
     maximum.
     """
     low = _lower_limit(schema.get("minimum"), schema.get("exclusiveMinimum"), whole=whole)
     high = _upper_limit(schema.get("maximum"), schema.get("exclusiveMaximum"), whole=whole)
-    start = min(0, high) if low == -math.inf else low
-    distance = offset if high == math.inf else (high - start) * (offset / 100)
+    start = low
+    if low == -math.inf:
+        start = min(0, high)
+    distance: float = offset
+    if high != math.inf:
+        share = offset / 100
+        distance = (high - start) * share
     value = start + distance
     multiple = schema.get("multipleOf")
     if not _is_finite(multiple) or multiple <= 0:
@@ -355,7 +413,9 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
     if multiple is not None:
         return _nearest_multiple(value, multiple, low, high)
     short = round(value, 2)
-    return short if low <= short <= high else value
+    if low <= short <= high:
+        return short
+    return value
 
 
 def _nearest_multiple(value: float, step: float, low: float, high: float) -> int | float:
@@ -380,20 +440,28 @@ def _lower_limit(minimum: Any, exclusive: Any, *, whole: bool) -> float:
     """Return the least number that both minimums permit."""
     limits: list[float] = [-math.inf]
     if _is_finite(minimum):
-        limits.append(math.ceil(minimum) if whole else minimum)
+        limits.append(minimum)
     if _is_finite(exclusive):
-        limits.append(math.floor(exclusive) + 1 if whole else exclusive + _margin(exclusive))
-    return max(limits)
+        next_number = math.floor(exclusive) + 1 if whole else exclusive + _margin(exclusive)
+        limits.append(next_number)
+    lowest = max(limits)
+    if whole and lowest != -math.inf:
+        return math.ceil(lowest)
+    return lowest
 
 
 def _upper_limit(maximum: Any, exclusive: Any, *, whole: bool) -> float:
     """Return the largest number that both maximums permit."""
     limits: list[float] = [math.inf]
     if _is_finite(maximum):
-        limits.append(math.floor(maximum) if whole else maximum)
+        limits.append(maximum)
     if _is_finite(exclusive):
-        limits.append(math.ceil(exclusive) - 1 if whole else exclusive - _margin(exclusive))
-    return min(limits)
+        next_number = math.ceil(exclusive) - 1 if whole else exclusive - _margin(exclusive)
+        limits.append(next_number)
+    highest = min(limits)
+    if whole and highest != math.inf:
+        return math.floor(highest)
+    return highest
 
 
 def _margin(limit: float) -> float:
@@ -407,15 +475,20 @@ def _is_finite(value: Any) -> TypeGuard[float]:
     return math.isfinite(value)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _mapping(value: Any) -> Schema:
+    if isinstance(value, Mapping):
+        return value
+    return {}
 
 
 def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def _count(value: Any, default: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if is_integer and value >= 0:
+        return int(value)
     return default

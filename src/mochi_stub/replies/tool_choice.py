@@ -13,7 +13,7 @@ from typing import Any
 from mochi_stub.prompt import ToolCall
 from mochi_stub.recorded_reply import listed
 from mochi_stub.replies import stable_hash
-from mochi_stub.replies.schema_sample import schema_sample
+from mochi_stub.replies.schema_sample import Schema, schema_sample
 
 _MISSING = object()
 _WORD = re.compile(r"[^\W_]{3,}")
@@ -67,7 +67,7 @@ class Function:
 
     name: str
     description: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Schema = field(default_factory=dict)
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -76,7 +76,8 @@ class Function:
         Spaces or hyphens may replace the underscores.
         """
         words = filter(None, re.split(r"[_\W]+", self.name))
-        name = r"[\s_.:/-]+".join(map(re.escape, words))
+        escaped = map(re.escape, words)
+        name = r"[\s_.:/-]+".join(escaped)
         return re.compile(rf"(?<!\w){name}(?!\w)", re.IGNORECASE)
 
     def relevance(self, text: str) -> tuple[int, int]:
@@ -84,10 +85,10 @@ class Function:
         are in a text.
         """
         words = _words(text)
-        words_of_name = _words(_CAMEL_CASE.sub(" ", self.name))
+        name = _CAMEL_CASE.sub(" ", self.name)
         properties = self.parameters.get("properties", {})
         description = " ".join([self.description, *properties])
-        in_name = words & words_of_name
+        in_name = words & _words(name)
         in_description = words & _words(description)
         return len(in_name), len(in_description)
 
@@ -101,7 +102,9 @@ def functions(tools: Any) -> list[Function]:
         return []
     found = []
     for tool in tools:
-        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        function = tool
+        if isinstance(tool, Mapping):
+            function = tool.get("function", tool)
         if not isinstance(function, Mapping):
             continue
         name = function.get("name")
@@ -128,7 +131,10 @@ def functions_to_call(
     If names are equally similar, the words of descriptions and parameters count. With
     `by_description` they suffice.
     """
-    named = [function for function in offered if function.name and function.pattern.search(text)]
+    named = []
+    for function in offered:
+        if function.name and function.pattern.search(text):
+            named.append(function)
     if named or not offered:
         return named
     best = max(offered, key=lambda function: function.relevance(text))
@@ -149,8 +155,9 @@ def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCal
 
 
 def _words(text: str) -> set[str]:
-    words = _WORD.findall(text.lower().replace("_", " "))
-    return set(words) - COMMON
+    lower = text.lower().replace("_", " ")
+    words = set(_WORD.findall(lower))
+    return words - COMMON
 
 
 @dataclass
@@ -165,24 +172,30 @@ class _Arguments:
     complete: bool
 
     def __post_init__(self) -> None:
-        self.rest = rest = self.function.pattern.sub(" ", self.text)
+        rest = self.function.pattern.sub(" ", self.text)
+        self.rest = rest
         self.numbers = _NUMBER.findall(rest)
         self.quoted = ["".join(groups) for groups in _QUOTED.findall(rest)]
-        last_words = _WORD_AFTER_PREPOSITION.findall(rest)[-1:]
-        self.names = _NAME_AFTER_PREPOSITION.findall(rest) or _NAME.findall(rest) or last_words
+        self.names = _NAME_AFTER_PREPOSITION.findall(rest) or _NAME.findall(rest)
+        if not self.names:
+            last_words = _WORD_AFTER_PREPOSITION.findall(rest)
+            self.names = last_words[-1:]
         self.paths = _PATH.findall(rest)
 
     def items(self) -> Iterator[tuple[str, Any]]:
         schema = self.function.parameters
-        sample = schema_sample(schema, stable_hash(self.text)) if schema else {}
+        sample = {}
+        if schema:
+            sample = schema_sample(schema, stable_hash(self.text))
         if not isinstance(sample, Mapping):
             return
         lists_required = isinstance(schema.get("required"), list)
         required = listed(schema, "required")
         properties = schema.get("properties", {})
+        needs_all = self.complete or "minProperties" in schema
         for name, sample_value in sample.items():
             declared = _alternative(properties.get(name))
-            is_optional = not (self.complete or "minProperties" in schema or name in required)
+            is_optional = not needs_all and name not in required
             found = self._assigned(name, declared)
             may_guess = not is_optional or not (lists_required or "default" in declared)
             if found is _MISSING and may_guess:
@@ -194,25 +207,28 @@ class _Arguments:
             else:
                 yield name, sample_value
 
-    def _assigned(self, name: str, declared: Mapping[str, Any]) -> Any:
-        pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}}]+))"
+    def _assigned(self, name: str, declared: Schema) -> Any:
+        value = r"(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}]+))"
+        pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*{value}"
         assigned = re.search(pattern, self.text)
         if assigned:
-            value = str(assigned[assigned.lastindex or 0])
-            self._use(value)
-            return _converted(value, declared)
+            found = str(assigned[assigned.lastindex or 0])
+            self._use(found)
+            return _converted(found, declared)
         options = declared.get("enum")
-        if isinstance(options, list):
-            for option in options:
-                if isinstance(option, str) and _contains(self.text, option):
-                    return option
+        if not isinstance(options, list):
+            return _MISSING
+        for option in options:
+            if isinstance(option, str) and _contains(self.text, option):
+                return option
         return _MISSING
 
-    def _guessed(self, name: str, declared: Mapping[str, Any], sample: Any) -> Any:
+    def _guessed(self, name: str, declared: Schema, sample: Any) -> Any:
         if "enum" in declared or "const" in declared or isinstance(sample, bool):
             return _MISSING
         if isinstance(sample, (int, float)) and self.numbers:
-            return _converted(self.numbers.pop(0), declared)
+            first = self.numbers.pop(0)
+            return _converted(first, declared)
         if isinstance(sample, str):
             return self._guessed_text(name.lower()) or _MISSING
         return _MISSING
@@ -235,7 +251,9 @@ class _Arguments:
         if self.quoted:
             return self.quoted.pop(0)
         task = _TASK.search(self.text)
-        return task[1].strip() if task else self.text
+        if task is None:
+            return self.text
+        return task[1].strip()
 
     def _guessed_path(self) -> str:
         found = str(self.paths.pop(0))
@@ -253,49 +271,64 @@ class _Arguments:
 
 
 def _contains(text: str, word: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
+    pattern = rf"(?<!\w){re.escape(word)}(?!\w)"
+    return re.search(pattern, text, re.IGNORECASE) is not None
 
 
-def _alternative(schema: Any) -> Mapping[str, Any]:
+def _alternative(schema: Any) -> Schema:
     """Return the schema of one type: the first in `anyOf` and `type` that is not null."""
     if not isinstance(schema, Mapping):
         return {}
-    found: Mapping[str, Any] = schema
+    found: Schema = schema
     for option in listed(schema, "anyOf"):
         if isinstance(option, Mapping) and option.get("type") != "null":
             found = option
             break
     kind = found.get("type")
+    if not kind:
+        return found
     if isinstance(kind, list):
-        kind = next((each for each in kind if each != "null"), "null")
-    return {**found, "type": kind} if kind else found
+        others = [each for each in kind if each != "null"]
+        kind = others[0] if others else "null"
+    return {**found, "type": kind}
 
 
-def _permits(schema: Mapping[str, Any], value: Any) -> bool:
+def _permits(schema: Schema, value: Any) -> bool:
     """Return whether a schema permits a value.
 
     If the schema has keywords that are not checked here, return False.
     """
     kind = schema.get("type")
-    if not schema.keys() <= _CHECKED or not isinstance(value, _TYPES.get(str(kind), object)):
+    python_type = _TYPES.get(str(kind), object)
+    if not isinstance(value, python_type) or schema.keys() - _CHECKED:
         return False
     options = schema.get("enum")
     if isinstance(options, list):
         return value in options
     if isinstance(value, str):
-        shortest = schema.get("minLength", 0)
-        longest = schema.get("maxLength", math.inf)
-        return bool(shortest <= len(value) <= longest)
+        return _permits_length(schema, len(value))
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return kind == "boolean"
+    return _permits_number(schema, value)
+
+
+def _permits_length(schema: Schema, length: int) -> bool:
+    shortest = schema.get("minLength", 0)
+    longest = schema.get("maxLength", math.inf)
+    return bool(shortest <= length <= longest)
+
+
+def _permits_number(schema: Schema, number: float) -> bool:
     lowest = schema.get("minimum", -math.inf)
     highest = schema.get("maximum", math.inf)
+    if not lowest <= number <= highest:
+        return False
     above = schema.get("exclusiveMinimum", -math.inf)
     below = schema.get("exclusiveMaximum", math.inf)
-    return bool(lowest <= value <= highest and above < value < below)
+    return bool(above < number < below)
 
 
-def _converted(value: str, declared: Mapping[str, Any]) -> Any:
+def _converted(value: str, declared: Schema) -> Any:
     kind = declared.get("type")
     if kind in (None, "string"):
         return value

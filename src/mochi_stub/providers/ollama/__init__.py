@@ -6,16 +6,15 @@ The checks of a request have the same order as in Ollama.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from mochi_stub.handlers import ANY, Generation, Routes, Stub
 from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, quoted, timestamp
+from mochi_stub.json_encoding import JsonObject, dumps, go_dumps, go_text, number, quoted, timestamp
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation, Prompt, ToolCall, count_tokens, counted_text
@@ -44,17 +43,20 @@ NO_EMBEDDINGS = "This server does not support embeddings. Start it with `--embed
 
 
 async def generate(
-    operation: Operation, stub: Stub, request: Request, body: dict[str, Any]
+    operation: Operation, stub: Stub, request: Request, body: JsonObject
 ) -> HttpResponse | Generation:
     """Handle `POST /api/chat` (operation `chat`) or `POST /api/generate` (operation `generate`)."""
-    is_chat = operation == "chat"
     if not 0 <= body.get("top_logprobs", 0) <= 20:
         raise HttpError(400, "top_logprobs must be between 0 and 20")
-    model = local_model(stub, body.get("model", ""), if_empty=None if is_chat else not_found(""))
-    if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
-        raise HttpError(400, "raw mode does not support template, system, or context")
+    if operation == "chat":
+        model = local_model(stub, body.get("model", ""))
+        is_empty = not body.get("messages")
+    else:
+        model = local_model(stub, body.get("model", ""), if_empty=not_found(""))
+        is_empty = not body.get("prompt")
+    if body.get("raw"):
+        _check_raw(body)
     ids = stub.seeded_ids(request.body)
-    is_empty = not body.get("messages" if is_chat else "prompt")
     if is_empty and body.get("keep_alive") == 0:
         stub.scheduler.unload(model)
         return _empty_reply(body["model"], ids, operation, "unload")
@@ -70,15 +72,16 @@ async def generate(
     lease = await stub.load(load)
     if is_empty:
         return _empty_reply(body["model"], ids, operation, "load")
-    prompt = to_prompt(body, operation, model, options, request.body)
+    prompt = to_prompt(body, operation, model, options, request=request.body)
     try:
         evaluated = _evaluate(stub, lease, body, prompt)
     except pipeline.RefusedPrompt as error:
         if not prompt.stream:
             raise
         # llama-server refuses the prompt after Ollama has started the stream.
-        message = go_dumps({"error": error.failure.message}).encode()
-        return HttpResponse(error.failure.status, message, STREAM_ERROR, has_length=False)
+        failure = error.failure
+        message = go_dumps({"error": failure.message}).encode()
+        return HttpResponse(failure.status, message, STREAM_ERROR, has_length=False)
     encoder = ReplyLines(evaluated, ids, body, load_duration=lease.load_duration)
     generation = evaluated.generation(encoder)
     if not prompt.stream:
@@ -86,9 +89,15 @@ async def generate(
     return generation._replace(error_content_type=STREAM_ERROR)
 
 
+def _check_raw(body: JsonObject) -> None:
+    for field in ("template", "system", "context"):
+        if body.get(field):
+            raise HttpError(400, "raw mode does not support template, system, or context")
+
+
 def _empty_reply(model: str, ids: SeededIds, operation: Operation, reason: str) -> HttpResponse:
     """Return the response to a request that only loads or unloads the model."""
-    fields: dict[str, Any] = {"model": model, "created_at": timestamp(ids.start)}
+    fields: JsonObject = {"model": model, "created_at": timestamp(ids.start)}
     if operation == "chat":
         fields["message"] = {"role": "assistant", "content": ""}
     else:
@@ -96,18 +105,23 @@ def _empty_reply(model: str, ids: SeededIds, operation: Operation, reason: str) 
     return json_response({**fields, "done": True, "done_reason": reason})
 
 
-def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
-    name = body["model"]
+def _check_capabilities(body: JsonObject, model: Model, operation: Operation) -> None:
+    name = quoted(body["model"])
     if body.get("think") and not model.has_capability("thinking"):
-        raise HttpError(400, f"{quoted(name)} does not support thinking")
+        raise HttpError(400, f"{name} does not support thinking")
     if not model.has_capability("completion"):
-        raise HttpError(400, f"{quoted(name)} does not support {operation}")
-    for field, capability in (("tools", "tools"), ("suffix", "insert")):
-        if body.get(field) and not model.has_capability(capability):
+        raise HttpError(400, f"{name} does not support {operation}")
+    required = []
+    if body.get("tools"):
+        required.append("tools")
+    if body.get("suffix"):
+        required.append("insert")
+    for capability in required:
+        if not model.has_capability(capability):
             raise HttpError(400, f"{full_name(model.name)} does not support {capability}")
 
 
-def _check_remote_limit(model: Model, options: Mapping[str, Any]) -> None:
+def _check_remote_limit(model: Model, options: JsonObject) -> None:
     if model.remote is None or model.remote.max_num_predict is None:
         return
     largest = model.remote.max_num_predict
@@ -116,37 +130,34 @@ def _check_remote_limit(model: Model, options: Mapping[str, Any]) -> None:
 
 
 def _evaluate(
-    stub: Stub, lease: Lease, body: Mapping[str, Any], prompt: Prompt
+    stub: Stub, lease: Lease, body: JsonObject, prompt: Prompt
 ) -> pipeline.EvaluatedPrompt:
+    model = lease.request.model
     has_images = any(message.images for message in prompt.messages)
-    if has_images and not lease.request.model.has_capability("vision"):
+    if has_images and not model.has_capability("vision"):
         raise pipeline.RefusedPrompt(400, NO_IMAGES)
     if prompt.format not in (None, "json") and not isinstance(prompt.format, dict):
         found = quoted(dumps(prompt.format))
         message = f'invalid format: {found}; expected "json" or a valid JSON Schema object'
         raise pipeline.RefusedPrompt(500, message)
+    earlier_tokens = body.get("context", ())
     return pipeline.evaluate_prompt(
         stub,
         lease,
         prompt,
         truncate=body.get("truncate", True),
-        context_tokens=len(body.get("context", ())),
+        context_tokens=len(earlier_tokens),
     )
 
 
-async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
+async def embed(stub: Stub, _request: Request, body: JsonObject) -> HttpResponse:
     """Handle `POST /api/embed`: return a vector of unit length for each input."""
-    inputs = body.get("input")
-    if inputs in (None, ""):
-        inputs = []
-    elif not isinstance(inputs, list):
-        inputs = [inputs]
-    if not all(isinstance(item, str) for item in inputs):
-        raise HttpError(400, "invalid input type")
+    inputs = _inputs(body)
     lease = await _load(stub, body, if_empty=not_found(""))
     model = lease.request.model
     room = int(lease.context * model.chars_per_token)
-    if not body.get("truncate", True) and any(len(item) > room for item in inputs):
+    longest = max(map(len, inputs), default=0)
+    if longest > room and not body.get("truncate", True):
         raise HttpError(400, INPUT_TOO_LONG)
     if inputs and not model.has_capability("embedding"):
         raise HttpError(501, NO_EMBEDDINGS)
@@ -156,22 +167,47 @@ async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResp
     tokens = 0
     for item in inputs:
         vector, count = pipeline.embed_text(stub, model, item[:room], name)
-        digits = [number(round(value, 8)) for value in normalised(vector[:dimensions])]
-        arrays.append(f"[{','.join(digits)}]")
+        unit_vector = normalised(vector[:dimensions])
+        arrays.append(_rounded(unit_vector))
         tokens += max(count, 1)
-    vectors = ",".join(arrays)
-    counters = ""
+    answer = f'{{"model":{go_text(name)},"embeddings":{_array(arrays)}'
     if arrays:
-        total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
-        counters = (
-            f',"total_duration":{total},"load_duration":{lease.load_duration},'
-            f'"prompt_eval_count":{tokens}'
-        )
-    answer = f'{{"model":{go_text(name)},"embeddings":[{vectors}]{counters}}}'
+        load_time = lease.load_duration
+        total_time = load_time + tokens * NANOSECONDS_PER_PROMPT_TOKEN
+        answer += f',"total_duration":{total_time},"load_duration":{load_time}'
+        answer += f',"prompt_eval_count":{tokens}'
+    answer += "}"
     return HttpResponse(200, answer.encode(), JSON)
 
 
-async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
+def _rounded(vector: Iterable[float]) -> str:
+    """Return a JSON array of the numbers with eight decimal places."""
+    digits = []
+    for value in vector:
+        rounded = round(value, 8)
+        digits.append(number(rounded))
+    return _array(digits)
+
+
+def _inputs(body: JsonObject) -> list[str]:
+    inputs = body.get("input")
+    if inputs in (None, ""):
+        return []
+    if not isinstance(inputs, list):
+        inputs = [inputs]
+    for item in inputs:
+        if not isinstance(item, str):
+            raise HttpError(400, "invalid input type")
+    return inputs
+
+
+def _array(items: Iterable[str]) -> str:
+    """Return a JSON array of encoded items."""
+    joined = ",".join(items)
+    return f"[{joined}]"
+
+
+async def embeddings(stub: Stub, _request: Request, body: JsonObject) -> HttpResponse:
     """Handle `POST /api/embeddings`: return one vector without normalising it."""
     lease = await _load(stub, body)
     model = lease.request.model
@@ -182,18 +218,21 @@ async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Htt
         raise HttpError(500, NO_EMBEDDINGS)
     vector: list[float] = []
     if prompt:
-        vector, _ = pipeline.embed_text(stub, model, prompt, body.get("model", ""))
-    digits = ",".join(map(number, vector))
-    return HttpResponse(200, f'{{"embedding":[{digits}]}}'.encode(), JSON)
+        name = body.get("model", "")
+        vector, _ = pipeline.embed_text(stub, model, prompt, name)
+    digits = map(number, vector)
+    answer = f'{{"embedding":{_array(digits)}}}'
+    return HttpResponse(200, answer.encode(), JSON)
 
 
-async def _load(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> Lease:
+async def _load(stub: Stub, body: JsonObject, if_empty: HttpError | None = None) -> Lease:
     name = body.get("model", "")
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
     model = local_model(stub, name, if_empty=if_empty, if_missing=not_pulled)
-    options = effective_options(model, body.get("options", {}))
-    request = LoadRequest(model, options, body.get("keep_alive"))
-    return await stub.load(request)
+    requested = body.get("options", {})
+    options = effective_options(model, requested)
+    keep_alive = body.get("keep_alive")
+    return await stub.load(LoadRequest(model, options, keep_alive))
 
 
 @dataclass
@@ -202,7 +241,7 @@ class ReplyLines:
 
     evaluated: pipeline.EvaluatedPrompt
     ids: SeededIds
-    body: Mapping[str, Any]
+    body: JsonObject
     load_duration: int
 
     content_type = b"application/x-ndjson"
@@ -212,23 +251,29 @@ class ReplyLines:
         self.model = self.evaluated.model
         self.reply = self.evaluated.reply
         self.start = self.ids.start
-        self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
+        self.top_logprobs: int | None = None
+        if self.body.get("logprobs"):
+            self.top_logprobs = self.body.get("top_logprobs", 0)
         self.is_chat = self.prompt.operation == "chat"
-        content = '"message":{"role":"assistant","content":' if self.is_chat else '"response":'
+        content = '"response":'
+        if self.is_chat:
+            content = '"message":{"role":"assistant","content":'
+        self.before_content = f'",{content}'
         remote = ""
         for name, value in models.remote_fields(self.model).items():
             remote += f'"{name}":{go_text(value)},'
-        self.head = f'{{"model":{go_text(self.prompt.model)},{remote}"created_at":"'
-        self.before_content = f'",{content}'
+        model_name = go_text(self.prompt.model)
+        self.head = f'{{"model":{model_name},{remote}"created_at":"'
         self.native = self.model.template_style == "native"
         self.calls = 0
         self.characters = 0  # characters with log probabilities so far
         self.pending_calls: list[ToolCall] = []
 
     def chunk(self, pieces: list[Piece]) -> bytes:
-        groups = groupby(pieces, itemgetter(0))  # by kind
-        lines = [self._lines(kind, list(group)) for kind, group in groups]
-        return "".join(lines).encode()
+        lines = ""
+        for kind, group in groupby(pieces, _kind_of):
+            lines += self._lines(kind, list(group))
+        return lines.encode()
 
     def end(self) -> bytes:
         return self._last_line("", "", self.pending_calls, []).encode()
@@ -238,11 +283,14 @@ class ReplyLines:
 
     def complete_response(self) -> HttpResponse:
         reply = self.reply
-        sends_calls = self.prompt.tools or self.native or reply.sends_unoffered_calls
-        calls = reply.tool_calls if sends_calls else []
+        calls = []
+        if self.prompt.tools or self.native or reply.sends_unoffered_calls:
+            calls = reply.tool_calls
         texts = []
         if self.top_logprobs is not None:
-            texts = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)]
+            for piece in pieces(reply):
+                if piece.kind in (Reasoning, Text):
+                    texts.append(piece)
         line = self._last_line(reply.text, reply.reasoning, calls, texts)
         return HttpResponse(200, line.rstrip().encode(), JSON)
 
@@ -252,17 +300,20 @@ class ReplyLines:
 
     def _lines(self, kind: type, group: list[Piece]) -> str:
         if kind is ToolCall:
-            return "".join([self._call(piece) for piece in group])
+            calls = [self._call(piece) for piece in group]
+            return "".join(calls)
         head = self.head
         start = self.start
         before = self.before_content
         if kind is Reasoning:
             before += '"","thinking":'
         after = self._after_content("", NOT_DONE)
+        logprobs = ""
         lines = []
         # without `go_dumps`, which takes five times as long for each line
         for piece in group:
-            logprobs = "" if self.top_logprobs is None else self._logprobs([piece])
+            if self.top_logprobs is not None:
+                logprobs = self._logprobs([piece])
             time = timestamp(start + piece.due)
             lines.append(f"{head}{time}{before}{go_text(piece.value)}{after}{logprobs}}}\n")
         return "".join(lines)
@@ -271,14 +322,17 @@ class ReplyLines:
         if self.native:
             self.pending_calls.append(piece.value)
             return ""
+        calls = self._calls([piece.value], self.calls)
         self.calls += 1
-        calls = self._calls([piece.value], self.calls - 1)
-        return self._line(piece.due, f'""{self._after_content(calls, NOT_DONE)}')
+        after = self._after_content(calls, NOT_DONE)
+        return self._line(piece.due, f'""{after}')
 
     def _last_line(
         self, content: str, thinking: str, calls: list[ToolCall], text_pieces: list[Piece]
     ) -> str:
-        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
+        thinking_field = ""
+        if thinking:
+            thinking_field = f',"thinking":{go_text(thinking)}'
         logprobs = self._logprobs(text_pieces)
         counters = self._counters()
         done = f'"done":true,"done_reason":"{self.reply.finish}"'
@@ -286,7 +340,9 @@ class ReplyLines:
         if self.is_chat:
             after = self._after_content(tool_calls, f"{done}{logprobs}{counters}")
         else:
-            after = self._after_content(tool_calls, f"{done}{self._context()}{counters}") + logprobs
+            context = self._context()
+            after = self._after_content(tool_calls, f"{done}{context}{counters}")
+            after += logprobs
         return self._line(self.planned_end, f"{go_text(content)}{thinking_field}{after}")
 
     def _after_content(self, calls: str, done: str) -> str:
@@ -294,10 +350,13 @@ class ReplyLines:
 
         Tool calls are in the message of a chat, or else at the end.
         """
-        return f"{calls}}},{done}" if self.is_chat else f",{done}{calls}"
+        if self.is_chat:
+            return f"{calls}}},{done}"
+        return f",{done}{calls}"
 
     def _line(self, due: int, content: str) -> str:
-        return f"{self.head}{timestamp(self.start + due)}{self.before_content}{content}}}\n"
+        time = timestamp(self.start + due)
+        return f"{self.head}{time}{self.before_content}{content}}}\n"
 
     def _calls(self, calls: list[ToolCall], start: int = 0) -> str:
         """Return the field `tool_calls`, or an empty string if there are no calls.
@@ -310,8 +369,9 @@ class ReplyLines:
         for index, call in enumerate(calls, start):
             call_id = call.id or self._generated_id(index)
             function = {"index": index, "name": call.name, "arguments": call.arguments}
-            items.append(f'{{"id":{go_text(call_id)},"function":{go_dumps(function)}}}')
-        return f',"tool_calls":[{",".join(items)}]'
+            item = {"id": call_id, "function": function}
+            items.append(go_dumps(item))
+        return f',"tool_calls":{_array(items)}'
 
     def _generated_id(self, index: int) -> str:
         if self.native:
@@ -321,31 +381,33 @@ class ReplyLines:
     def _logprobs(self, pieces: list[Piece]) -> str:
         if self.top_logprobs is None:
             return ""
+        per_token = self.model.chars_per_token
         entries = []
         for piece in pieces:
-            for entry in token_logprobs(piece, self.characters, self.model.chars_per_token):
-                entries.append(_logprob(entry, self.top_logprobs))
+            for entry in token_logprobs(piece, self.characters, per_token):
+                encoded = _logprob(entry, self.top_logprobs)
+                entries.append(encoded)
             self.characters += len(piece.value)
         if not entries:
             return ""
-        return f',"logprobs":[{",".join(entries)}]'
+        return f',"logprobs":{_array(entries)}'
 
     def _counters(self) -> str:
         usage = self.reply.usage
         times = self.reply.durations
+        prompt_tokens = _first_set(usage.input, max(self.evaluated.tokens, 1))
+        prompt_time = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN
         seconds = self.evaluated.seconds
+        if seconds is not None:
+            prompt_time = round(seconds * 1e9)
+        prompt_time = _first_set(times.prompt_eval, prompt_time)
+        load_time = _first_set(times.load, self.load_duration)
+        eval_time = _first_set(times.eval, self.planned_end)
+        total_time = load_time + prompt_time + eval_time
         length = pipeline.generated_characters(self.reply, go_dumps)
         reply_tokens = count_tokens(length, self.model.chars_per_token)
-        prompt_tokens = _first_set(usage.input, max(self.evaluated.tokens, 1))
-        if seconds is None:
-            planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN
-        else:
-            planned = round(seconds * 1e9)
-        load_time = _first_set(times.load, self.load_duration)
-        prompt_time = _first_set(times.prompt_eval, planned)
-        eval_time = _first_set(times.eval, self.planned_end)
         counters: dict[str, int | str] = {
-            "total_duration": _first_set(times.total, load_time + prompt_time + eval_time),
+            "total_duration": _first_set(times.total, total_time),
             "load_duration": load_time,
             "prompt_eval_count": prompt_tokens,
         }
@@ -355,7 +417,11 @@ class ReplyLines:
         counters["prompt_eval_duration"] = prompt_time
         counters["eval_count"] = _first_set(usage.output, reply_tokens)
         counters["eval_duration"] = eval_time
-        return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
+        fields = ""
+        for name, value in counters.items():
+            if value:
+                fields += f',"{name}":{value}'
+        return fields
 
     def _context(self) -> str:
         """Return the field `context`.
@@ -366,30 +432,42 @@ class ReplyLines:
             return ""
         tokens = self.reply.context
         if tokens is None:
+            earlier = self.body.get("context", ())
             conversation = counted_text(self.prompt) + self.reply.text
-            tokens = (*self.body.get("context", ()), *map(ord, conversation))
+            tokens = (*earlier, *map(ord, conversation))
         if not tokens:
             return ""
-        return f',"context":[{",".join(map(str, tokens))}]'
+        digits = map(str, tokens)
+        return f',"context":{_array(digits)}'
+
+
+def _kind_of(piece: Piece) -> type:
+    return piece.kind
 
 
 def _first_set(configured: int | None, default: int) -> int:
-    return default if configured is None else configured
+    if configured is None:
+        return default
+    return configured
 
 
 def _logprob(entry: Logprob, top: int) -> str:
     fields = _token_fields(entry.token, entry.logprob)
-    alternatives = [f"{{{_token_fields(*alternative)}}}" for alternative in entry.top[:top]]
+    alternatives = []
+    for token, logprob in entry.top[:top]:
+        alternative = _token_fields(token, logprob)
+        alternatives.append(f"{{{alternative}}}")
     if alternatives:
-        fields += f',"top_logprobs":[{",".join(alternatives)}]'
+        fields += f',"top_logprobs":{_array(alternatives)}'
     return f"{{{fields}}}"
 
 
 def _token_fields(token: str, logprob: float) -> str:
     fields = f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}'
-    encoded = ",".join(map(str, token.encode(errors="replace")))
+    encoded = token.encode(errors="replace")
     if encoded:
-        fields += f',"bytes":[{encoded}]'
+        digits = map(str, encoded)
+        fields += f',"bytes":{_array(digits)}'
     return fields
 
 
@@ -399,15 +477,21 @@ def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
     builder.add(Text, get(message, "content"))
     builder.add(Text, get(line, "response"))
     for call in listed(message, "tool_calls"):
-        builder.call(len(builder.calls), get(call, "function"), get(call, "id"))
+        index = len(builder.calls)
+        function = get(call, "function")
+        builder.call(index, function, get(call, "id"))
     if get(line, "done"):
         builder.end(get(line, "done_reason"), line)
-        durations = {}
-        for name in ("total", "load", "prompt_eval", "eval"):
-            value = get(line, f"{name}_duration")
-            if isinstance(value, int):
-                durations[name] = value
-        builder.durations = Durations(**durations)
+        builder.durations = _durations(line)
+
+
+def _durations(line: Any) -> Durations:
+    durations = {}
+    for name in ("total", "load", "prompt_eval", "eval"):
+        value = get(line, f"{name}_duration")
+        if isinstance(value, int):
+            durations[name] = value
+    return Durations(**durations)
 
 
 _RUNNING = pipeline.always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from mochi_stub.handlers import Generation, Result, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
-from mochi_stub.json_encoding import go_dumps, go_text, quoted, timestamp
+from mochi_stub.json_encoding import JsonObject, go_dumps, quoted, timestamp
 from mochi_stub.models import Model, sha256
 from mochi_stub.models.scheduler import LoadedModel
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -25,15 +25,18 @@ _NAME = re.compile(r"\w[\w.:-]{0,349}/\w[\w-]{0,79}/\w[\w.-]{0,79}:\w[\w.-]{0,79
 
 
 def json_response(value: object, status: int = 200, headers: Headers = ()) -> HttpResponse:
-    return HttpResponse(status, go_dumps(value).encode(), JSON, headers)
+    body = go_dumps(value).encode()
+    return HttpResponse(status, body, JSON, headers)
 
 
 def error_response(failure: Failure, *_: object, **_details: object) -> HttpResponse:
-    return json_response({"error": failure.message}, failure.status, headers_of(failure))
+    body = {"error": failure.message}
+    return json_response(body, failure.status, headers_of(failure))
 
 
 def error_line(failure: Failure) -> bytes:
-    return f'{{"error":{go_text(failure.message)}}}\n'.encode()
+    line = go_dumps({"error": failure.message})
+    return f"{line}\n".encode()
 
 
 @lru_cache(maxsize=4096)
@@ -46,10 +49,14 @@ def full_name(text: str) -> str:
     if not colon or "/" in tag:
         path = text
         tag = "latest"
-    _, _, rest = path.partition("://")
-    parts = (rest or path).split("/")
-    missing = ("registry.ollama.ai", "library")[: 3 - len(parts)]
-    return "/".join([*missing, *parts]) + f":{tag}"
+    _, _, without_scheme = path.partition("://")
+    parts = (without_scheme or path).split("/")
+    if len(parts) == 1:
+        parts.insert(0, "library")
+    if len(parts) == 2:
+        parts.insert(0, "registry.ollama.ai")
+    path = "/".join(parts)
+    return f"{path}:{tag}"
 
 
 def short_name(name: str) -> str:
@@ -69,10 +76,12 @@ def valid_name(text: str, field: str = "") -> str:
     Raises HttpError for an invalid name, with a message that begins with `field`, if set.
     """
     name = full_name(text)
-    if not _NAME.fullmatch(name):
-        problem = f"{field} {quoted(text)} is invalid" if field else "invalid model name"
-        raise HttpError(400, problem)
-    return name
+    if _NAME.fullmatch(name):
+        return name
+    problem = "invalid model name"
+    if field:
+        problem = f"{field} {quoted(text)} is invalid"
+    raise HttpError(400, problem)
 
 
 def find(models: Iterable[Model], name: str) -> Model | None:
@@ -80,8 +89,9 @@ def find(models: Iterable[Model], name: str) -> Model | None:
 
     Names are compared case-insensitively.
     """
+    wanted = name.lower()
     for model in models:
-        if full_name(model.name).lower() == name.lower():
+        if full_name(model.name).lower() == wanted:
             return model
     return None
 
@@ -98,7 +108,7 @@ def local_model(
     return model
 
 
-def requested_name(body: Mapping[str, Any]) -> str:
+def requested_name(body: JsonObject) -> str:
     """Return the model name from the field `model` or the deprecated field `name`, or "" if both
     are missing.
     """
@@ -115,6 +125,8 @@ PARTS = 4  # number of parts in which the download of a layer is reported
 CREATE_FIELDS = ("from", "system", "parameters", "template")
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
 Step: TypeAlias = "Mapping[str, Any]"
+PULLING_MANIFEST: Step = {"status": "pulling manifest"}
+NO_MANIFEST = Failure("pull model manifest: file does not exist")
 
 
 def tags(stub: Stub, _request: Request) -> Result:
@@ -122,10 +134,13 @@ def tags(stub: Stub, _request: Request) -> Result:
 
     Models modified in the same second keep the configured order.
     """
-    models = list_models(stub)
-    models.sort(key=lambda model: model.modified_at[:19], reverse=True)
+    models = sorted(list_models(stub), key=_second_of_change, reverse=True)
     entries = list(map(_list_entry, models))
     return json_response({"models": entries})
+
+
+def _second_of_change(model: Model) -> str:
+    return model.modified_at[:19]
 
 
 def remote_fields(model: Model) -> dict[str, str]:
@@ -138,11 +153,14 @@ def remote_fields(model: Model) -> dict[str, str]:
 def ps(stub: Stub, _request: Request) -> Result:
     """List the loaded models (`GET /api/ps`), latest expiry first."""
     now = stub.scheduler.now()
-    entries = [_loaded_entry(loaded, now) for loaded in stub.scheduler.loaded()]
+    entries = []
+    for loaded in stub.scheduler.loaded():
+        entry = _loaded_entry(loaded, now)
+        entries.append(entry)
     return json_response({"models": entries})
 
 
-def _loaded_entry(loaded: LoadedModel, now: float) -> dict[str, Any]:
+def _loaded_entry(loaded: LoadedModel, now: float) -> JsonObject:
     model = loaded.model
     name = short_name(model.name)
     expires_at = min(loaded.expires_at(now), now + NEVER)
@@ -158,11 +176,12 @@ def _loaded_entry(loaded: LoadedModel, now: float) -> dict[str, Any]:
     }
 
 
-def _list_entry(model: Model) -> dict[str, Any]:
+def _list_entry(model: Model) -> JsonObject:
     # Ollama lists models without their pooling and chat template, so it reports embedding models as
     # chat models.
     name = short_name(model.name)
-    details = _details(model, model.listed_quantization or model.quantization)
+    quantization = model.listed_quantization or model.quantization
+    details = _details(model, quantization)
     if model.context_length:
         details["context_length"] = model.context_length
     if model.embedding_length:
@@ -182,18 +201,19 @@ def _list_entry(model: Model) -> dict[str, Any]:
     }
 
 
-def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+def show(stub: Stub, _request: Request, body: JsonObject) -> Result:
     """Handle `POST /api/show`.
 
     If the field `verbose` is false, null replaces the arrays in `model_info`.
     """
     name = requested_name(body)
-    model = local_model(stub, name, if_missing=not_found(short_name(name)))
-    shown = _model_object(model, verbose=body.get("verbose", False))
-    return json_response(shown)
+    missing = not_found(short_name(name))
+    model = local_model(stub, name, if_missing=missing)
+    is_verbose = body.get("verbose", False)
+    return json_response(_model_object(model, verbose=is_verbose))
 
 
-def _details(model: Model, quantization: str) -> dict[str, Any]:
+def _details(model: Model, quantization: str) -> JsonObject:
     return {
         "parent_model": model.parent,
         "format": model.format,
@@ -204,16 +224,11 @@ def _details(model: Model, quantization: str) -> dict[str, Any]:
     }
 
 
-def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
+def _model_object(model: Model, *, verbose: bool) -> JsonObject:
     parameters = []
     for name, value in _parameters(model):
         text = quoted(value) if isinstance(value, str) else go_dumps(value)
         parameters.append(f"{name:<30} {text}")
-    info = dict(model.model_info)
-    if not verbose:
-        for name, value in info.items():
-            if isinstance(value, (list, tuple)):
-                info[name] = None
     fields = {
         "license": model.license,
         "modelfile": _modelfile(model),
@@ -222,13 +237,26 @@ def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
         "system": model.system,
         "details": _details(model, model.quantization),
         **remote_fields(model),
-        "model_info": info,
+        "model_info": _info(model, verbose=verbose),
         "tensors": model.tensors,
         "capabilities": model.capabilities,
         "modified_at": model.modified_at,
     }
-    required = ("model_info", "capabilities", "modified_at")
-    return {name: value for name, value in fields.items() if value or name in required}
+    shown = {}
+    for name, value in fields.items():
+        if value or name in ("model_info", "capabilities", "modified_at"):
+            shown[name] = value
+    return shown
+
+
+def _info(model: Model, *, verbose: bool) -> JsonObject:
+    info = dict(model.model_info)
+    if verbose:
+        return info
+    for name, value in info.items():
+        if isinstance(value, (list, tuple)):
+            info[name] = None
+    return info
 
 
 def _modelfile(model: Model) -> str:
@@ -243,26 +271,33 @@ def _modelfile(model: Model) -> str:
     if model.system:
         lines.append(f"SYSTEM {_quoted(model.system)}")
     for name, value in _parameters(model):
-        text = value if isinstance(value, str) else go_dumps(value)
+        text = value
+        if not isinstance(value, str):
+            text = go_dumps(value)
         lines.append(f"PARAMETER {name} {_quoted(text)}")
     if model.license:
         lines.append(f"LICENSE {_quoted(model.license)}")
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines)
+    return f"{text}\n"
 
 
 def _parameters(model: Model) -> list[tuple[str, Any]]:
     """Return the parameters of a model. A parameter with several values has several entries."""
     pairs: list[tuple[str, Any]] = []
     for name, value in model.parameters.items():
-        values = value if isinstance(value, (list, tuple)) else [value]
-        pairs += [(name, item) for item in values]
+        if isinstance(value, (list, tuple)):
+            pairs += [(name, item) for item in value]
+        else:
+            pairs.append((name, value))
     return pairs
 
 
 def _quoted(value: str) -> str:
     if "\n" not in value and value == value.strip(" "):
         return value
-    return f'"""{value}"""' if '"' in value else f'"{value}"'
+    if '"' in value:
+        return f'"""{value}"""'
+    return f'"{value}"'
 
 
 class ProgressLines(EventEncoder):
@@ -291,7 +326,7 @@ class ProgressLines(EventEncoder):
 
 
 def progress(
-    body: Mapping[str, Any],
+    body: JsonObject,
     steps: Sequence[Step],
     failure: Failure | None = None,
     finish: Callable[[], None] = lambda: None,
@@ -301,7 +336,8 @@ def progress(
     """
     parts: list[Part] = []
     if steps:
-        parts.append(Text([f"{go_dumps(step)}\n" for step in steps]))
+        lines = [f"{go_dumps(step)}\n" for step in steps]
+        parts.append(Text(lines))
     if failure:
         parts.append(failure)
     return Generation(
@@ -318,13 +354,15 @@ def layers(model: Model) -> list[tuple[str, int]]:
         "template": model.template,
         "license": model.license,
         "system": model.system,
-        "params": go_dumps(dict(model.parameters)) if model.parameters else "",
     }
+    if model.parameters:
+        texts["params"] = go_dumps(dict(model.parameters))
     found = [(model.blob_digest, model.size)]
     for kind, text in texts.items():
         if text:
             layer = f"{kind} {text}".encode()
-            found.append((sha256(layer), len(layer)))
+            digest = sha256(layer)
+            found.append((digest, len(layer)))
     return found
 
 
@@ -333,86 +371,114 @@ def store(stub: Stub, model: Model, name: str) -> None:
     existing = find(stub.models, name)
     if existing:
         stub.registry.remove(existing)
-    stub.registry.add(replace(model, name=short_name(name)))
+    renamed = replace(model, name=short_name(name))
+    stub.registry.add(renamed)
 
 
 def stored_digests(stub: Stub) -> set[str]:
     """Return the digests of the layers of all models."""
     digests: set[str] = set()
     for model in stub.models:
-        digests.update(digest for digest, _ in layers(model))
+        for digest, _ in layers(model):
+            digests.add(digest)
     return digests
 
 
-def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+def pull(stub: Stub, _request: Request, body: JsonObject) -> Result:
     name = valid_name(requested_name(body))
-    steps: list[Step] = [{"status": "pulling manifest"}]
     model = find(stub.models, name) or find(stub.registry.declared, name)
     if model is None:
-        return progress(body, steps, Failure("pull model manifest: file does not exist"))
+        return progress(body, [PULLING_MANIFEST], NO_MANIFEST)
+    steps = [PULLING_MANIFEST]
     stored = stored_digests(stub)
     for digest, size in layers(model):
-        step = {"status": f"pulling {digest[:12]}", "digest": f"sha256:{digest}", "total": size}
-        counts = [size * part // PARTS for part in range(PARTS + 1)]
-        if digest in stored:
-            counts = [size]
-        for count in counts:
-            steps.append({**step, "completed": count} if count else step)
-    steps += [{"status": "verifying sha256 digest"}, {"status": "writing manifest"}]
+        steps += _download_steps(digest, size, is_stored=digest in stored)
+    steps.append({"status": "verifying sha256 digest"})
+    steps.append({"status": "writing manifest"})
     return progress(body, steps, finish=lambda: stub.registry.add(model))
 
 
-def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+def _download_steps(digest: str, size: int, *, is_stored: bool) -> list[Step]:
+    """Return the steps of the download of a layer. A stored layer is complete in one step."""
+    counts = [size * part // PARTS for part in range(PARTS + 1)]
+    if is_stored:
+        counts = [size]
+    steps: list[Step] = []
+    for count in counts:
+        step = {"status": f"pulling {digest[:12]}", "digest": f"sha256:{digest}", "total": size}
+        if count:
+            step["completed"] = count
+        steps.append(step)
+    return steps
+
+
+def create(stub: Stub, request: Request, body: JsonObject) -> Result:
     """Handle `POST /api/create`: create a model from another model.
 
     Capabilities are those of the other model.
     """
     name = valid_name(requested_name(body))
-    refused = sorted(body.keys() - {"model", "name", "stream", *CREATE_FIELDS})
-    if refused:
-        message = (
-            f"mochi-stub creates models only with {', '.join(CREATE_FIELDS)}; remove "
-            f"{', '.join(refused)}"
-        )
-        raise HttpError(400, message)
+    _check_create_fields(body)
     if not body.get("from"):
         return progress(body, [], Failure("neither 'from' or 'files' was specified", 400))
     source = find(stub.models, valid_name(body["from"]))
     if source is None:
-        failure = Failure("pull model manifest: file does not exist")
-        return progress(body, [{"status": "pulling manifest"}], failure)
+        return progress(body, [PULLING_MANIFEST], NO_MANIFEST)
+    created_at = stub.seeded_ids(request.body).start
+    model = _created_model(source, body, created_at)
+    stored = stored_digests(stub)
+    steps: list[Step] = []
+    for digest, _ in layers(model):
+        action = "creating new"
+        if digest in stored:
+            action = "using existing"
+        steps.append({"status": f"{action} layer sha256:{digest}"})
+    steps.append({"status": "writing manifest"})
+    return progress(body, steps, finish=lambda: store(stub, model, name))
+
+
+def _created_model(source: Model, body: JsonObject, created_at: int) -> Model:
+    """Return the model that a request describes. `created_at` is in nanoseconds since 1970."""
+    requested = body.get("parameters", {})
     model = replace(
         source,
         weights=source.blob_digest,
         parent=short_name(source.name),
         system=body.get("system") or source.system,
         template=body.get("template") or source.template,
-        parameters={**source.parameters, **body.get("parameters", {})},
-        modified_at=timestamp(stub.seeded_ids(request.body).start),
+        parameters={**source.parameters, **requested},
+        modified_at=timestamp(created_at),
     )
     digests = [digest for digest, _ in layers(model)]
-    model = replace(model, manifest=sha256(" ".join(digests).encode()))
-    stored = stored_digests(stub)
-    steps: list[Step] = []
-    for digest in digests:
-        action = "using existing" if digest in stored else "creating new"
-        steps.append({"status": f"{action} layer sha256:{digest}"})
-    steps.append({"status": "writing manifest"})
-    return progress(body, steps, finish=lambda: store(stub, model, name))
+    manifest = " ".join(digests).encode()
+    return replace(model, manifest=sha256(manifest))
 
 
-def copy(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+def _check_create_fields(body: JsonObject) -> None:
+    """Raise HttpError for the fields that the stub does not support."""
+    known = {"model", "name", "stream", *CREATE_FIELDS}
+    refused = sorted(body.keys() - known)
+    if not refused:
+        return
+    supported = ", ".join(CREATE_FIELDS)
+    fields = ", ".join(refused)
+    raise HttpError(400, f"mochi-stub creates models only with {supported}; remove {fields}")
+
+
+def copy(stub: Stub, _request: Request, body: JsonObject) -> Result:
     """Handle `POST /api/copy`: store a model under a second name."""
-    source = valid_name(body.get("source", ""), "source")
+    name = body.get("source", "")
+    source = valid_name(name, "source")
     destination = valid_name(body.get("destination", ""), "destination")
     model = find(stub.models, source)
     if model is None:
-        raise HttpError(404, f"model {quoted(body['source'])} not found")
-    store(stub, replace(model, weights=model.blob_digest, manifest=model.digest), destination)
+        raise HttpError(404, f"model {quoted(name)} not found")
+    copied = replace(model, weights=model.blob_digest, manifest=model.digest)
+    store(stub, copied, destination)
     return HttpResponse(200)
 
 
-def delete(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+def delete(stub: Stub, _request: Request, body: JsonObject) -> Result:
     name = requested_name(body)
     if not name:
         raise HttpError(400, "model is required")

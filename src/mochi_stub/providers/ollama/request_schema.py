@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
 from mochi_stub.handlers import Handler, Result, Stub
 from mochi_stub.http import Request
-from mochi_stub.json_encoding import quoted
+from mochi_stub.json_encoding import JsonObject, quoted
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
 from mochi_stub.providers.body_validation import (
@@ -43,22 +43,35 @@ def _duration(value: Any, _location: Location) -> float:
 
     Negative durations become infinite. Raises HttpError.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
-        raise HttpError(400, f"Unsupported type: '{found}'")
-    if not isinstance(value, str):
-        return inf if value < 0 else float(value)
-    if value in ("0", "+0", "-0"):
+    match value:
+        case bool():
+            raise HttpError(400, "Unsupported type: 'bool'")
+        case int() | float():
+            return inf if value < 0 else float(value)
+        case str():
+            return _parsed_duration(value)
+        case dict():
+            raise HttpError(400, "Unsupported type: 'map[string]interface {}'")
+    raise HttpError(400, "Unsupported type: '[]interface {}'")
+
+
+def _parsed_duration(text: str) -> float:
+    if text in ("0", "+0", "-0"):
         return 0.0
-    unsigned = value[1:] if value[:1] in ("-", "+") else value
+    is_negative = text.startswith("-")
+    unsigned = text
+    if text.startswith(("-", "+")):
+        unsigned = text[1:]
     seconds = _seconds(unsigned)
     if seconds is None:
-        raise HttpError(400, f"time: invalid duration {quoted(value)}")
+        raise HttpError(400, f"time: invalid duration {quoted(text)}")
     for _, unit in _DURATION.findall(unsigned):
         if unit not in _UNITS:
             problem = f"unknown unit {quoted(unit)}" if unit else "missing unit"
-            raise HttpError(400, f"time: {problem} in duration {quoted(value)}")
-    return inf if value.startswith("-") and seconds else seconds
+            raise HttpError(400, f"time: {problem} in duration {quoted(text)}")
+    if is_negative and seconds:
+        return inf
+    return seconds
 
 
 def _seconds(duration: str) -> float | None:
@@ -96,7 +109,7 @@ For other paths, they name the type of the request.
 
 
 def checked(
-    request_type: str, check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]
+    request_type: str, check: Check, handler: Callable[[Stub, Request, JsonObject], Result]
 ) -> Handler:
     """Return a handler that validates the request body.
 
@@ -122,13 +135,18 @@ def _mismatch(request_type: str, error: ValidationError) -> str:
     found = _KINDS.get(kind, kind)
     if expected == "int" and kind in ("integer", "decimal"):
         found = f"number {error.found}"
-    steps = [step for step in error.location if isinstance(step, str)]
+    steps = []
+    for step in error.location:
+        if isinstance(step, str):
+            steps.append(step)
     if not steps:
         return f"{found} into Go value of type api.{request_type}"
     owner = request_type
     for length in range(1, len(steps)):
-        owner = _OWNERS.get(".".join(steps[:length]), owner)
-    return f"{found} into Go struct field {owner}.{'.'.join(steps)} of type {expected}"
+        parent = ".".join(steps[:length])
+        owner = _OWNERS.get(parent, owner)
+    path = ".".join(steps)
+    return f"{found} into Go struct field {owner}.{path} of type {expected}"
 
 
 def _named(type_name: str, literal: Any) -> Check:
@@ -169,20 +187,25 @@ def _image(value: Any, location: Location) -> Any:
     Raises HttpError for the offset of invalid base64.
     """
     check = _named("api.ImageData", str)
-    text: str = check(value, location).replace("\n", "").replace("\r", "")
-    if not _BASE64.fullmatch(text):
-        invalid = re.search("[^A-Za-z0-9+/=]", text)
-        offset = invalid.start() if invalid else len(text) // 4 * 4
-        raise HttpError(400, f"illegal base64 data at input byte {offset}")
-    return value
+    checked: str = check(value, location)
+    text = checked.replace("\n", "").replace("\r", "")
+    if _BASE64.fullmatch(text):
+        return value
+    offset = len(text) // 4 * 4
+    invalid = re.search("[^A-Za-z0-9+/=]", text)
+    if invalid:
+        offset = invalid.start()
+    raise HttpError(400, f"illegal base64 data at input byte {offset}")
 
 
 def _think(value: Any, _location: Location) -> bool | str:
-    if isinstance(value, bool) or (isinstance(value, str) and value in THINK_LEVELS):
+    if isinstance(value, bool):
         return value
-    if isinstance(value, str):
+    if not isinstance(value, str):
+        raise HttpError(400, f"think must be a boolean or string ({THINK_VALUES})")
+    if value not in THINK_LEVELS:
         raise HttpError(400, f"invalid think value: {quoted(value)} (must be {THINK_VALUES})")
-    raise HttpError(400, f"think must be a boolean or string ({THINK_VALUES})")
+    return value
 
 
 def _property(value: Any, location: Location) -> Any:
@@ -214,7 +237,9 @@ MESSAGES = _named("[]api.Message", [_named("api.Alias", _MESSAGE)])
 
 
 def _types(value: Any, location: Location) -> Any:
-    return value if isinstance(value, str) else _STRINGS(value, location)
+    if isinstance(value, str):
+        return value
+    return _STRINGS(value, location)
 
 
 _PROPERTY = _named(
@@ -279,8 +304,11 @@ def create_fields(value: Any, location: Location) -> Any:
     refuses.
     """
     known = _CREATE(value, location)
-    all_fields = {name: field for name, field in value.items() if field}
-    return {**all_fields, **known}
+    fields = {}
+    for name, field in value.items():
+        if field:
+            fields[name] = field
+    return {**fields, **known}
 
 
 _INTEGERS = (
@@ -313,7 +341,7 @@ _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
 }
 
 
-def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, Any]:
+def effective_options(model: Model, requested: JsonObject) -> JsonObject:
     """Return the model's parameters, overridden by `requested`.
 
     Raises HttpError (500) for a wrong option type.
@@ -321,7 +349,8 @@ def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, A
     overrides = {key: value for key, value in requested.items() if value is not None}
     parameters = dict(model.parameters)
     parameters.pop("stop", None)  # which can also be a text
-    for key, value in {**parameters, **overrides}.items():  # `create` stores parameters of any type
+    checked = {**parameters, **overrides}
+    for key, value in checked.items():  # `create` stores parameters of any type
         _check_option(key, value)
     options = {**model.parameters, **overrides}
     for key in _INTEGERS:
@@ -338,23 +367,29 @@ def _check_option(key: str, value: Any) -> None:
     type_name, types = _OPTION_TYPES[key]
     if type(value) not in types:
         raise HttpError(500, f"option {quoted(key)} must be of type {type_name}")
-    if key == "stop" and not all(isinstance(item, str) for item in value):
-        raise HttpError(500, 'option "stop" must be of an array of strings')
+    if key != "stop":
+        return
+    for sequence in value:
+        if not isinstance(sequence, str):
+            raise HttpError(500, 'option "stop" must be of an array of strings')
 
 
 def to_prompt(
-    body: Mapping[str, Any],
+    body: JsonObject,
     operation: Operation,
     model: Model,
-    options: Mapping[str, Any],
+    options: JsonObject,
     request: bytes,
 ) -> Prompt:
     """Convert the body of a request to a prompt for this model."""
+    messages = _generate_messages(body)
+    if operation == "chat":
+        messages = _chat_messages(body)
     think = body.get("think")
     prompt = Prompt(
         model=body.get("model", ""),
         operation=operation,
-        messages=_chat_messages(body) if operation == "chat" else _generate_messages(body),
+        messages=messages,
         tools=tuple(body.get("tools", ())),
         requested_thinking=think,
         includes_reasoning=model.has_capability("thinking") and think is not False,
@@ -364,31 +399,38 @@ def to_prompt(
         stream=body.get("stream", True),
         request=request,
     )
-    return prompt if prompt.raw else with_defaults(prompt, model, request)
+    if prompt.raw:
+        return prompt
+    return with_defaults(prompt, model, request)
 
 
-def _generate_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
-    user = Message("user", body.get("prompt", ""), images=len(body.get("images", ())))
+def _generate_messages(body: JsonObject) -> tuple[Message, ...]:
+    text = body.get("prompt", "")
+    images = body.get("images", ())
+    user = Message("user", text, images=len(images))
     if not body.get("system"):
         return (user,)
-    return (Message("system", body["system"]), user)
+    system = Message("system", body["system"])
+    return (system, user)
 
 
-def _chat_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
+def _chat_messages(body: JsonObject) -> tuple[Message, ...]:
     return tuple(map(_message, body.get("messages", ())))
 
 
-def _message(message: Mapping[str, Any]) -> Message:
+def _message(message: JsonObject) -> Message:
     calls = []
-    for call in message.get("tool_calls", ()):
-        function = call.get("function", {})
+    for entry in message.get("tool_calls", ()):
+        function = entry.get("function", {})
         name = function.get("name", "")
         arguments = function.get("arguments", {})
-        calls.append(ToolCall(name, arguments, call.get("id") or None))
+        call = ToolCall(name, arguments, entry.get("id") or None)
+        calls.append(call)
+    images = message.get("images", ())
     fields = {
         **message,
         "role": message.get("role", "").lower(),
-        "images": len(message.get("images", ())),
+        "images": len(images),
         "tool_calls": tuple(calls),
     }
     return Message(**fields)

@@ -15,7 +15,7 @@ from typing import Any
 
 from mochi_stub.handlers import ANY, Generation, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
-from mochi_stub.json_encoding import dumps, event
+from mochi_stub.json_encoding import JsonObject, dumps, event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -40,29 +40,33 @@ from mochi_stub.reply import (
 
 
 def models(stub: Stub, _request: Request) -> Result:
-    data = [_model_object(model) for model in pipeline.list_models(stub)]
-    return pipeline.json_response({"object": "list", "data": data})
+    listed_models = pipeline.list_models(stub)
+    page = {"object": "list", "data": list(map(_model_object, listed_models))}
+    return pipeline.json_response(page)
 
 
 def model(stub: Stub, request: Request) -> Result:
-    name = request.path.partition("/models/")[2]
+    _, _, name = request.path.partition("/models/")
     missing = HttpError(404, f"The model '{name}' does not exist", param="model")
     found = pipeline.find_model(stub.models, name, missing)
     return pipeline.json_response(_model_object(found))
 
 
-async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
+async def embeddings(stub: Stub, _request: Request, body: JsonObject) -> HttpResponse:
     model = schema.find_model(stub, body.get("model"), "embedding")
     await pipeline.load_model(stub, model)
+    dimensions = body.get("dimensions")
     is_base64 = body.get("encoding_format") == "base64"
     data = []
     tokens = 0
     for index, text in enumerate(schema.texts(body["input"])):
         vector, count = pipeline.embed_text(stub, model, text)
-        vector = normalised(vector[: body.get("dimensions")])
         tokens += count
-        encoded = _base64_floats(vector) if is_base64 else vector
-        data.append({"object": "embedding", "index": index, "embedding": encoded})
+        embedding: Any = normalised(vector[:dimensions])
+        if is_base64:
+            embedding = _base64_floats(embedding)
+        entry = {"object": "embedding", "index": index, "embedding": embedding}
+        data.append(entry)
     result = {
         "object": "list",
         "data": data,
@@ -73,12 +77,14 @@ async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Htt
 
 
 def _base64_floats(vector: Sequence[float]) -> str:
-    data = struct.pack(f"<{len(vector)}f", *vector)
+    layout = f"<{len(vector)}f"
+    data = struct.pack(layout, *vector)
     return base64.b64encode(data).decode()
 
 
-def _model_object(model: Model) -> dict[str, Any]:
-    modified_at = datetime.fromisoformat(f"{model.modified_at[:19]}+00:00")
+def _model_object(model: Model) -> JsonObject:
+    utc = f"{model.modified_at[:19]}+00:00"
+    modified_at = datetime.fromisoformat(utc)
     return {
         "id": model.name,
         "object": "model",
@@ -102,7 +108,7 @@ class ChunkEncoder(pipeline.EventEncoder):
     characters = 0
 
     def __init__(
-        self, evaluated: EvaluatedPrompt, common_fields: dict[str, Any], counts: Counts, body: Any
+        self, evaluated: EvaluatedPrompt, common_fields: JsonObject, counts: Counts, body: Any
     ) -> None:
         self.common_fields = common_fields
         self.per_token = evaluated.model.chars_per_token
@@ -110,7 +116,10 @@ class ChunkEncoder(pipeline.EventEncoder):
             "prompt_tokens": counts.input,
             "completion_tokens": counts.output,
             "total_tokens": counts.input + counts.output,
-            "prompt_tokens_details": {"cached_tokens": counts.cache_read, "audio_tokens": 0},
+            "prompt_tokens_details": {
+                "cached_tokens": counts.cache_read,
+                "audio_tokens": 0,
+            },
             "completion_tokens_details": {
                 "reasoning_tokens": counts.reasoning,
                 "audio_tokens": 0,
@@ -118,28 +127,39 @@ class ChunkEncoder(pipeline.EventEncoder):
                 "rejected_prediction_tokens": 0,
             },
         }
-        self.wants_usage = body.get("stream_options", {}).get("include_usage", False)
-        self.head = f'data: {dumps(common_fields)[:-1]},"choices":'
-        self.tail = ',"usage":null}\n\n' if self.wants_usage else "}\n\n"
+        open_object = dumps(common_fields).removesuffix("}")
+        self.head = f'data: {open_object},"choices":'
+        self.tail = "}\n\n"
+        stream_options = body.get("stream_options", {})
+        self.wants_usage = stream_options.get("include_usage", False)
+        if self.wants_usage:
+            self.tail = ',"usage":null}\n\n'
 
     def end(self) -> bytes:
-        lines = [self.line(index, "", f'"{reason}"') for index, reason in self.reasons.items()]
+        lines = []
+        for index, reason in self.reasons.items():
+            last = self.line(index, "", f'"{reason}"')
+            lines.append(last)
         if self.wants_usage:
-            lines.append(f'{self.head}[],"usage":{dumps(self.usage)}}}\n\n')
+            usage = dumps(self.usage)
+            lines.append(f'{self.head}[],"usage":{usage}}}\n\n')
         lines.append("data: [DONE]\n\n")
         return "".join(lines).encode()
 
     def error(self, failure: Failure) -> bytes:
-        return event({"error": schema.failure_error(failure)}).encode()
+        error = schema.failure_error(failure)
+        return event({"error": error}).encode()
 
     def complete_response(self) -> HttpResponse:
         choices = []
         for index, reply in self.replies.items():
-            reason = self.reasons.get(index, self.reasons[0])
-            choices.append({**self.choice(index, reply), "finish_reason": reason})
+            choice = self.choice(index, reply)
+            choice["finish_reason"] = self.reasons.get(index, self.reasons[0])
+            choices.append(choice)
+        kind = self.common_fields["object"]
         response = {
             **self.common_fields,
-            "object": self.common_fields["object"].removesuffix(".chunk"),
+            "object": kind.removesuffix(".chunk"),
             "choices": choices,
             "usage": self.usage,
         }
@@ -163,29 +183,30 @@ class ChunkEncoder(pipeline.EventEncoder):
         """Return a chunk of one choice. The content is JSON, or "" for the last chunk."""
         raise NotImplementedError
 
-    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+    def choice(self, index: int, reply: Reply) -> JsonObject:
         raise NotImplementedError
 
 
-def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+def chat(stub: Stub, request: Request, body: JsonObject) -> Result:
     """Handle `POST /v1/chat/completions`."""
     model = schema.chat_model(stub, body, "v1/chat/completions")
-    response_format = body.get("response_format", {})
     tools, required_tools = schema.select_tools(body.get("tool_choice"), body.get("tools", ()))
+    response_format = body.get("response_format", {})
+    json_schema = response_format.get("json_schema", {})
+    messages = map(schema.to_message, body["messages"])
     prompt = Prompt(
         model=body.get("model", model.name),
-        messages=tuple(map(schema.to_message, body["messages"])),
+        messages=tuple(messages),
         tools=tools,
         required_tools=required_tools,
         requested_thinking=schema.thinking(body.get("reasoning_effort")),
-        format=schema.reply_format(
-            response_format.get("type"), response_format.get("json_schema", {})
-        ),
+        format=schema.reply_format(response_format.get("type"), json_schema),
         options=pipeline.sampling_options(body),
         stream=body.get("stream", False),
         allows_choices=True,
     )
-    return pipeline.generate(stub, model, prompt, request, partial(ChatChunks, body))
+    encoder = partial(ChatChunks, body)
+    return pipeline.generate(stub, model, prompt, request, encoder=encoder)
 
 
 class ChatChunks(ChunkEncoder):
@@ -194,15 +215,22 @@ class ChatChunks(ChunkEncoder):
     All `n` choices have the same content, unless the reply has scripted choices.
     """
 
-    def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
-        self.top = body.get("top_logprobs", 0) if body.get("logprobs") else None
+    def __init__(self, body: JsonObject, evaluated: EvaluatedPrompt) -> None:
         self.ids = evaluated.ids
+        self.top: int | None = None
+        if body.get("logprobs"):
+            self.top = body.get("top_logprobs", 0)
         reply = evaluated.reply
-        scripted = _by_choice(reply.parts) if Choice in map(type, reply.parts) else {}
-        self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
-        self.choices = (0,) if scripted else tuple(self.replies)
-        calls_tools = reply.finish == "stop" and reply.tool_calls and not scripted
-        reason = "tool_calls" if calls_tools else reply.finish
+        self.choices: tuple[int, ...]
+        reason: str = reply.finish
+        if any(isinstance(part, Choice) for part in reply.parts):
+            self.replies = _by_choice(reply.parts)
+            self.choices = (0,)
+        else:
+            self.choices = tuple(range(body.get("n", 1)))
+            self.replies = dict.fromkeys(self.choices, reply)
+            if reply.finish == "stop" and reply.tool_calls:
+                reason = "tool_calls"
         self.reasons = dict.fromkeys(self.choices, reason)
         created = self.ids.start // 10**9
         common_fields = {
@@ -211,9 +239,10 @@ class ChatChunks(ChunkEncoder):
             "model": evaluated.prompt.model,
             "created": created,
         }
-        counts = evaluated.usage._replace(
-            output=evaluated.usage.output * len(self.choices),
-            reasoning=evaluated.usage.reasoning * len(self.choices),
+        usage = evaluated.usage
+        counts = usage._replace(
+            output=usage.output * len(self.choices),
+            reasoning=usage.reasoning * len(self.choices),
         )
         super().__init__(evaluated, common_fields, counts, body)
         self.content_head: str | None = None
@@ -238,45 +267,54 @@ class ChatChunks(ChunkEncoder):
         if kind is ToolCall:
             return self._call(piece.value)
         encoded = dumps(piece.value)
+        delta = f'"content":{encoded}'
         if kind is Reasoning:
             delta = f'"reasoning":{encoded},"reasoning_content":{encoded}'
-        else:
-            delta = f'"content":{encoded}'
         reason = "null"
         if self.top is not None:
-            reason += f',"logprobs":{dumps(self._logprobs([piece]))}'
+            logprobs = dumps(self._logprobs([piece]))
+            reason += f',"logprobs":{logprobs}'
         chunks = [self.line(index, delta, reason) for index in self.choices]
         if len(self.choices) == 1 and self.top is None:
-            self.content_head = f'{self.head}[{{"index":{self.choices[0]},"delta":{{"content":'
+            index = self.choices[0]
+            self.content_head = f'{self.head}[{{"index":{index},"delta":{{"content":'
         return "".join(chunks)
 
     def line(self, index: int, content: str, reason: str = "null") -> str:
         """Return a chunk of one choice. The first chunk of a choice has the field `role`."""
-        role = '"role":"assistant",' if content and index not in self.roles_sent else ""
+        delta = content
+        if content and index not in self.roles_sent:
+            delta = f'"role":"assistant",{content}'
         self.roles_sent.add(index)
-        choice = f'{{"index":{index},"delta":{{{role}{content}}},"finish_reason":{reason}}}'
+        choice = f'{{"index":{index},"delta":{{{delta}}},"finish_reason":{reason}}}'
         return f"{self.head}[{choice}]{self.tail}"
 
     def _call(self, call: ToolCall) -> str:
         index = self.calls_of_choice
-        entry = {"index": index, "id": self._call_id(call), "type": "function"}
-        parts = [{**entry, "function": {"name": call.name, "arguments": ""}}]
-        for piece in pipeline.argument_pieces(call):
-            parts.append({"index": index, "function": {"arguments": piece}})
-        deltas = [f'"tool_calls":{dumps([part])}' for part in parts]
         self.calls_of_choice += 1
+        first = {
+            "index": index,
+            "id": self._call_id(call),
+            "type": "function",
+            "function": {"name": call.name, "arguments": ""},
+        }
+        deltas = [first]
+        for piece in pipeline.argument_pieces(call):
+            deltas.append({"index": index, "function": {"arguments": piece}})
         lines = ""
         for choice in self.choices:
             for delta in deltas:
-                lines += self.line(choice, delta)
+                tool_calls = dumps([delta])
+                lines += self.line(choice, f'"tool_calls":{tool_calls}')
         return lines
 
-    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+    def choice(self, index: int, reply: Reply) -> JsonObject:
         calls = []
         for call in reply.tool_calls:
+            call_id = self._call_id(call)
             function = {"name": call.name, "arguments": dumps(call.arguments)}
-            calls.append({"id": self._call_id(call), "type": "function", "function": function})
-        message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
+            calls.append({"id": call_id, "type": "function", "function": function})
+        message: JsonObject = {"role": "assistant", "content": reply.text, "refusal": None}
         if calls and not reply.text:
             message["content"] = None
         if reply.reasoning:
@@ -284,9 +322,10 @@ class ChatChunks(ChunkEncoder):
             message["reasoning_content"] = reply.reasoning
         if calls:
             message["tool_calls"] = calls
-        return {"index": index, "message": message, "logprobs": self._logprobs(pieces(reply))}
+        logprobs = self._logprobs(pieces(reply))
+        return {"index": index, "message": message, "logprobs": logprobs}
 
-    def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
+    def _logprobs(self, pieces: Iterable[Piece]) -> JsonObject | None:
         if self.top is None:
             return None
         content = [token_object(token, self.top) for token in self.tokens(pieces)]
@@ -294,7 +333,8 @@ class ChatChunks(ChunkEncoder):
 
     def _call_id(self, call: ToolCall) -> str:
         self.calls += 1
-        return call.id or f"call_{self.ids.id(self.calls, 24)}"
+        generated = f"call_{self.ids.id(self.calls, 24)}"
+        return call.id or generated
 
 
 def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
@@ -307,30 +347,40 @@ def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
     return {index: Reply(parts) for index, parts in parts_of_choice.items()}
 
 
-async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Generation:
+async def completions(stub: Stub, request: Request, body: JsonObject) -> Generation:
     """Handle `POST /v1/completions`."""
     model = schema.chat_model(stub, body, "v1/completions")
-    template = Prompt(
-        model=body.get("model", model.name),
-        operation="generate",
-        options=pipeline.sampling_options(body),
-        stream=body.get("stream", False),
-    )
-    choices_per_prompt = body.get("n", 1)
-    prompts: list[Prompt] = []
-    for text in schema.texts(body.get("prompt", "<|endoftext|>")):
-        prompt = replace(template, messages=(Message("user", text),))
-        with_defaults = pipeline.with_defaults(prompt, model, request.body)
-        prompts += [with_defaults] * choices_per_prompt
+    prompts = _completion_prompts(body, model, request)
     lease = await pipeline.load_model(stub, model)
     evaluated = [evaluate_prompt(stub, lease, prompt) for prompt in prompts]
     encoder = CompletionChunks(evaluated, body)
     parts: list[Part] = []
     for index, reply in encoder.replies.items():
-        parts += [Choice(index), *reply.parts]
+        if index:
+            parts.append(Choice(index))
+        parts += reply.parts
     first = evaluated[0]
-    all_choices = replace(first, reply=replace(first.reply, parts=parts[1:]))
+    joined_reply = replace(first.reply, parts=parts)
+    all_choices = replace(first, reply=joined_reply)
     return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
+
+
+def _completion_prompts(body: JsonObject, model: Model, request: Request) -> list[Prompt]:
+    """Return a prompt for each choice. The `n` choices of a text follow each other."""
+    options = pipeline.sampling_options(body)
+    prompts: list[Prompt] = []
+    for text in schema.texts(body.get("prompt", "<|endoftext|>")):
+        message = Message("user", text)
+        prompt = Prompt(
+            model=body.get("model", model.name),
+            operation="generate",
+            messages=(message,),
+            options=options,
+            stream=body.get("stream", False),
+        )
+        with_defaults = pipeline.with_defaults(prompt, model, request.body)
+        prompts += [with_defaults] * body.get("n", 1)
+    return prompts
 
 
 class CompletionChunks(ChunkEncoder):
@@ -339,13 +389,16 @@ class CompletionChunks(ChunkEncoder):
     It sends one choice after the other, without reasoning and tool calls.
     """
 
-    def __init__(self, evaluated: list[EvaluatedPrompt], body: Mapping[str, Any]) -> None:
+    def __init__(self, evaluated: list[EvaluatedPrompt], body: JsonObject) -> None:
         self.index = 0
         self.top = body.get("logprobs")
         self.replies = {}
         self.reasons = {}
         for index, choice in enumerate(evaluated):
-            parts: list[Part] = [Text(choice.prompt.user_text)] if body.get("echo") else []
+            parts: list[Part] = []
+            if body.get("echo"):
+                prompt_text = Text(choice.prompt.user_text)
+                parts.append(prompt_text)
             for part in choice.reply.parts:
                 if not isinstance(part, (Reasoning, ToolCalls)):
                     parts.append(part)
@@ -374,10 +427,11 @@ class CompletionChunks(ChunkEncoder):
             self.index = piece.value.index
             self.characters = 0
             return ""
-        return self.line(self.index, dumps(piece.value), logprobs=self._logprobs([piece]))
+        logprobs = self._logprobs([piece])
+        return self.line(self.index, dumps(piece.value), logprobs=logprobs)
 
     def line(
-        self, index: int, content: str, reason: str = "null", logprobs: dict[str, Any] | None = None
+        self, index: int, content: str, reason: str = "null", logprobs: JsonObject | None = None
     ) -> str:
         text = content or '""'
         choice = (
@@ -386,23 +440,29 @@ class CompletionChunks(ChunkEncoder):
         )
         return f"{self.head}[{choice}]{self.tail}"
 
-    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+    def choice(self, index: int, reply: Reply) -> JsonObject:
         self.characters = 0
-        return {"text": reply.text, "index": index, "logprobs": self._logprobs(pieces(reply))}
+        logprobs = self._logprobs(pieces(reply))
+        return {"text": reply.text, "index": index, "logprobs": logprobs}
 
-    def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
+    def _logprobs(self, pieces: Iterable[Piece]) -> JsonObject | None:
         if self.top is None:
             return None
         offset = self.characters
+        tokens = []
+        logprobs = []
+        alternatives = []
         offsets = []
-        tokens = self.tokens(pieces)
-        for token in tokens:
+        for entry in self.tokens(pieces):
+            tokens.append(entry.token)
+            logprobs.append(entry.logprob)
+            alternatives.append(dict(entry.top[: self.top]))
             offsets.append(offset)
-            offset += len(token.token)
+            offset += len(entry.token)
         return {
-            "tokens": [token.token for token in tokens],
-            "token_logprobs": [token.logprob for token in tokens],
-            "top_logprobs": [dict(token.top[: self.top]) for token in tokens],
+            "tokens": tokens,
+            "token_logprobs": logprobs,
+            "top_logprobs": alternatives,
             "text_offset": offsets,
         }
 
@@ -410,18 +470,24 @@ class CompletionChunks(ChunkEncoder):
 def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
     builder.end(None, get(body, "usage"))
     for choice in listed(body, "choices"):
-        if get(choice, "index") not in (None, 0):
-            continue
-        message = get(choice, "delta") or get(choice, "message")
-        builder.add(Reasoning, get(message, "reasoning_content") or get(message, "reasoning"))
-        builder.add(Text, get(message, "content"))
-        builder.add(Text, get(choice, "text"))
-        for position, call in enumerate(listed(message, "tool_calls")):
-            index = get(call, "index")
-            if index is None:
-                index = position
-            builder.call(index, get(call, "function"), get(call, "id"))
-        builder.end(get(choice, "finish_reason"))
+        index = get(choice, "index")
+        if index in (None, 0):
+            _read_choice(choice, builder)
+
+
+def _read_choice(choice: Any, builder: ReplyBuilder) -> None:
+    message = get(choice, "delta") or get(choice, "message")
+    reasoning = get(message, "reasoning_content") or get(message, "reasoning")
+    builder.add(Reasoning, reasoning)
+    builder.add(Text, get(message, "content"))
+    builder.add(Text, get(choice, "text"))
+    for position, call in enumerate(listed(message, "tool_calls")):
+        index = get(call, "index")
+        if index is None:
+            index = position
+        function = get(call, "function")
+        builder.call(index, function, get(call, "id"))
+    builder.end(get(choice, "finish_reason"))
 
 
 def _with_index(value: Any) -> Any:
@@ -433,15 +499,18 @@ def _with_index(value: Any) -> Any:
         return value
     numbered = []
     for index, choice in enumerate(choices):
-        lacks_index = isinstance(choice, dict) and "index" not in choice
-        numbered.append({"index": index, **choice} if lacks_index else choice)
+        if isinstance(choice, dict) and "index" not in choice:
+            numbered.append({"index": index, **choice})
+        else:
+            numbered.append(choice)
     return {**value, "choices": numbered}
 
 
 def _headers(stub: Stub, request: Request) -> Headers:
     ids = stub.seeded_ids(request.body)
     request_id = f"req_{ids.id(0, 32)}"
-    return ((b"x-request-id", request_id.encode()),)
+    header = (b"x-request-id", request_id.encode())
+    return (header,)
 
 
 _ROUTES: Routes = {

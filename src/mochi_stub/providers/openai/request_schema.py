@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 
 from mochi_stub.handlers import Stub
-from mochi_stub.http import HttpResponse
+from mochi_stub.http import Headers, HttpResponse
+from mochi_stub.json_encoding import JsonObject
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -33,15 +34,18 @@ _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_excee
 
 
 def error_response(failure: Failure, *_: object, **details: Any) -> HttpResponse:
+    body = {"error": failure_error(failure, **details)}
     headers = pipeline.headers_of(failure)
-    if failure.status == 429 and not any(name.startswith(b"x-ratelimit-") for name, _ in headers):
+    if failure.status == 429 and not _has_rate_limits(headers):
         headers = (*_RATE_LIMITS, *headers)
-    return pipeline.json_response(
-        {"error": failure_error(failure, **details)}, failure.status, headers
-    )
+    return pipeline.json_response(body, failure.status, headers)
 
 
-def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
+def _has_rate_limits(headers: Headers) -> bool:
+    return any(name.startswith(b"x-ratelimit-") for name, _ in headers)
+
+
+def failure_error(failure: Failure, **details: Any) -> JsonObject:
     """Return the error object for a response body or a stream event."""
     if failure.status == 429:
         kind = "requests"
@@ -157,7 +161,9 @@ def _prompts(value: Any, location: Location) -> Any:
     """Validate a prompt: a text, an array of token ids, an array of texts, or an array of token
     arrays.
     """
-    first = value[0] if isinstance(value, list) and value else None
+    first = None
+    if isinstance(value, list) and value:
+        first = value[0]
     tokens = [integer(0)]
     items: Schema
     if isinstance(first, int):
@@ -199,25 +205,36 @@ def texts(value: Any) -> list[str]:
         return [value]
     if all(isinstance(item, int) for item in value):
         return [_text_of_tokens(value)]
-    return [item if isinstance(item, str) else _text_of_tokens(item) for item in value]
+    found = []
+    for item in value:
+        text = item
+        if not isinstance(item, str):
+            text = _text_of_tokens(item)
+        found.append(text)
+    return found
 
 
 def _text_of_tokens(tokens: Sequence[int]) -> str:
     return " ".join(map(str, tokens))
 
 
-def to_message(message: Mapping[str, Any]) -> Message:
+_ROLES = {"developer": "system", "function": "tool"}
+
+
+def to_message(message: JsonObject) -> Message:
     content, images = text_and_images(message.get("content", ""))
     calls = []
-    for call in message.get("tool_calls", ()):
-        function = call["function"]
+    for entry in message.get("tool_calls", ()):
+        function = entry["function"]
         parsed = arguments(function.get("arguments", ""))
-        calls.append(ToolCall(function["name"], parsed, call.get("id")))
-    role = message["role"]
+        call = ToolCall(function["name"], parsed, entry.get("id"))
+        calls.append(call)
+    role: str = message["role"]
+    thinking = message.get("reasoning_content") or message.get("reasoning", "")
     return Message(
-        role={"developer": "system", "function": "tool"}.get(role, role),
+        role=_ROLES.get(role, role),
         content=content,
-        thinking=message.get("reasoning_content") or message.get("reasoning", ""),
+        thinking=thinking,
         images=images,
         tool_calls=tuple(calls),
         tool_name=message.get("name", ""),
@@ -240,19 +257,24 @@ def text_and_images(content: Any) -> tuple[str, int]:
     return "\n".join(lines), images
 
 
-def arguments(text: str) -> Mapping[str, Any]:
+def arguments(text: str) -> JsonObject:
     """Parse the arguments of a tool call.
 
     Text that is not a JSON object becomes `{"arguments": text}`.
     """
+    if not text:
+        return {}
+    unparsed = {"arguments": text}
     try:
-        value = orjson.loads(text) if text else {}
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        value = None
-    return value if isinstance(value, dict) else {"arguments": text}
+        return unparsed
+    if isinstance(value, dict):
+        return value
+    return unparsed
 
 
-def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
+def reply_format(kind: str | None, json_schema: JsonObject) -> Any:
     """Return the requested reply format: a JSON schema, `"json"` or None."""
     if kind == "json_schema":
         return json_schema.get("schema", {})
@@ -270,10 +292,12 @@ def thinking(effort: str | None, summary: str | None = None) -> bool | str | Non
         return False
     if effort:
         return effort
-    return True if summary else None
+    if summary:
+        return True
+    return None
 
 
-def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
+def chat_model(stub: Stub, body: JsonObject, endpoint: str) -> Model:
     """Return the requested model.
 
     Raises HttpError if that model does not support text generation or tools.
@@ -293,7 +317,7 @@ def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
     return model
 
 
-def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools, Tools]:
+def select_tools(choice: Any, tools: Sequence[JsonObject]) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one.
 
     Raises HttpError.
@@ -303,11 +327,16 @@ def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools
     kind = choice["type"]
     if kind not in ("function", "allowed_tools"):
         return choose_tools(tools, kind)
-    details = {**choice, **choice.get(kind, {})}  # only chat completions nest the details
+    nested = choice.get(kind, {})  # only in chat completions
+    details = {**choice, **nested}
     if kind == "function":
         return choose_tools(tools, kind, [details["name"]])
-    listed = [tool for tool in details["tools"] if tool["type"] == "function"]
-    names = [tool.get("function", tool).get("name") for tool in listed]
+    names = []
+    for tool in details["tools"]:
+        if tool["type"] == "function":
+            function = tool.get("function", tool)
+            names.append(function.get("name"))
     _, allowed = choose_tools(tools, "required", names)
-    required = allowed if details["mode"] == "required" else ()
-    return allowed, required
+    if details["mode"] == "required":
+        return allowed, allowed
+    return allowed, ()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from mochi_stub.handlers import Result, Stub
 from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import dumps, event
+from mochi_stub.json_encoding import JsonObject, dumps, event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -63,7 +62,7 @@ RESPONSE = schema(
     }
 )
 _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-_DEFAULTS: Mapping[str, Any] = {
+_DEFAULTS: JsonObject = {
     "background": False,
     "error": None,
     "instructions": None,
@@ -90,7 +89,7 @@ Indices of call IDs are lower, so that all IDs differ.
 """
 
 
-def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+def responses(stub: Stub, request: Request, body: JsonObject) -> Result:
     model = requests.chat_model(stub, body, "v1/responses")
     if body.get("background"):
         message = "The stub runs no responses in the background. Leave out `background`."
@@ -104,10 +103,11 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
             code="previous_response_not_found",
         )
     prompt = _prompt(body, model)
-    return pipeline.generate(stub, model, prompt, request, partial(ResponseEvents, body))
+    encoder = partial(ResponseEvents, body)
+    return pipeline.generate(stub, model, prompt, request, encoder=encoder)
 
 
-def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
+def _prompt(body: JsonObject, model: Model) -> Prompt:
     reasoning = body.get("reasoning", {})
     think = requests.thinking(reasoning.get("effort"), reasoning.get("summary"))
     text_format = body.get("text", {}).get("format", {})
@@ -134,9 +134,12 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     )
 
 
-def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
+def _messages(body: JsonObject) -> tuple[Message, ...]:
+    messages = []
+    if body.get("instructions"):
+        instructions = Message("system", body["instructions"])
+        messages.append(instructions)
     items = body["input"]
-    messages = [Message("system", body["instructions"])] if body.get("instructions") else []
     if isinstance(items, str):
         return (*messages, Message("user", items))
     for item in items:
@@ -144,9 +147,9 @@ def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
         if new is None:
             continue
         if messages and _belong_together(messages[-1], new):
-            messages[-1] = _joined(messages[-1], new)
-        else:
-            messages.append(new)
+            previous = messages.pop()
+            new = _joined(previous, new)
+        messages.append(new)
     return tuple(messages)
 
 
@@ -166,14 +169,17 @@ def _joined(first: Message, second: Message) -> Message:
     )
 
 
-def _message(item: Mapping[str, Any]) -> Message | None:
+def _message(item: JsonObject) -> Message | None:
     match item["type"]:
         case "message":
             text, images = requests.text_and_images(item["content"])
-            role = "system" if item["role"] == "developer" else item["role"]
+            role = item["role"]
+            if role == "developer":
+                role = "system"
             return Message(role, text, images=images)
         case "function_call":
-            call = ToolCall(item["name"], requests.arguments(item["arguments"]), item["call_id"])
+            arguments = requests.arguments(item["arguments"])
+            call = ToolCall(item["name"], arguments, item["call_id"])
             return Message("assistant", tool_calls=(call,))
         case "function_call_output":
             text, _ = requests.text_and_images(item["output"])
@@ -188,35 +194,47 @@ def _message(item: Mapping[str, Any]) -> Message | None:
 def read_recorded(body: Any, builder: ReplyBuilder) -> None:
     kind = get(body, "type")
     whole = get(body, "response")
-    if kind is None:
-        for item in listed(body, "output"):
-            _read_item(item, builder)
-        builder.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
-    elif kind == "response.function_call_arguments.delta":
-        builder.call(get(body, "item_id"), {"arguments": get(body, "delta")})
-    elif kind == "response.output_item.added":
-        _read_call(get(body, "item"), builder)
-    elif kind in ("response.completed", "response.incomplete"):
-        builder.end(get(whole, "incomplete_details", "reason"), get(whole, "usage"))
-    elif kind in ("error", "response.failed"):
-        error = get(whole, "error") or body
-        builder.fail(get(error, "message") or "the response failed", error)
-    elif str(kind).endswith("text.delta"):
-        builder.add(Reasoning if "reasoning" in kind else Text, get(body, "delta"))
+    match kind:
+        case None:
+            for item in listed(body, "output"):
+                _read_item(item, builder)
+            _read_end(body, builder)
+        case "response.function_call_arguments.delta":
+            arguments = {"arguments": get(body, "delta")}
+            builder.call(get(body, "item_id"), arguments)
+        case "response.output_item.added":
+            _read_call(get(body, "item"), builder)
+        case "response.completed" | "response.incomplete":
+            _read_end(whole, builder)
+        case "error" | "response.failed":
+            error = get(whole, "error") or body
+            message = get(error, "message") or "the response failed"
+            builder.fail(message, error)
+        case _ if str(kind).endswith("text.delta"):
+            part = Reasoning if "reasoning" in kind else Text
+            builder.add(part, get(body, "delta"))
+
+
+def _read_end(response: Any, builder: ReplyBuilder) -> None:
+    reason = get(response, "incomplete_details", "reason")
+    builder.end(reason, get(response, "usage"))
 
 
 def _read_item(item: Any, builder: ReplyBuilder) -> None:
     for summary in listed(item, "summary"):
         builder.add(Reasoning, get(summary, "text"))
     for content in listed(item, "content"):
+        text = get(content, "text") or get(content, "refusal")
         kind = Reasoning if get(content, "type") == "reasoning_text" else Text
-        builder.add(kind, get(content, "text") or get(content, "refusal"))
+        builder.add(kind, text)
     _read_call(item, builder)
 
 
 def _read_call(item: Any, builder: ReplyBuilder) -> None:
-    if get(item, "type") == "function_call":
-        builder.call(get(item, "id"), item, get(item, "call_id"))
+    if get(item, "type") != "function_call":
+        return
+    item_id = get(item, "id")
+    builder.call(item_id, item, get(item, "call_id"))
 
 
 _EVENTS = {
@@ -233,16 +251,17 @@ part.
 """
 
 
-def token_object(entry: Logprob, top: int | None) -> dict[str, Any]:
+def token_object(entry: Logprob, top: int | None) -> JsonObject:
     """Return OpenAI's object for the log probability of a token, with `top` alternatives."""
     fields = _token_fields(entry.token, entry.logprob)
     alternatives = []
     for token, logprob in entry.top[:top]:
-        alternatives.append(_token_fields(token, logprob))
+        alternative = _token_fields(token, logprob)
+        alternatives.append(alternative)
     return {**fields, "top_logprobs": alternatives}
 
 
-def _token_fields(token: str, logprob: float) -> dict[str, Any]:
+def _token_fields(token: str, logprob: float) -> JsonObject:
     encoded = token.encode(errors="replace")
     return {"token": token, "logprob": logprob, "bytes": list(encoded)}
 
@@ -253,18 +272,21 @@ class ResponseEvents(pipeline.EventEncoder):
     For the item of the kind `open`, `target` has its place and `text` its pieces of text.
     """
 
-    def __init__(self, body: Mapping[str, Any], evaluated: pipeline.EvaluatedPrompt) -> None:
+    def __init__(self, body: JsonObject, evaluated: pipeline.EvaluatedPrompt) -> None:
         self.evaluated = evaluated
         self.body = body
         self.ids = evaluated.ids
-        self.status = "incomplete" if evaluated.reply.finish in _INCOMPLETE_REASONS else "completed"
-        self.items: list[dict[str, Any]] = []
+        self.status = "completed"
+        if evaluated.reply.finish in _INCOMPLETE_REASONS:
+            self.status = "incomplete"
+        self.items: list[JsonObject] = []
         self.open: type | None = None
-        self.target: dict[str, Any] = {}
+        self.target: JsonObject = {}
         self.text: list[str] = []
-        includes_logprobs = "message.output_text.logprobs" in body.get("include", ())
-        self.top = body.get("top_logprobs", 0) if includes_logprobs else None
-        self.logprobs: list[dict[str, Any]] = []
+        self.top: int | None = None
+        if "message.output_text.logprobs" in body.get("include", ()):
+            self.top = body.get("top_logprobs", 0)
+        self.logprobs: list[JsonObject] = []
         self.sequence = 0
         counts = evaluated.usage
         self.usage = {
@@ -276,12 +298,16 @@ class ResponseEvents(pipeline.EventEncoder):
         }
 
     def end(self) -> bytes:
-        last = self.start() + self._close(self.status)
-        last += self._event(f"response.{self.status}", response=self._response(self.status))
+        last = self.start()
+        last += self._close(self.status)
+        response = self._response(self.status)
+        last += self._event(f"response.{self.status}", response=response)
         return last.encode()
 
     def error(self, failure: Failure) -> bytes:
-        code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
+        code = "server_error"
+        if failure.status == 429:
+            code = "rate_limit_exceeded"
         response = {
             **self._response("failed"),
             "error": {"code": code, "message": failure.message},
@@ -295,11 +321,13 @@ class ResponseEvents(pipeline.EventEncoder):
         for piece in pipeline.blocks(self.evaluated.reply):
             self.piece(piece)
         self._close(self.status)
-        return pipeline.json_response(self._response(self.status))
+        response = self._response(self.status)
+        return pipeline.json_response(response)
 
     def _event(self, name: str, **fields: Any) -> str:
+        value = {"type": name, "sequence_number": self.sequence, **fields}
         self.sequence += 1
-        return event({"type": name, "sequence_number": self.sequence - 1, **fields}, name)
+        return event(value, name)
 
     def start(self) -> str:
         if self.sequence:
@@ -312,26 +340,38 @@ class ResponseEvents(pipeline.EventEncoder):
     def piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
-        opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind)
+        opening = ""
+        if self.open is not piece.kind:
+            opening = self._close()
+            opening += self._begin(piece.kind)
         logprobs = self._logprobs(piece)
         self.text.append(piece.value)
         self.logprobs += logprobs
-        delta = self._text_event("delta", {"delta": piece.value}, logprobs)
-        return opening + delta
+        delta = {"delta": piece.value}
+        return opening + self._text_event("delta", delta, logprobs)
 
-    def _logprobs(self, piece: Piece) -> list[dict[str, Any]]:
+    def _logprobs(self, piece: Piece) -> list[JsonObject]:
         """Return the log probabilities of the next piece, or [] if the request wants none."""
         if self.top is None or piece.kind is not Text:
             return []
         start = sum(map(len, self.text))
-        tokens = token_logprobs(piece, start, self.evaluated.model.chars_per_token)
-        return [token_object(token, self.top) for token in tokens]
+        per_token = self.evaluated.model.chars_per_token
+        objects = []
+        for token in token_logprobs(piece, start, per_token):
+            entry = token_object(token, self.top)
+            objects.append(entry)
+        return objects
 
     def _begin(self, kind: type) -> str:
         prefix, index, self.text_events, self.part_events = _EVENTS[kind]
         self.open = kind
-        self.target = {"item_id": self._id(prefix), "output_index": len(self.items), index: 0}
-        added = self._item_event("added", self._item("", "in_progress"))
+        self.target = {
+            "item_id": self._id(prefix),
+            "output_index": len(self.items),
+            index: 0,
+        }
+        item = self._item("", "in_progress")
+        added = self._item_event("added", item)
         return added + self._part_event("added", "")
 
     def _close(self, status: str = "completed") -> str:
@@ -348,35 +388,37 @@ class ResponseEvents(pipeline.EventEncoder):
         self.logprobs = []
         return ending
 
-    def _item_event(self, name: str, item: Mapping[str, Any]) -> str:
-        return self._event(f"response.output_item.{name}", output_index=len(self.items), item=item)
+    def _item_event(self, name: str, item: JsonObject) -> str:
+        index = len(self.items)
+        return self._event(f"response.output_item.{name}", output_index=index, item=item)
 
     def _part_event(self, name: str, text: str) -> str:
-        return self._event(f"{self.part_events}.{name}", **self.target, part=self._part(text))
+        part = self._part(text)
+        return self._event(f"{self.part_events}.{name}", **self.target, part=part)
 
-    def _text_event(self, name: str, text: dict[str, str], logprobs: list[dict[str, Any]]) -> str:
-        fields: dict[str, Any] = {**self.target, **text}
+    def _text_event(self, name: str, text: JsonObject, logprobs: list[JsonObject]) -> str:
+        fields = {**self.target, **text}
         if self.open is Text:
             fields["logprobs"] = logprobs
         return self._event(f"{self.text_events}.{name}", **fields)
 
-    def _part(self, text: str) -> dict[str, Any]:
+    def _part(self, text: str) -> JsonObject:
         if self.open is Reasoning:
             return {"type": "summary_text", "text": text}
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": self.logprobs}
 
     def _id(self, prefix: str) -> str:
-        return f"{prefix}_{self.ids.id(_FIRST_ITEM_ID + len(self.items), 48)}"
+        index = _FIRST_ITEM_ID + len(self.items)
+        return f"{prefix}_{self.ids.id(index, 48)}"
 
-    def _item(self, text: str, status: str) -> dict[str, Any]:
+    def _item(self, text: str, status: str) -> JsonObject:
         item_id = self.target["item_id"]
         if self.open is Reasoning:
-            return {
-                "id": item_id,
-                "type": "reasoning",
-                "summary": [self._part(text)] if text else [],
-            }
-        content = [] if status == "in_progress" else [self._part(text)]
+            summary = [self._part(text)] if text else []
+            return {"id": item_id, "type": "reasoning", "summary": summary}
+        content = []
+        if status != "in_progress":
+            content.append(self._part(text))
         return {
             "id": item_id,
             "type": "message",
@@ -386,18 +428,20 @@ class ResponseEvents(pipeline.EventEncoder):
         }
 
     def _call(self, call: ToolCall) -> str:
+        index = len(self.items)
+        generated_id = f"call_{self.ids.id(index + 1, 24)}"
         item = {
             "id": self._id("fc"),
             "type": "function_call",
             "status": "completed",
-            "call_id": call.id or f"call_{self.ids.id(len(self.items) + 1, 24)}",
+            "call_id": call.id or generated_id,
             "name": call.name,
             "arguments": dumps(call.arguments),
         }
-        target = {"item_id": item["id"], "output_index": len(self.items)}
+        target = {"item_id": item["id"], "output_index": index}
         name = "response.function_call_arguments"
-        added = self._item_event("added", {**item, "status": "in_progress", "arguments": ""})
-        events = added
+        empty_item = {**item, "status": "in_progress", "arguments": ""}
+        events = self._item_event("added", empty_item)
         for piece in pipeline.argument_pieces(call):
             events += self._event(f"{name}.delta", **target, delta=piece)
         events += self._event(f"{name}.done", **target, arguments=item["arguments"])
@@ -405,12 +449,15 @@ class ResponseEvents(pipeline.EventEncoder):
         self.items.append(item)
         return events
 
-    def _response(self, status: str) -> dict[str, Any]:
+    def _response(self, status: str) -> JsonObject:
         body = self.body
         incomplete_details = None
         if status == "incomplete":
             incomplete_details = {"reason": _INCOMPLETE_REASONS[self.evaluated.reply.finish]}
-        return {
+        usage = None
+        if status != "in_progress":
+            usage = self.usage
+        response = {
             "id": f"resp_{self.ids.id(0, 48)}",
             "object": "response",
             "created_at": self.ids.start // 10**9,
@@ -420,6 +467,8 @@ class ResponseEvents(pipeline.EventEncoder):
             "output": list(self.items),
             "reasoning": {"effort": None, "summary": None, **body.get("reasoning", {})},
             "text": {"format": {"type": "text"}, **body.get("text", {})},
-            "usage": None if status == "in_progress" else self.usage,
-            **{name: body.get(name, default) for name, default in _DEFAULTS.items()},
+            "usage": usage,
         }
+        for name, default in _DEFAULTS.items():
+            response[name] = body.get(name, default)
+        return response
