@@ -8150,8 +8150,8 @@ export interface operations {
                 offset?: number;
                 /** @description Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`. */
                 owner?: string | null;
-                /** @description Only sessions with this tag. */
-                tag?: string | null;
+                /** @description Only sessions with this tag. Repeat it for sessions that have several tags. */
+                tag?: string[] | null;
                 /** @description Only archived sessions, or only others. Default: both. */
                 archived?: boolean | null;
                 /** @description Only temporary sessions. By default they are left out. */
