@@ -17,12 +17,15 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
+from tests.support.images import PNG, base64_image, sha256_of
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
 
 EXPORTS = Path(__file__).parent / "exports"
 JSON = "application/json"
 ZIP = "application/zip"
+DATA_URL = f"data:image/png;base64,{base64_image(PNG)}"
 Change = Callable[[Any], Any]
 
 
@@ -337,6 +340,68 @@ def test_sessions_belong_to_the_key_that_imports(tmp_path: Path, stub: StubServe
         path = f"/sessions/{imported[0]['session_id']}"
         assert error_of(bob.http.get(path)) == (404, "SESSION_NOT_FOUND")
         assert ann.ok(ann.http.get(path))["messages"][0]["images"]
+
+
+def with_parts(program: str, parts: list[dict[str, Any]]) -> Any:
+    """Return an export with one message of these content parts."""
+    if program == "LibreChat":
+        message = {"messageId": "m", "isCreatedByUser": True, "content": parts}
+        return {"conversationId": "c", "messages": [message]}
+    if program == "Claude":
+        return {"chat_messages": [{"uuid": "m", "sender": "human", "content": parts}]}
+    messages = {"m": {"role": "user", "content": parts}}
+    return {"chat": {"history": {"currentId": "m", "messages": messages}}}
+
+
+def part_with(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def block_with(data: object) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+REMOTE = "https://images.example/a.png"
+
+
+@cases(
+    ("program", "contained", "others", "left_out"),
+    [
+        (
+            "LibreChat",
+            part_with(DATA_URL),
+            [part_with(REMOTE), {"type": "image_url", "image_url": None}],
+            {"images": 2},
+        ),
+        (
+            "Open WebUI",
+            part_with(DATA_URL),
+            [part_with(REMOTE), {"type": "audio"}],
+            {"images": 1, "contents of other kinds": 1},
+        ),
+        (
+            "Claude",
+            block_with(base64_image(PNG)),
+            [block_with("?"), {"type": "image", "source": 5}, {"type": "audio"}],
+            {"images": 2, "contents of other kinds": 1},
+        ),
+    ],
+)
+def test_images_in_content_are_imported_or_counted(
+    api: Api,
+    program: str,
+    contained: dict[str, Any],
+    others: list[dict[str, Any]],
+    left_out: dict[str, int],
+) -> None:
+    text = {"type": "text", "text": "Which colour?"}
+    export = with_parts(program, [text, contained, *others])
+    imported = api.ok(send(api, json.dumps(export).encode()), 201)
+    (message,) = api.messages(imported["sessions"][0]["session_id"])
+    assert message["content"] == "Which colour?"
+    assert [image["sha256"] for image in message["images"]] == [sha256_of(PNG)]
+    counts = [f"The import left out {kind}: {count}." for kind, count in left_out.items()]
+    assert sorted(warning["message"] for warning in imported["warnings"]) == sorted(counts)
 
 
 # Damaged exports

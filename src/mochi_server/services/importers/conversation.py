@@ -228,10 +228,25 @@ def image_of_data_url(url: object) -> Image | None:
     """Return the image in a data URL, or None for other values and unsupported images."""
     if not isinstance(url, str) or not (prefix := _DATA_URL.match(url)):
         return None
+    return image_of_base64(url[prefix.end() :])
+
+
+def image_of_base64(data: object) -> Image | None:
+    """Return the image in a base64 text, or None for other values and unsupported images."""
+    if not isinstance(data, str):
+        return None
     try:
-        return Image.of(b64decode(url[prefix.end() :], validate=True))
+        return Image.of(b64decode(data, validate=True))
     except ValueError:
         return None
+
+
+def image_of_part(image_url: object) -> Image | None:
+    """Return the image in the field ``image_url`` of a content part, in the format of OpenAI.
+
+    Return None if it is not a data URL of a supported image.
+    """
+    return image_of_data_url(image_url.get("url") if isinstance(image_url, Mapping) else image_url)
 
 
 def joined(texts: Sequence[Any], separator: str = "\n\n") -> str:

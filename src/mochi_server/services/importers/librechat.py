@@ -14,9 +14,11 @@ from mochi_server.services.importers.conversation import (
     Node,
     OpenModel,
     conversation_of,
+    image_of_part,
     joined,
     tree_of,
 )
+from mochi_server.sessions.types import Image
 from mochi_server.util.validation import Items
 
 
@@ -26,6 +28,7 @@ class LibreChatPart(OpenModel):
     type: str
     text: str | dict[str, Any] | None = None
     think: str | dict[str, Any] | None = None
+    image_url: Any = None
 
 
 class LibreChatMessage(OpenModel):
@@ -102,8 +105,10 @@ def _in_order(tree: list[Any]) -> list[Any]:
 def _convert(message: LibreChatMessage) -> Node:
     texts: list[str] = []
     thoughts: list[str] = []
+    images: list[Image] = []
     left_out: list[str] = []
     for part in message.content or ():
+        image = image_of_part(part.image_url)
         match part.type:
             case "text" | "error":
                 texts.append(_text_of(part.text))
@@ -111,6 +116,8 @@ def _convert(message: LibreChatMessage) -> Node:
                 thoughts.append(_text_of(part.think))
             case "tool_call":
                 left_out.append(TOOLS)
+            case "image_url" if image is not None:
+                images.append(image)
             case "image_url" | "image_file":
                 left_out.append(IMAGES)
             case _:
@@ -126,6 +133,7 @@ def _convert(message: LibreChatMessage) -> Node:
         thinking=joined(thoughts),
         model=None if message.isCreatedByUser else message.model,
         time=message.createdAt,
+        images=images,
         left_out=left_out,
     )
 

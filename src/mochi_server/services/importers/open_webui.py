@@ -8,6 +8,7 @@ from mochi_server.services.importers.archive import Files
 from mochi_server.services.importers.conversation import (
     FILES,
     IMAGES,
+    OTHERS,
     TOOLS,
     Conversation,
     Node,
@@ -15,6 +16,7 @@ from mochi_server.services.importers.conversation import (
     UnixTime,
     conversation_of,
     image_of_data_url,
+    image_of_part,
 )
 from mochi_server.sessions.types import Image
 from mochi_server.util.validation import Entries, Items
@@ -108,7 +110,7 @@ def parse(exported: OpenWebUIChat, _: Files) -> Conversation:
 
 def _convert(message: OpenWebUIMessage) -> Node:
     content = _text_in(message.content)
-    images, left_out = _files(message)
+    images, left_out = _attached(message)
     if message.role != "assistant":
         return Node(
             parent=message.parentId,
@@ -143,8 +145,8 @@ def _convert(message: OpenWebUIMessage) -> Node:
     )
 
 
-def _files(message: OpenWebUIMessage) -> tuple[list[Image], list[str]]:
-    """Return the images that the export contains, and the kinds of the other files."""
+def _attached(message: OpenWebUIMessage) -> tuple[list[Image], list[str]]:
+    """Return the images that the export contains, and the kinds of the other files and parts."""
     images: list[Image] = []
     left_out: list[str] = []
     for file in message.files or ():
@@ -153,6 +155,14 @@ def _files(message: OpenWebUIMessage) -> tuple[list[Image], list[str]]:
             images.append(image)
         else:
             left_out.append(IMAGES if file.get("type") == "image" else FILES)
+    for part in message.content if isinstance(message.content, list) else ():
+        image = image_of_part(part.get("image_url"))
+        if image is not None:
+            images.append(image)
+        elif part.get("type") == "image_url":
+            left_out.append(IMAGES)
+        elif not isinstance(part.get("text"), str):
+            left_out.append(OTHERS)
     return images, left_out
 
 
