@@ -404,6 +404,26 @@ def test_images_in_content_are_imported_or_counted(
     assert sorted(warning["message"] for warning in imported["warnings"]) == sorted(counts)
 
 
+@cases(
+    ("text", "is_user", "expected"),
+    [
+        (":::thinking\nI add.\n\nTwice.\n:::\n\nFour.", False, ("Four.", "I add.\n\nTwice.")),
+        ("\n:::thinking\nI add.\n:::", False, ("", "I add.")),
+        (":::thinking\nI add. Four.", False, (":::thinking\nI add. Four.", None)),
+        ("Write :::thinking\nx\n:::", False, ("Write :::thinking\nx\n:::", None)),
+        (":::thinking\nx\n:::\nWhy?", True, (":::thinking\nx\n:::\nWhy?", None)),
+    ],
+)
+def test_librechat_can_have_the_thinking_in_the_text(
+    api: Api, text: str, is_user: bool, expected: tuple[str, str | None]
+) -> None:
+    message = {"messageId": "m", "isCreatedByUser": is_user, "text": text}
+    export = {"conversationId": "c", "messages": [message]}
+    imported = api.ok(send(api, json.dumps(export).encode()), 201)
+    (stored,) = api.messages(imported["sessions"][0]["session_id"])
+    assert (stored["content"], stored.get("thinking")) == expected
+
+
 # Damaged exports
 
 

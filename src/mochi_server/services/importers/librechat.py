@@ -1,5 +1,6 @@
 """Importer for LibreChat's JSON export of a conversation, as a tree or as a list."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,9 @@ from mochi_server.services.importers.conversation import (
 )
 from mochi_server.sessions.types import Image
 from mochi_server.util.validation import Items
+
+_THINKING = re.compile(r"\s*:::thinking\n(.*?)\n:::\s*", re.DOTALL)
+"""Thinking at the beginning of the text of an answer, in older exports."""
 
 
 class LibreChatPart(OpenModel):
@@ -123,7 +127,12 @@ def _convert(message: LibreChatMessage) -> Node:
             case _:
                 left_out.append(OTHERS)
     if not message.content:
-        texts.append(message.text or "")
+        text = message.text or ""
+        thinking = None if message.isCreatedByUser else _THINKING.match(text)
+        if thinking is not None:
+            thoughts.append(thinking[1])
+            text = text[thinking.end() :]
+        texts.append(text)
     for file in message.files or ():
         left_out.append(IMAGES if str(file.get("type")).startswith("image/") else FILES)
     return Node(
