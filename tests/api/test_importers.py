@@ -405,6 +405,40 @@ def test_images_in_content_are_imported_or_counted(
 
 
 @cases(
+    ("name", "fields", "expected"),
+    [
+        ("chatgpt/branches", {"is_archived": True, "is_starred": None}, ([], False, True)),
+        ("chatgpt/branches", {"is_archived": False, "is_starred": True}, ([], True, False)),
+        ("claude/plain", {"is_starred": True}, ([], True, False)),
+        (
+            "open_webui/branches",
+            {"pinned": True, "archived": True, "meta": {"tags": [" home ", "to do", "home"]}},
+            (["home", "to do"], True, True),
+        ),
+        (
+            "open_webui/branches",
+            {"pinned": 1, "archived": "yes", "meta": {"tags": [5, "", "a\0", "a" * 101, "b"]}},
+            (["b"], False, False),
+        ),
+        ("open_webui/branches", {"meta": {"tags": "home"}}, ([], False, False)),
+        ("open_webui/branches", {"meta": None}, ([], False, False)),
+        ("open_webui/branches", {"meta": {"tags": [*map(str, range(60))]}}, (None, False, False)),
+    ],
+)
+def test_tags_pins_and_the_archive_are_imported(
+    api: Api,
+    name: str,
+    fields: dict[str, Any],
+    expected: tuple[list[str] | None, bool, bool],
+) -> None:
+    export = first(load(name)) | fields
+    (session, *_) = api.ok(send(api, json.dumps([export]).encode()), 201)["sessions"]
+    tags, pinned, archived = expected
+    assert session["tags"] == ([*map(str, range(50))] if tags is None else tags)
+    assert (session["pinned"], session["archived"]) == (pinned, archived)
+
+
+@cases(
     ("text", "is_user", "expected"),
     [
         (":::thinking\nI add.\n\nTwice.\n:::\n\nFour.", False, ("Four.", "I add.\n\nTwice.")),

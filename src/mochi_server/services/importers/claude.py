@@ -15,6 +15,7 @@ from mochi_server.services.importers.conversation import (
     conversation_of,
     image_of_base64,
     joined,
+    order_of,
     tree_of,
 )
 from mochi_server.sessions.serialization import fenced
@@ -64,6 +65,7 @@ class ClaudeChat(OpenModel):
     created_at: IsoTime = None
     updated_at: IsoTime = None
     current_leaf_message_uuid: str | None = None
+    is_starred: Any = None
 
 
 def parse(chat: ClaudeChat, _: Files) -> Conversation:
@@ -81,6 +83,7 @@ def parse(chat: ClaudeChat, _: Files) -> Conversation:
         model=chat.model,
         created=chat.created_at,
         updated=chat.updated_at,
+        order=order_of(pinned=chat.is_starred),
     )
 
 

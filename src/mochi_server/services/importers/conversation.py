@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from mochi_server.constants import MAX_TITLE_CHARS
+from mochi_server.constants import MAX_TAG_CHARS, MAX_TAGS, MAX_TITLE_CHARS
 from mochi_server.sessions.session import collapse_whitespace
 from mochi_server.sessions.types import (
     AssistantMessage,
@@ -109,6 +109,48 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class Order:
+    """Tags, pin and archive of a conversation."""
+
+    tags: Sequence[str] = ()
+    pinned: bool = False
+    archived: bool = False
+
+
+def order_of(
+    *,
+    tags: object = None,
+    pinned: object = None,
+    archived: object = None,
+) -> Order:
+    """Read these fields of an export.
+
+    Values that a session cannot have are left out.
+    """
+    names: list[str] = []
+    if isinstance(tags, list):
+        for tag in tags:
+            name = _tag_of(tag)
+            if name and name not in names:
+                names.append(name)
+    return Order(
+        tags=names[:MAX_TAGS],
+        pinned=pinned is True,
+        archived=archived is True,
+    )
+
+
+def _tag_of(value: object) -> str:
+    """Return the tag of a session, or an empty text if it is invalid."""
+    if not isinstance(value, str):
+        return ""
+    name = value.strip()
+    if len(name) > MAX_TAG_CHARS:
+        return ""
+    return name if name.isprintable() else ""
+
+
+@dataclass(frozen=True)
 class Conversation:
     """Conversation of an export.
 
@@ -123,6 +165,7 @@ class Conversation:
     images: Sequence[Image]
     versions: Sequence[Branch]
     left_out: Mapping[str, int]
+    order: Order = Order()
 
 
 def conversation_of(
@@ -134,6 +177,7 @@ def conversation_of(
     created: str | None = None,
     updated: str | None = None,
     system: str | None = None,
+    order: Order | None = None,
 ) -> Conversation:
     """Build a conversation from a tree of messages whose shown branch ends with ``current``.
 
@@ -166,6 +210,7 @@ def conversation_of(
         images=images,
         versions=versions,
         left_out=left_out,
+        order=order or Order(),
     )
 
 

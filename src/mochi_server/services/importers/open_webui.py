@@ -17,6 +17,7 @@ from mochi_server.services.importers.conversation import (
     conversation_of,
     image_of_data_url,
     image_of_part,
+    order_of,
 )
 from mochi_server.sessions.types import Image
 from mochi_server.util.validation import Entries, Items
@@ -78,6 +79,10 @@ class OpenWebUIChat(OpenModel):
     title: str | None = None
     created_at: UnixTime = None
     updated_at: UnixTime = None
+    pinned: Any = None
+    archived: Any = None
+    meta: Any = None
+    """Object with the ``tags``."""
 
 
 def parse(exported: OpenWebUIChat, _: Files) -> Conversation:
@@ -97,6 +102,7 @@ def parse(exported: OpenWebUIChat, _: Files) -> Conversation:
         current = max(messages, key=lambda name: nodes[name].time or "", default=None)
     models = [name for name in chat.models or () if name and name.strip()]
     title = exported.title or chat.title
+    tags = exported.meta.get("tags") if isinstance(exported.meta, dict) else None
     return conversation_of(
         nodes,
         current,
@@ -105,6 +111,7 @@ def parse(exported: OpenWebUIChat, _: Files) -> Conversation:
         created=exported.created_at or (None if messages else chat.timestamp),
         updated=exported.updated_at,
         system=chat.system or (chat.params.system if chat.params else None),
+        order=order_of(tags=tags, pinned=exported.pinned, archived=exported.archived),
     )
 
 
