@@ -539,6 +539,7 @@ DAMAGES: dict[str, dict[str, tuple[Change, str]]] = {
         "huge time": (at("mapping", "a4", "message", "create_time", to=1e300), "not a Unix time"),
         "huge integer": (at("update_time", to=10**400), "not a Unix time"),
         "time is a text": (at("create_time", to="yesterday"), "create_time"),
+        "time is an object": (at("create_time", to={}), "create_time: Input should be a number"),
         "title is a number": (at("title", to=5), "title"),
     },
     "claude/branches": COMMON
@@ -570,6 +571,7 @@ DAMAGES: dict[str, dict[str, tuple[Change, str]]] = {
             "not an ISO 8601 time",
         ),
         "time is a number": (at("created_at", to=1e300), "created_at"),
+        "time is an object": (at("created_at", to={}), "created_at: Input should be a valid"),
         "name is a list": (at("name", to=[]), "name"),
     },
     "librechat/tree": COMMON

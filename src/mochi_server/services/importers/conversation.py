@@ -44,10 +44,12 @@ class OpenModel(BaseModel):
 
 def _from_unix(value: object) -> str | None:
     """Convert Unix seconds or milliseconds to the format of stored sessions. 0 means no time."""
-    if not value:
+    if value is None:
         return None
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         raise ValueError("Input should be a number")
+    if value == 0:
+        return None
     try:
         seconds = value / 1000 if value > _MIN_MILLISECONDS else value
         return as_text(datetime.fromtimestamp(seconds, timezone.utc))
@@ -57,13 +59,15 @@ def _from_unix(value: object) -> str | None:
 
 def _from_iso(value: object) -> str | None:
     """Convert an ISO 8601 time to the format of stored sessions. An empty text means no time."""
-    if not value:
+    if value is None or value == "":
         return None
+    if not isinstance(value, str):
+        raise ValueError("Input should be a valid string")
     try:
-        moment = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(value.replace("Z", "+00:00"))
         return as_text(moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc))
     except (OverflowError, ValueError) as error:
-        raise ValueError(f"{str(value)[:50]!r} is not an ISO 8601 time") from error
+        raise ValueError(f"{value[:50]!r} is not an ISO 8601 time") from error
 
 
 UnixTime = Annotated[str | None, BeforeValidator(_from_unix, json_schema_input_type=float | None)]
