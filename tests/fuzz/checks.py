@@ -29,6 +29,7 @@ _LIMITS_OUTSIDE_SCHEMA = (
         "must have the fields",
         ".payload.",
         "forwardedProps",
+        "using discriminator 'role'",  # a message of AG-UI without a role
         "no earlier message has",
     ),
     *("the ID or the number of an event", "the hosts are", "has no stream"),
