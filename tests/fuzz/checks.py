@@ -41,7 +41,7 @@ _LIMITS_OUTSIDE_SCHEMA = (
         "attachments require a `message`",
         "cannot be imported",
     ),
-    *("Markdown files have no versions", "the file is empty"),
+    *("Markdown files have no versions", "the file is empty", "not an http:// or https:// URL"),
     *("are not supported. Supported are", "cannot read PDF files", "not a file", "the PDF"),
 )
 """Errors for limits that the schema does not express: integers of 64 bits, durations, and names
