@@ -2185,6 +2185,16 @@ export interface components {
              * @default null
              */
             default_model_slug?: string | null;
+            /**
+             * Is Starred
+             * @default null
+             */
+            is_starred?: unknown;
+            /**
+             * Is Archived
+             * @default null
+             */
+            is_archived?: unknown;
         } & {
             [key: string]: unknown;
         };
@@ -2482,6 +2492,11 @@ export interface components {
              * @default null
              */
             input?: unknown;
+            /**
+             * Source
+             * @default null
+             */
+            source?: unknown;
         } & {
             [key: string]: unknown;
         };
@@ -2520,6 +2535,11 @@ export interface components {
              * @default null
              */
             current_leaf_message_uuid?: string | null;
+            /**
+             * Is Starred
+             * @default null
+             */
+            is_starred?: unknown;
         } & {
             [key: string]: unknown;
         };
@@ -3960,6 +3980,11 @@ export interface components {
             think?: string | {
                 [key: string]: unknown;
             } | null;
+            /**
+             * Image Url
+             * @default null
+             */
+            image_url?: unknown;
         } & {
             [key: string]: unknown;
         };
@@ -4455,6 +4480,21 @@ export interface components {
              * @default null
              */
             updated_at?: number | null;
+            /**
+             * Pinned
+             * @default null
+             */
+            pinned?: unknown;
+            /**
+             * Archived
+             * @default null
+             */
+            archived?: unknown;
+            /**
+             * Meta
+             * @default null
+             */
+            meta?: unknown;
         } & {
             [key: string]: unknown;
         };
@@ -8175,8 +8215,8 @@ export interface operations {
                 offset?: number;
                 /** @description Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`. */
                 owner?: string | null;
-                /** @description Only sessions with this tag. */
-                tag?: string | null;
+                /** @description Only sessions with this tag. Repeat it for sessions that have several tags. */
+                tag?: string[] | null;
                 /** @description Only archived sessions, or only others. Default: both. */
                 archived?: boolean | null;
                 /** @description Only temporary sessions. By default they are left out. */
@@ -11523,6 +11563,24 @@ export interface operations {
                      *           "name": "<name>",
                      *           "reason": "<reason>"
                      *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
                      *       }
                      *     }
                      */

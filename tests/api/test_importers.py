@@ -17,12 +17,15 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
+from tests.support.images import PNG, base64_image, sha256_of
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
 
 EXPORTS = Path(__file__).parent / "exports"
 JSON = "application/json"
 ZIP = "application/zip"
+DATA_URL = f"data:image/png;base64,{base64_image(PNG)}"
 Change = Callable[[Any], Any]
 
 
@@ -339,6 +342,122 @@ def test_sessions_belong_to_the_key_that_imports(tmp_path: Path, stub: StubServe
         assert ann.ok(ann.http.get(path))["messages"][0]["images"]
 
 
+def with_parts(program: str, parts: list[dict[str, Any]]) -> Any:
+    """Return an export with one message of these content parts."""
+    if program == "LibreChat":
+        message = {"messageId": "m", "isCreatedByUser": True, "content": parts}
+        return {"conversationId": "c", "messages": [message]}
+    if program == "Claude":
+        return {"chat_messages": [{"uuid": "m", "sender": "human", "content": parts}]}
+    messages = {"m": {"role": "user", "content": parts}}
+    return {"chat": {"history": {"currentId": "m", "messages": messages}}}
+
+
+def part_with(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def block_with(data: object) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+REMOTE = "https://images.example/a.png"
+
+
+@cases(
+    ("program", "contained", "others", "left_out"),
+    [
+        (
+            "LibreChat",
+            part_with(DATA_URL),
+            [part_with(REMOTE), {"type": "image_url", "image_url": None}],
+            {"images": 2},
+        ),
+        (
+            "Open WebUI",
+            part_with(DATA_URL),
+            [part_with(REMOTE), {"type": "audio"}],
+            {"images": 1, "contents of other kinds": 1},
+        ),
+        (
+            "Claude",
+            block_with(base64_image(PNG)),
+            [block_with("?"), {"type": "image", "source": 5}, {"type": "audio"}],
+            {"images": 2, "contents of other kinds": 1},
+        ),
+    ],
+)
+def test_images_in_content_are_imported_or_counted(
+    api: Api,
+    program: str,
+    contained: dict[str, Any],
+    others: list[dict[str, Any]],
+    left_out: dict[str, int],
+) -> None:
+    text = {"type": "text", "text": "Which colour?"}
+    export = with_parts(program, [text, contained, *others])
+    imported = api.ok(send(api, json.dumps(export).encode()), 201)
+    (message,) = api.messages(imported["sessions"][0]["session_id"])
+    assert message["content"] == "Which colour?"
+    assert [image["sha256"] for image in message["images"]] == [sha256_of(PNG)]
+    counts = [f"The import left out {kind}: {count}." for kind, count in left_out.items()]
+    assert sorted(warning["message"] for warning in imported["warnings"]) == sorted(counts)
+
+
+@cases(
+    ("name", "fields", "expected"),
+    [
+        ("chatgpt/branches", {"is_archived": True, "is_starred": None}, ([], False, True)),
+        ("chatgpt/branches", {"is_archived": False, "is_starred": True}, ([], True, False)),
+        ("claude/plain", {"is_starred": True}, ([], True, False)),
+        (
+            "open_webui/branches",
+            {"pinned": True, "archived": True, "meta": {"tags": [" home ", "to do", "home"]}},
+            (["home", "to do"], True, True),
+        ),
+        (
+            "open_webui/branches",
+            {"pinned": 1, "archived": "yes", "meta": {"tags": [5, "", "a\0", "a" * 101, "b"]}},
+            (["b"], False, False),
+        ),
+        ("open_webui/branches", {"meta": {"tags": "home"}}, ([], False, False)),
+        ("open_webui/branches", {"meta": None}, ([], False, False)),
+        ("open_webui/branches", {"meta": {"tags": [*map(str, range(60))]}}, (None, False, False)),
+    ],
+)
+def test_tags_pins_and_the_archive_are_imported(
+    api: Api,
+    name: str,
+    fields: dict[str, Any],
+    expected: tuple[list[str] | None, bool, bool],
+) -> None:
+    export = first(load(name)) | fields
+    (session, *_) = api.ok(send(api, json.dumps([export]).encode()), 201)["sessions"]
+    tags, pinned, archived = expected
+    assert session["tags"] == ([*map(str, range(50))] if tags is None else tags)
+    assert (session["pinned"], session["archived"]) == (pinned, archived)
+
+
+@cases(
+    ("text", "is_user", "expected"),
+    [
+        (":::thinking\nI add.\n\nTwice.\n:::\n\nFour.", False, ("Four.", "I add.\n\nTwice.")),
+        ("\n:::thinking\nI add.\n:::", False, ("", "I add.")),
+        (":::thinking\nI add. Four.", False, (":::thinking\nI add. Four.", None)),
+        ("Write :::thinking\nx\n:::", False, ("Write :::thinking\nx\n:::", None)),
+        (":::thinking\nx\n:::\nWhy?", True, (":::thinking\nx\n:::\nWhy?", None)),
+    ],
+)
+def test_librechat_can_have_the_thinking_in_the_text(
+    api: Api, text: str, is_user: bool, expected: tuple[str, str | None]
+) -> None:
+    message = {"messageId": "m", "isCreatedByUser": is_user, "text": text}
+    export = {"conversationId": "c", "messages": [message]}
+    imported = api.ok(send(api, json.dumps(export).encode()), 201)
+    (stored,) = api.messages(imported["sessions"][0]["session_id"])
+    assert (stored["content"], stored.get("thinking")) == expected
+
+
 # Damaged exports
 
 
@@ -420,6 +539,7 @@ DAMAGES: dict[str, dict[str, tuple[Change, str]]] = {
         "huge time": (at("mapping", "a4", "message", "create_time", to=1e300), "not a Unix time"),
         "huge integer": (at("update_time", to=10**400), "not a Unix time"),
         "time is a text": (at("create_time", to="yesterday"), "create_time"),
+        "time is an object": (at("create_time", to={}), "create_time: Input should be a number"),
         "title is a number": (at("title", to=5), "title"),
     },
     "claude/branches": COMMON
@@ -451,6 +571,7 @@ DAMAGES: dict[str, dict[str, tuple[Change, str]]] = {
             "not an ISO 8601 time",
         ),
         "time is a number": (at("created_at", to=1e300), "created_at"),
+        "time is an object": (at("created_at", to={}), "created_at: Input should be a valid"),
         "name is a list": (at("name", to=[]), "name"),
     },
     "librechat/tree": COMMON

@@ -55,8 +55,8 @@ def victim(shared_server: RunningServer) -> Victim:
 
 
 class Victim:
-    """Everything that `ann` owns: two waiting turns, a session with an image and a file, an agent's chat and a
-    stored response.
+    """Everything that `ann` owns: two waiting turns, a session with an image, a file and a version, an agent's
+    chat and a stored response.
 
     One of the turns is parked: its client has disconnected.
     """
@@ -76,7 +76,10 @@ class Victim:
         )
         file = {"name": "secret.txt", "data": b64encode(FILE).decode()}
         api.send_message(self.shown, CANARY, images=[base64_image(PNG)], attachments=[file])
+        api.send_message(self.shown)  # the first answer becomes a version
         self.message = api.messages(self.shown)[-1]["message_id"]
+        versions = self.url(f"/api/v1/sessions/{self.shown}/versions?message_id={self.message}")
+        self.version = api.ok(api.http.get(versions))["versions"][0]["version_id"]
         called = self._session(
             "mochi", tool_settings={**settings, "execution_policy": "never_confirm"}
         )
@@ -159,6 +162,7 @@ def attacks(route: Route, victim: Victim, session_id: str) -> Iterator[dict[str,
         "message_index": "1",
         "sha256": sha256_of(FILE if "/files/" in route.path else PNG),
         "model_name": "mochi",
+        "version_id": victim.version,
     }
     path = victim.url(re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "none"), route.path))
     sent = {"X-Mochi-Session": session_id}

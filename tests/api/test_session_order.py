@@ -68,6 +68,8 @@ def test_lists_are_filtered_and_begin_with_pins(private_api: Api) -> None:
     assert titles(api) == ["D", "B", "A"]
     assert titles(api, pinned="first") == ["A", "D", "B"]
     assert titles(api, tag="work") == ["B", "A"]
+    assert titles(api, tag=["work", "home"]) == ["A"]
+    assert titles(api, tag=["home", "play"]) == []
     assert titles(api, archived=True) == ["B"]
     assert titles(api, archived=False, pinned="first") == ["A", "D"]
     assert titles(api, temporary=True) == ["C"]
@@ -142,12 +144,14 @@ def test_invalid_order_is_refused(api: Api, field: str, value: object, reason: s
     [
         ({"tag": ""}, "tag"),
         ({"tag": "a\0b"}, "tag"),
+        ({"tag": ["work", ""]}, "tag"),
+        ({"tag": ["work"] * 51}, "tag"),
         ({"archived": "maybe"}, "archived"),
         ({"temporary": "2"}, "temporary"),
         ({"pinned": "last"}, "pinned"),
     ],
 )
-def test_invalid_filter_is_refused(api: Api, params: dict[str, str], field: str) -> None:
+def test_invalid_filter_is_refused(api: Api, params: dict[str, Any], field: str) -> None:
     assert field in message_of(api.http.get("/sessions", params=params))
 
 

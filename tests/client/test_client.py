@@ -73,6 +73,7 @@ def test_sessions_are_tagged_pinned_archived_and_temporary(private_client: Mochi
     assert listed() == [second, first]
     assert listed(pinned_first=True) == [first, second]
     assert listed(tag="home") == listed(archived=True) == [second]
+    assert listed(tag=["work", "home"]) == [second]
     assert listed(archived=False) == [first]
     assert listed(temporary=True) == [hidden]
     assert client.list_tags() == [{"tag": "work", "count": 2}, {"tag": "home", "count": 1}]
@@ -128,6 +129,17 @@ def test_sessions_are_found_titled_forked_exported_and_imported(
     with pytest.raises(ApiError) as refused:
         client.import_sessions(b"[")
     assert refused.value.code == "VALIDATION_ERROR"
+
+
+def test_import_returns_the_warnings(private_client: MochiClient) -> None:
+    export = Path(__file__).parent.parent / "api/exports/claude/tools.json"
+    imported = private_client.import_sessions(export.read_bytes())
+    assert [session["title"] for session in imported] == ["Tide table"]
+    (warning,) = imported.warnings
+    assert warning["code"] == "CONTENT_LEFT_OUT"
+    assert warning["message"] == "The import left out tool calls and their results: 1."
+    exported = private_client.export_session(imported[0]["session_id"])
+    assert private_client.import_sessions(exported).warnings == []
 
 
 def test_stream_of_typed_events_adds_up_to_the_answer(client: MochiClient) -> None:

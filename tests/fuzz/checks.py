@@ -29,6 +29,7 @@ _LIMITS_OUTSIDE_SCHEMA = (
         "must have the fields",
         ".payload.",
         "forwardedProps",
+        "using discriminator 'role'",  # a message of AG-UI without a role
         "no earlier message has",
     ),
     *("the ID or the number of an event", "the hosts are", "has no stream"),
@@ -40,6 +41,7 @@ _LIMITS_OUTSIDE_SCHEMA = (
         "attachments require a `message`",
         "cannot be imported",
     ),
+    *("Markdown files have no versions", "the file is empty", "not an http:// or https:// URL"),
     *("are not supported. Supported are", "cannot read PDF files", "not a file", "the PDF"),
 )
 """Errors for limits that the schema does not express: integers of 64 bits, durations, and names

@@ -45,20 +45,23 @@ async def filled(store: SessionStore) -> SessionStore:
     ("query", "expected"),
     [
         (SessionQuery(), "DCBA"),
-        (SessionQuery(tag="work"), "DBA"),
-        (SessionQuery(tag="home"), "A"),
-        (SessionQuery(tag="Work"), ""),
+        (SessionQuery(tags=("work",)), "DBA"),
+        (SessionQuery(tags=("home",)), "A"),
+        (SessionQuery(tags=("Work",)), ""),
+        (SessionQuery(tags=("work", "home")), "A"),
+        (SessionQuery(tags=("work", "work")), "DBA"),
+        (SessionQuery(tags=("work", "play")), ""),
         (SessionQuery(archived=True), "CB"),
         (SessionQuery(archived=False), "DA"),
         (SessionQuery(temporary=True), "D"),
         (SessionQuery(temporary=False), "CBA"),
         (SessionQuery(pinned_first=True), "CADB"),
         (SessionQuery(pinned_first=True, limit=2, offset=1), "AD"),
-        (SessionQuery(tag="work", archived=False, temporary=False), "A"),
+        (SessionQuery(tags=("work",), archived=False, temporary=False), "A"),
         (SessionQuery(text="bread", archived=True), "B"),
         (SessionQuery(text="soup", pinned_first=True, temporary=False), "C"),
         (SessionQuery(owner="ann", archived=True), "C"),
-        (SessionQuery(owner="ann", tag="work"), ""),
+        (SessionQuery(owner="ann", tags=("work",)), ""),
     ],
 )
 async def test_filters_and_pins_of_a_list(
@@ -75,8 +78,8 @@ async def test_list_after_changes(filled: SessionStore) -> None:
     await filled.patch(ids["A"], {"tags": ["home"], "archived": True})
     await filled.patch(ids["D"], {"temporary": None, "tags": None})
     await filled.delete(ids["B"])
-    assert await titles(filled, SessionQuery(tag="work")) == []
-    assert await titles(filled, SessionQuery(tag="home", archived=True)) == ["A bread"]
+    assert await titles(filled, SessionQuery(tags=("work",))) == []
+    assert await titles(filled, SessionQuery(tags=("home",), archived=True)) == ["A bread"]
     assert await titles(filled, SessionQuery(temporary=True)) == []
     assert await filled.count_tags(SessionQuery()) == {"home": 1}
 
@@ -86,6 +89,7 @@ async def test_tags_are_counted(filled: SessionStore) -> None:
     assert await filled.count_tags(SessionQuery(archived=True)) == {"work": 1}
     assert await filled.count_tags(SessionQuery(temporary=False)) == {"work": 2, "home": 1}
     assert await filled.count_tags(SessionQuery(owner="ann")) == {}
+    assert await filled.count_tags(SessionQuery(tags=("home",))) == {"work": 1, "home": 1}
 
 
 async def test_fields_are_stored_and_reset(store: SessionStore) -> None:
@@ -118,8 +122,8 @@ async def test_tags_set_during_a_turn_are_found(store: SessionStore) -> None:
         await store.write(session_id, Change([user("Hello")]))
         await store.write(session_id, Change(partial=assistant("so far")))
         await store.patch(session_id, {"tags": ["work"]})
-        assert await titles(store, SessionQuery(tag="work")) == ["A"]
-    assert await titles(store, SessionQuery(tag="work")) == ["A"]
+        assert await titles(store, SessionQuery(tags=("work",))) == ["A"]
+    assert await titles(store, SessionQuery(tags=("work",))) == ["A"]
 
 
 async def test_patch_can_keep_the_time(store: SessionStore) -> None:
@@ -162,7 +166,7 @@ def test_index_answers_without_reading_sessions(
     manager.list_sessions()
     reads = read_count(monkeypatch)
     directory = manager._use.directory
-    page = directory.list(SessionQuery(tag="work", pinned_first=True, archived=False))
+    page = directory.list(SessionQuery(tags=("work",), pinned_first=True, archived=False))
     assert [entry["session_id"] for entry in page.entries] == [ids[1]]
     assert directory.count_tags(SessionQuery()) == {"work": 1}
     assert directory.expired(0, time.time() + 1) == [ids[1]]

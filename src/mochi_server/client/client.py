@@ -4,7 +4,7 @@ import inspect
 import os
 import uuid
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, cast
@@ -32,6 +32,17 @@ class AttachedFile(TypedDict, total=False):
     name: Required[str]
     data: Required[bytes | str]
     media_type: str
+
+
+class ImportedSessions(list[Json]):
+    """Imported sessions, in the order of the file, and the ``warnings`` of the import.
+
+    A warning has the keys ``code`` and ``message``.
+    """
+
+    def __init__(self, sessions: Iterable[Json], warnings: Sequence[Json]) -> None:
+        super().__init__(sessions)
+        self.warnings = warnings
 
 
 class GenerationOptions(TypedDict, total=False):
@@ -271,7 +282,7 @@ class AsyncMochiClient:
         *,
         limit: int | None = None,
         offset: int = 0,
-        tag: str | None = None,
+        tag: str | Sequence[str] | None = None,
         archived: bool | None = None,
         temporary: bool = False,
         pinned_first: bool = False,
@@ -279,8 +290,9 @@ class AsyncMochiClient:
         """List sessions, most recently changed first.
 
         If ``q`` is not None, list only sessions that contain every word of ``q`` in the title or
-        the messages. If ``archived`` is not None, list only archived sessions or only others.
-        If ``temporary`` is true, list only temporary sessions, which are omitted otherwise.
+        the messages. ``tag`` is a tag, or several tags that sessions must all have. If ``archived``
+        is not None, list only archived sessions or only others. If ``temporary`` is true, list only
+        temporary sessions, which are omitted otherwise.
         """
         params = _without_none(
             q=q,
@@ -424,15 +436,17 @@ class AsyncMochiClient:
         response = await self._request("GET", path, params=params)
         return response.content
 
-    async def import_sessions(self, data: bytes) -> list[Json]:
+    async def import_sessions(self, data: bytes) -> ImportedSessions:
         """Import a file from this server, ChatGPT, Claude, LibreChat or Open WebUI.
 
-        ``data`` is JSON or a ZIP file. Stores all sessions under new IDs, or none.
+        ``data`` is JSON or a ZIP file. Stores all sessions under new IDs, or none. The
+        ``warnings`` of the result describe what was left out.
         """
         media_type = "application/zip" if data.startswith(b"PK") else "application/json"
         headers = {"Content-Type": media_type}
         request = {"content": data, "headers": headers, "read_seconds": None}
-        return await self._list("sessions", "POST", "/sessions/import", **request)
+        body = await self._send("POST", "/sessions/import", **request)
+        return ImportedSessions(body["sessions"], body["warnings"])
 
     async def delete_session(self, session_id: str) -> None:
         """Stop the running turn of a session, if any, and delete the session."""

@@ -12,6 +12,7 @@ from mochi_server.errors import (
     McpAuthorizationUnavailable,
     McpServerNotFound,
     StorageFailed,
+    ValidationFailed,
 )
 from mochi_server.mcp.pending import BROWSER_SECONDS, Redirect
 from mochi_server.schemas.mcp import McpAuthorization, McpAuthorizationRequest, McpServerList
@@ -45,7 +46,11 @@ async def list_mcp_servers(services: ServicesDep) -> dict[str, Any]:
 @router.post(
     "/{name}/authorize",
     responses=responses(
-        McpServerNotFound, McpAuthorizationUnavailable, McpAuthorizationFailed, StorageFailed
+        McpServerNotFound,
+        McpAuthorizationUnavailable,
+        McpAuthorizationFailed,
+        ValidationFailed,
+        StorageFailed,
     ),
 )
 async def authorize_mcp_server(

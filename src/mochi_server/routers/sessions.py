@@ -7,7 +7,7 @@ from urllib.parse import quote
 from fastapi import Query, Request, Response
 
 from mochi_server import errors
-from mochi_server.constants import TOTAL_HEADER
+from mochi_server.constants import MAX_TAGS, TOTAL_HEADER
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import (
     InvalidMessageIndex,
@@ -47,7 +47,13 @@ FormatQuery = Annotated[
 ]
 _OWNER = "Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`."
 OwnerQuery = Annotated[str | None, Query(max_length=200, description=_OWNER)]
-TagQuery = Annotated[schemas.Tag | None, Query(description="Only sessions with this tag.")]
+TagQuery = Annotated[
+    list[schemas.Tag] | None,
+    Query(
+        max_length=MAX_TAGS,
+        description="Only sessions with this tag. Repeat it for sessions that have several tags.",
+    ),
+]
 ArchivedQuery = Annotated[
     bool | None, Query(description="Only archived sessions, or only others. Default: both.")
 ]
@@ -124,7 +130,7 @@ async def list_sessions(
         offset=offset,
         text=q,
         owner=owner,
-        tag=tag,
+        tags=tuple(tag or ()),
         archived=archived,
         temporary=temporary,
         pinned_first=pinned == "first",

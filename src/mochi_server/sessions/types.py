@@ -447,7 +447,7 @@ class SessionCreationOptions(SessionSettings):
 @dataclass(frozen=True)
 class SessionQuery:
     """Query for ``limit`` sessions of ``owner`` after the first ``offset`` that contain every word
-    of ``text``.
+    of ``text`` and have all ``tags``.
 
     Filters that are None match all sessions.
     """
@@ -456,7 +456,7 @@ class SessionQuery:
     offset: int = 0
     text: str | None = None
     owner: str | None = None
-    tag: str | None = None
+    tags: tuple[str, ...] = ()
     archived: bool | None = None
     temporary: bool | None = None
     pinned_first: bool = False

@@ -81,7 +81,7 @@ class MemorySessionStore(rules.SessionStore):
                 query.owner in (None, metadata.owner)
                 and query.archived in (None, metadata.archived)
                 and query.temporary in (None, metadata.temporary)
-                and (query.tag is None or query.tag in metadata.tags)
+                and set(query.tags).issubset(metadata.tags)
             ):
                 found.append(record.view)
         return found

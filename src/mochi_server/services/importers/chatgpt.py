@@ -15,6 +15,7 @@ from mochi_server.services.importers.conversation import (
     UnixTime,
     conversation_of,
     joined,
+    order_of,
     tree_of,
 )
 from mochi_server.sessions.serialization import fenced
@@ -74,6 +75,8 @@ class ChatGPTChat(OpenModel):
     create_time: UnixTime = None
     update_time: UnixTime = None
     default_model_slug: str | None = None
+    is_starred: Any = None
+    is_archived: Any = None
 
 
 def parse(chat: ChatGPTChat, files: Files) -> Conversation:
@@ -98,6 +101,7 @@ def parse(chat: ChatGPTChat, files: Files) -> Conversation:
         model=chat.default_model_slug,
         created=chat.create_time,
         updated=chat.update_time,
+        order=order_of(pinned=chat.is_starred, archived=chat.is_archived),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from mochi_server.services.importers.archive import Files
 from mochi_server.services.importers.conversation import (
     FILES,
+    IMAGES,
     OTHERS,
     TOOLS,
     Conversation,
@@ -12,10 +13,13 @@ from mochi_server.services.importers.conversation import (
     Node,
     OpenModel,
     conversation_of,
+    image_of_base64,
     joined,
+    order_of,
     tree_of,
 )
 from mochi_server.sessions.serialization import fenced
+from mochi_server.sessions.types import Image
 from mochi_server.util.validation import Items
 
 
@@ -27,6 +31,7 @@ class ClaudeBlock(OpenModel):
     thinking: str | None = None
     name: str | None = None
     input: Any = None
+    source: Any = None
 
 
 class ClaudeAttachment(OpenModel):
@@ -60,6 +65,7 @@ class ClaudeChat(OpenModel):
     created_at: IsoTime = None
     updated_at: IsoTime = None
     current_leaf_message_uuid: str | None = None
+    is_starred: Any = None
 
 
 def parse(chat: ClaudeChat, _: Files) -> Conversation:
@@ -77,11 +83,13 @@ def parse(chat: ClaudeChat, _: Files) -> Conversation:
         model=chat.model,
         created=chat.created_at,
         updated=chat.updated_at,
+        order=order_of(pinned=chat.is_starred),
     )
 
 
 def _convert(message: ClaudeMessage) -> Node:
     texts, thoughts, left_out = _blocks(message)
+    images, missing = _images(message)
     for attachment in message.attachments or ():
         if attachment.extracted_content is None:
             left_out.append(FILES)
@@ -94,8 +102,25 @@ def _convert(message: ClaudeMessage) -> Node:
         text=joined(texts),
         thinking=joined(thoughts),
         time=message.created_at,
-        left_out=[*left_out, *(FILES for _ in message.files or ())],
+        images=images,
+        left_out=[*left_out, *missing, *(FILES for _ in message.files or ())],
     )
+
+
+def _images(message: ClaudeMessage) -> tuple[list[Image], list[str]]:
+    """Return the images that the export contains, and the kind of each other image."""
+    images: list[Image] = []
+    missing: list[str] = []
+    for block in message.content or ():
+        if block.type != "image":
+            continue
+        source = block.source if isinstance(block.source, dict) else {}
+        image = image_of_base64(source.get("data"))
+        if image is None:
+            missing.append(IMAGES)
+        else:
+            images.append(image)
+    return images, missing
 
 
 def _blocks(message: ClaudeMessage) -> tuple[list[str], list[str], list[str]]:
@@ -113,6 +138,8 @@ def _blocks(message: ClaudeMessage) -> tuple[list[str], list[str], list[str]]:
                 texts.append(artifact)
             case "tool_use":
                 left_out.append(TOOLS)
+            case "image":
+                pass  # see ``_images``
             case "tool_result" | "token_budget" | "flag":  # counted with its call, or no content
                 pass
             case _:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from mochi_server.constants import MAX_TITLE_CHARS
+from mochi_server.constants import MAX_TAG_CHARS, MAX_TAGS, MAX_TITLE_CHARS
 from mochi_server.sessions.session import collapse_whitespace
 from mochi_server.sessions.types import (
     AssistantMessage,
@@ -44,10 +44,12 @@ class OpenModel(BaseModel):
 
 def _from_unix(value: object) -> str | None:
     """Convert Unix seconds or milliseconds to the format of stored sessions. 0 means no time."""
-    if not value:
+    if value is None:
         return None
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         raise ValueError("Input should be a number")
+    if value == 0:
+        return None
     try:
         seconds = value / 1000 if value > _MIN_MILLISECONDS else value
         return as_text(datetime.fromtimestamp(seconds, timezone.utc))
@@ -57,13 +59,15 @@ def _from_unix(value: object) -> str | None:
 
 def _from_iso(value: object) -> str | None:
     """Convert an ISO 8601 time to the format of stored sessions. An empty text means no time."""
-    if not value:
+    if value is None or value == "":
         return None
+    if not isinstance(value, str):
+        raise ValueError("Input should be a valid string")
     try:
-        moment = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(value.replace("Z", "+00:00"))
         return as_text(moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc))
     except (OverflowError, ValueError) as error:
-        raise ValueError(f"{str(value)[:50]!r} is not an ISO 8601 time") from error
+        raise ValueError(f"{value[:50]!r} is not an ISO 8601 time") from error
 
 
 UnixTime = Annotated[str | None, BeforeValidator(_from_unix, json_schema_input_type=float | None)]
@@ -109,6 +113,48 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class Order:
+    """Tags, pin and archive of a conversation."""
+
+    tags: Sequence[str] = ()
+    pinned: bool = False
+    archived: bool = False
+
+
+def order_of(
+    *,
+    tags: object = None,
+    pinned: object = None,
+    archived: object = None,
+) -> Order:
+    """Read these fields of an export.
+
+    Values that a session cannot have are left out.
+    """
+    names: list[str] = []
+    if isinstance(tags, list):
+        for tag in tags:
+            name = _tag_of(tag)
+            if name and name not in names:
+                names.append(name)
+    return Order(
+        tags=names[:MAX_TAGS],
+        pinned=pinned is True,
+        archived=archived is True,
+    )
+
+
+def _tag_of(value: object) -> str:
+    """Return the tag of a session, or an empty text if it is invalid."""
+    if not isinstance(value, str):
+        return ""
+    name = value.strip()
+    if len(name) > MAX_TAG_CHARS:
+        return ""
+    return name if name.isprintable() else ""
+
+
+@dataclass(frozen=True)
 class Conversation:
     """Conversation of an export.
 
@@ -123,6 +169,7 @@ class Conversation:
     images: Sequence[Image]
     versions: Sequence[Branch]
     left_out: Mapping[str, int]
+    order: Order = Order()
 
 
 def conversation_of(
@@ -134,6 +181,7 @@ def conversation_of(
     created: str | None = None,
     updated: str | None = None,
     system: str | None = None,
+    order: Order | None = None,
 ) -> Conversation:
     """Build a conversation from a tree of messages whose shown branch ends with ``current``.
 
@@ -166,6 +214,7 @@ def conversation_of(
         images=images,
         versions=versions,
         left_out=left_out,
+        order=order or Order(),
     )
 
 
@@ -228,10 +277,25 @@ def image_of_data_url(url: object) -> Image | None:
     """Return the image in a data URL, or None for other values and unsupported images."""
     if not isinstance(url, str) or not (prefix := _DATA_URL.match(url)):
         return None
+    return image_of_base64(url[prefix.end() :])
+
+
+def image_of_base64(data: object) -> Image | None:
+    """Return the image in a base64 text, or None for other values and unsupported images."""
+    if not isinstance(data, str):
+        return None
     try:
-        return Image.of(b64decode(url[prefix.end() :], validate=True))
+        return Image.of(b64decode(data, validate=True))
     except ValueError:
         return None
+
+
+def image_of_part(image_url: object) -> Image | None:
+    """Return the image in the field ``image_url`` of a content part, in the format of OpenAI.
+
+    Return None if it is not a data URL of a supported image.
+    """
+    return image_of_data_url(image_url.get("url") if isinstance(image_url, Mapping) else image_url)
 
 
 def joined(texts: Sequence[Any], separator: str = "\n\n") -> str:

@@ -33,6 +33,9 @@ def new_session(conversation: Conversation, models: Sequence[ModelInfo]) -> NewS
         message_count=len(conversation.messages),
         title=conversation.title,
         owner=current_owner(),
+        tags=[*conversation.order.tags],
+        pinned=conversation.order.pinned,
+        archived=conversation.order.archived,
     )
     session = ChatSession(metadata, conversation.messages)
     return with_versions(session, placed_versions(conversation)), conversation.images

@@ -1,5 +1,6 @@
 """Importer for LibreChat's JSON export of a conversation, as a tree or as a list."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,10 +15,15 @@ from mochi_server.services.importers.conversation import (
     Node,
     OpenModel,
     conversation_of,
+    image_of_part,
     joined,
     tree_of,
 )
+from mochi_server.sessions.types import Image
 from mochi_server.util.validation import Items
+
+_THINKING = re.compile(r"\s*:::thinking\n(.*?)\n:::\s*", re.DOTALL)
+"""Thinking at the beginning of the text of an answer, in older exports."""
 
 
 class LibreChatPart(OpenModel):
@@ -26,6 +32,7 @@ class LibreChatPart(OpenModel):
     type: str
     text: str | dict[str, Any] | None = None
     think: str | dict[str, Any] | None = None
+    image_url: Any = None
 
 
 class LibreChatMessage(OpenModel):
@@ -102,8 +109,10 @@ def _in_order(tree: list[Any]) -> list[Any]:
 def _convert(message: LibreChatMessage) -> Node:
     texts: list[str] = []
     thoughts: list[str] = []
+    images: list[Image] = []
     left_out: list[str] = []
     for part in message.content or ():
+        image = image_of_part(part.image_url)
         match part.type:
             case "text" | "error":
                 texts.append(_text_of(part.text))
@@ -111,12 +120,19 @@ def _convert(message: LibreChatMessage) -> Node:
                 thoughts.append(_text_of(part.think))
             case "tool_call":
                 left_out.append(TOOLS)
+            case "image_url" if image is not None:
+                images.append(image)
             case "image_url" | "image_file":
                 left_out.append(IMAGES)
             case _:
                 left_out.append(OTHERS)
     if not message.content:
-        texts.append(message.text or "")
+        text = message.text or ""
+        thinking = None if message.isCreatedByUser else _THINKING.match(text)
+        if thinking is not None:
+            thoughts.append(thinking[1])
+            text = text[thinking.end() :]
+        texts.append(text)
     for file in message.files or ():
         left_out.append(IMAGES if str(file.get("type")).startswith("image/") else FILES)
     return Node(
@@ -126,6 +142,7 @@ def _convert(message: LibreChatMessage) -> Node:
         thinking=joined(thoughts),
         model=None if message.isCreatedByUser else message.model,
         time=message.createdAt,
+        images=images,
         left_out=left_out,
     )
 

@@ -8,6 +8,7 @@ from mochi_server.services.importers.archive import Files
 from mochi_server.services.importers.conversation import (
     FILES,
     IMAGES,
+    OTHERS,
     TOOLS,
     Conversation,
     Node,
@@ -15,6 +16,8 @@ from mochi_server.services.importers.conversation import (
     UnixTime,
     conversation_of,
     image_of_data_url,
+    image_of_part,
+    order_of,
 )
 from mochi_server.sessions.types import Image
 from mochi_server.util.validation import Entries, Items
@@ -76,6 +79,10 @@ class OpenWebUIChat(OpenModel):
     title: str | None = None
     created_at: UnixTime = None
     updated_at: UnixTime = None
+    pinned: Any = None
+    archived: Any = None
+    meta: Any = None
+    """Object with the ``tags``."""
 
 
 def parse(exported: OpenWebUIChat, _: Files) -> Conversation:
@@ -95,6 +102,7 @@ def parse(exported: OpenWebUIChat, _: Files) -> Conversation:
         current = max(messages, key=lambda name: nodes[name].time or "", default=None)
     models = [name for name in chat.models or () if name and name.strip()]
     title = exported.title or chat.title
+    tags = exported.meta.get("tags") if isinstance(exported.meta, dict) else None
     return conversation_of(
         nodes,
         current,
@@ -103,12 +111,13 @@ def parse(exported: OpenWebUIChat, _: Files) -> Conversation:
         created=exported.created_at or (None if messages else chat.timestamp),
         updated=exported.updated_at,
         system=chat.system or (chat.params.system if chat.params else None),
+        order=order_of(tags=tags, pinned=exported.pinned, archived=exported.archived),
     )
 
 
 def _convert(message: OpenWebUIMessage) -> Node:
     content = _text_in(message.content)
-    images, left_out = _files(message)
+    images, left_out = _attached(message)
     if message.role != "assistant":
         return Node(
             parent=message.parentId,
@@ -143,8 +152,8 @@ def _convert(message: OpenWebUIMessage) -> Node:
     )
 
 
-def _files(message: OpenWebUIMessage) -> tuple[list[Image], list[str]]:
-    """Return the images that the export contains, and the kinds of the other files."""
+def _attached(message: OpenWebUIMessage) -> tuple[list[Image], list[str]]:
+    """Return the images that the export contains, and the kinds of the other files and parts."""
     images: list[Image] = []
     left_out: list[str] = []
     for file in message.files or ():
@@ -153,6 +162,14 @@ def _files(message: OpenWebUIMessage) -> tuple[list[Image], list[str]]:
             images.append(image)
         else:
             left_out.append(IMAGES if file.get("type") == "image" else FILES)
+    for part in message.content if isinstance(message.content, list) else ():
+        image = image_of_part(part.get("image_url"))
+        if image is not None:
+            images.append(image)
+        elif part.get("type") == "image_url":
+            left_out.append(IMAGES)
+        elif not isinstance(part.get("text"), str):
+            left_out.append(OTHERS)
     return images, left_out
 
 

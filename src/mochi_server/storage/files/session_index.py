@@ -344,12 +344,12 @@ def _filters(query: SessionQuery, ids: set[str] | None) -> tuple[str, list[objec
     filters = {
         _IN_IDS: None if ids is None else _array(ids),
         "owner = ?": query.owner,
-        _WITH_TAG: query.tag,
         "archived = ?": query.archived,
         "temporary = ?": query.temporary,
     }
     used = {condition: value for condition, value in filters.items() if value is not None}
-    return _where([*used]), [*used.values()]
+    conditions = [*used, *[_WITH_TAG] * len(query.tags)]
+    return _where(conditions), [*used.values(), *query.tags]
 
 
 def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:

@@ -109,11 +109,10 @@ ORDER BY {{}} LIMIT %(limit)s OFFSET %(offset)s"""
 _NEWEST = "s.updated_at DESC, s.session_id"
 _FILTERS = {
     "owner": " AND s.owner = %(owner)s",
-    "tag": " AND s.tags @> ARRAY[%(tag)s]",
     "archived": " AND s.archived = %(archived)s",
     "temporary": " AND s.temporary = %(temporary)s",
 }
-"""Conditions for the fields of a ``SessionQuery`` that are not None."""
+"""Conditions for fields of a ``SessionQuery`` that are not None."""
 _COUNT_TAGS = """
 SELECT tag, count(*) FROM sessions s CROSS JOIN LATERAL unnest(s.tags) AS tag
 WHERE {} GROUP BY tag"""
@@ -315,6 +314,9 @@ class PostgresSessionStore(rules.SessionStore):
             if value is not None:
                 condition += filter_condition
                 values[name] = value
+        if query.tags:
+            condition += " AND s.tags @> %(tags)s"
+            values["tags"] = [*query.tags]
         return condition, values
 
     async def expired(self, idle_seconds: float, moment: float) -> Sequence[str]:
