@@ -107,7 +107,14 @@ def test_wrong_method_names_the_methods(api: Api) -> None:
 @cases(
     ("field", "hint"),
     [
-        *((name, "Did you mean `message`?") for name in ("content", "prompt", "text", "messages")),
+        *(
+            (name, "Did you mean `message`?")
+            for name in ("content", "input", "prompt", "query", "text", "messages")
+        ),
+        *(
+            (name, "Set it with `PUT /api/v1/sessions/{session_id}/system-prompt`.")
+            for name in ("system", "system_prompt")
+        ),
         ("stream", "Omit it. `POST /api/v1/chat/{session_id}/stream` streams the answer."),
         (
             "tools",

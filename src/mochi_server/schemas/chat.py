@@ -63,7 +63,10 @@ LastEventIdHeader = Annotated[
 
 
 _SETTING = "It is a setting of the session: `PATCH /api/v1/sessions/{session_id}` with "
-_HINTS = dict.fromkeys(("content", "messages", "prompt", "text"), "Did you mean `message`?")
+_SYSTEM_PROMPT = "Set it with `PUT /api/v1/sessions/{session_id}/system-prompt`."
+_HINTS = dict.fromkeys(
+    ("content", "input", "messages", "prompt", "query", "text"), "Did you mean `message`?"
+)
 _HINTS |= {
     "stream": "Omit it. `POST /api/v1/chat/{session_id}/stream` streams the answer.",
     "regenerate": "Omit it. A request without `message` answers the last user message again.",
@@ -72,7 +75,8 @@ _HINTS |= {
     "model": f"{_SETTING}`model`.",
     "tools": f'{_SETTING}`{{"tool_settings": {{"tools": [...]}}}}`.',
     "agents": f'{_SETTING}`{{"agent_settings": {{"enabled_agents": [...]}}}}`.',
-    "system": "Set it with `PUT /api/v1/sessions/{session_id}/system-prompt`.",
+    "system": _SYSTEM_PROMPT,
+    "system_prompt": _SYSTEM_PROMPT,
 }
 """Hints for names of other APIs."""
 

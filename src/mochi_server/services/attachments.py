@@ -177,7 +177,10 @@ async def text_of(data: bytes, media_type: str, name: str) -> str:
         raise UnreadableFile(f"the file has more than {megabytes} MB. Attach a part of it")
     text = await anyio.to_thread.run_sync(_plain_text, data, media_type, name)
     if text is None:
-        raise UnreadableFile(f"files of this kind are not supported. Supported are {SUPPORTED}")
+        raise UnreadableFile(
+            f"files of this kind are not supported. Supported are {SUPPORTED}. "
+            "Send images as images of the message"
+        )
     return text
 
 
