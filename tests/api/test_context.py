@@ -649,6 +649,23 @@ def test_prompt_truncated_by_ollama_causes_warning(
 
 
 @pytest.mark.two_servers
+def test_warning_of_truncated_prompts_is_sent_once_a_turn(api: Api, stub: ModelStub) -> None:
+    def count_few(prompt: Prompt) -> Reply:
+        usage = Usage(input=100, output=3)
+        if len(prompt.messages) > 11:
+            return Reply.of("Fine.", usage=usage)
+        call = ToolCall("much", {"n": len(prompt.messages)})
+        return Reply.of(tool_calls=[call], usage=usage)
+
+    session_id = api.create_session(stub.add_model(count_few), tool_settings=MUCH_UNASKED)[
+        "session_id"
+    ]
+    events = api.stream_message(session_id, "Hello!")
+    assert len(of_type(events, "tool_result")) > 4
+    assert [warning["code"] for warning in of_type(events, "warning")] == ["PROMPT_TRUNCATED"]
+
+
+@pytest.mark.two_servers
 def test_uncounted_cached_tokens_of_a_tool_round_cause_no_warning(
     api: Api, stub: ModelStub
 ) -> None:

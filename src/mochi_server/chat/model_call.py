@@ -48,7 +48,6 @@ _UNSUPPORTED = {
 }
 """Code of the warning for a feature that a model lacks, and what the model cannot do."""
 _TRUNCATED = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
-_PROMPT_TRUNCATED = TurnWarning("PROMPT_TRUNCATED", _TRUNCATED)
 _ANSWER_CUT = TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window.")
 
 
@@ -191,7 +190,7 @@ class ModelCall:
         self.is_cut = answer.is_cut
         self.has_grown = answer.is_cut and self.allocation.can_grow
         if answer.is_prompt_truncated:
-            self.publish([_PROMPT_TRUNCATED])
+            self.warn("PROMPT_TRUNCATED", _TRUNCATED)
         if answer.is_cut:
             self.publish([_ANSWER_CUT])
 
