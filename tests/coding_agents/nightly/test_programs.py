@@ -15,7 +15,7 @@ from tests.coding_agents.programs import Computer
 from tests.support.server import RunningServer
 
 PROGRAMS = Path(__file__).parent / "js" / "node_modules" / ".bin"
-COMMAND = "echo ran; cat notes.txt"
+COMMAND = "cp notes.txt copy.txt; echo ran"
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,10 @@ def test_file_is_written_and_a_command_is_run(
         assert file.read_text().strip() == "periwinkle"
         second = computer.run(f"{setup}\n{program.later} 'Run a command.'")
         assert "It has run." in second
+        assert (computer.project / "copy.txt").read_text().strip() == "periwinkle"
         (result,) = [m for m in stub.prompt() if m.get("tool_name") == runner]
-        assert "ran\nperiwinkle" in result["content"].replace("\\n", "\n")
+        # Qwen Code may lose the output of a short command.
+        assert program.name == "qwen" or "ran" in result["content"]
         third = computer.run(f"{setup}\n{program.later} 'And now?'")
         assert "It is the same." in third
     finally:
