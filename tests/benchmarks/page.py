@@ -23,6 +23,9 @@ from tests.benchmarks.results import Saved, from_json
 
 DOCS = Path(__file__).parents[2] / "docs"
 PATH, RESULTS = DOCS / "performance.md", DOCS / "performance.json"
+EARLIER = DOCS / "performance-before.json"
+"""Saved run, on the same machine, of the code before its start, lists and short turns were sped up.
+"""
 REASONS = Path(__file__).parent / "reasons.yaml"
 
 _HEAD = f"""# Performance
@@ -51,10 +54,13 @@ machine. mochi-server is compared with three servers between the load generator 
 The relays store nothing, have no limits, and cannot resume a stream. CPU time is the user and system time of a process.
 `p50` is the median, `p99` the 99th percentile. A figure *of the peer* is divided by the figure of mochi-server.
 """
+_COMPARISON = """\
+The saved run `docs/performance-before.json` has the figures of the code before the start, the list of sessions and
+short turns were made faster, on the same machine:"""
 _NO_REASON = "The reason is not known yet."
 
 
-def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
+def page(saved: Saved, earlier: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
     measures = {name: saved["measures"][name] for name in MEASURES if name in saved["measures"]}
     machine = "; ".join(
         f"{name}: {value}" for name, value in saved["machine"].items() if name != "CPU clock"
@@ -64,7 +70,13 @@ def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
         for name, measure in measures.items()
     )
     text = "\n".join(
-        [_HEAD, fill(f"Machine: {machine}.", 120) + "\n", *_overview(measures), *sections]
+        [
+            _HEAD,
+            fill(f"Machine: {machine}.", 120) + "\n",
+            *_overview(measures),
+            *_comparison(measures, earlier["measures"]),
+            *sections,
+        ]
     )
     return text.rstrip() + "\n"
 
@@ -84,6 +96,25 @@ def _overview(measures: Mapping[str, Saved]) -> list[str]:
         lines += ([aim.what, *report.target_cells(aim)] for aim in each)
     counts = f"mochi-server meets {sum(results)} of the {len(results)} aims that were measured."
     return ["## Aims", "", counts, "", *_table(["aim", "measured", "limit", "result"], lines), ""]
+
+
+def _comparison(now: Mapping[str, Saved], earlier: Mapping[str, Saved]) -> list[str]:
+    """Return a table of the aims that were also measured with earlier code."""
+    lines: list[list[str]] = []
+    for name, measure in earlier.items():
+        found = {aim.what: report.target_cells(aim)[0] for aim in from_json(now[name]).aims}
+        for aim in from_json(measure).aims:
+            before = report.target_cells(aim)[0]
+            if before and aim.what in found:
+                lines.append([aim.what, before, found[aim.what]])
+    return [
+        "## Before and after",
+        "",
+        _COMPARISON,
+        "",
+        *_table(["aim", "before", "now"], lines),
+        "",
+    ]
 
 
 def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[str]:
@@ -124,7 +155,8 @@ def _table(head: Sequence[str], lines: Any) -> list[str]:
 
 def main() -> None:
     saved = json.loads(RESULTS.read_text(encoding="utf-8"))
-    PATH.write_text(page(saved, written_reasons()), encoding="utf-8")
+    earlier = json.loads(EARLIER.read_text(encoding="utf-8"))
+    PATH.write_text(page(saved, earlier, written_reasons()), encoding="utf-8")
 
 
 if __name__ == "__main__":

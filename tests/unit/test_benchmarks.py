@@ -47,7 +47,8 @@ def test_page_has_the_saved_results() -> None:
     from tests.benchmarks import page
 
     saved = json.loads(page.RESULTS.read_text(encoding="utf-8"))
-    text = page.page(saved, page.written_reasons())
+    earlier = json.loads(page.EARLIER.read_text(encoding="utf-8"))
+    text = page.page(saved, earlier, page.written_reasons())
     assert page.PATH.read_text(encoding="utf-8") == text, (
         "run `uv run python -m tests.benchmarks.page`"
     )
