@@ -93,6 +93,12 @@ def test_http_to_a_web_server_with_tls_says_use_https(tmp_path: Path) -> None:
     assert "Use https://" in response.json()["error"]["message"]
 
 
+def test_https_to_a_port_without_tls_says_use_http(stub: StubServer, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, stub.url.replace("http://", "https://")) as server:
+        error = server.client.http.get("/models").json()["error"]
+    assert "use http://" in error["message"]
+
+
 def test_mcp_server_that_exits_says_why_in_the_log(
     stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

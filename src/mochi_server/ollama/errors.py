@@ -55,6 +55,8 @@ _RAW_ANSWER = re.compile(r"raw='.*'", re.DOTALL)  # text of the model in an erro
 _PLAIN_TEXT = re.compile(r"[A-Za-z][^{}\x00-\x1f\ufffd]*\Z")  # a sentence, not a piece of JSON
 _TLS_TEXTS = ("HTTPS server", "HTTPS port", "SSL-enabled server port")
 """Texts with which web servers refuse HTTP at a TLS port."""
+_PLAIN_HTTP = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""Reasons of OpenSSL, by its version, for an answer without TLS."""
 _USE_HTTPS = "If this address uses TLS, use https:// in {}."
 _JSON_OBJECT = re.compile(r"[^{]*(\{.*\})", re.DOTALL)
 
@@ -321,6 +323,8 @@ def _system_reason(error: BaseException | None) -> str:
     while error is not None:
         cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
         if isinstance(cause, ssl.SSLError):  # the client wraps the error in another message
+            if cause.reason in _PLAIN_HTTP:
+                return "TLS: the address speaks plain HTTP; use http://"
             verification = getattr(cause, "verify_message", None)
             reason = (cause.reason or "it failed").replace("_", " ").lower()
             return f"TLS: {verification or reason}"
