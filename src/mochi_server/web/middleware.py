@@ -229,11 +229,12 @@ def _scheme_of_page(scope: Scope) -> str:
 
     Any client can send these headers, so use it only for advice. RFC 7239 defines ``Forwarded``.
     """
-    first = header(scope, b"forwarded").partition(",")[0]
-    standard = re.search(r"(?:^|;)\s*proto=\"?(\w+)", first, re.IGNORECASE)
-    common = header(scope, b"x-forwarded-proto").partition(",")[0].strip()
-    sent = {standard[1] if standard else "", common, scope.get("scheme", "")}
-    return "https" if "https" in {scheme.lower() for scheme in sent} else "http"
+    forwarded = header(scope, b"forwarded").partition(",")[0]
+    found = re.search(r"(?:^|;)\s*proto=\"?(\w+)", forwarded, re.IGNORECASE)
+    standard = "" if found is None else found[1].lower()
+    common = header(scope, b"x-forwarded-proto").partition(",")[0].strip().lower()
+    is_secure = "https" in (standard, common, scope.get("scheme"))
+    return "https" if is_secure else "http"
 
 
 def origin_check(allowed_origins: Sequence[str]) -> Check:
