@@ -39,12 +39,15 @@ def with_forwarded_prefix(app: FastAPI, trusted: str) -> ASGIApp:
 def _below(app: FastAPI, scope: Scope, root: str, path: str) -> Scope:
     """Return the scope of a request for a path below the prefix ``root``, which it may contain."""
     below = {**scope, "root_path": root, "path": root + path}
-    if not root or _has_route(app, below):
+    if not root:
         return below
+    if path != root and not path.startswith(f"{root}/"):
+        return below
+    if _has_route(app, below):  # its path only looks like the prefix
+        return below
+    below["path"] = path
     if path == root:
         below["path"] = f"{root}/"
-    elif path.startswith(f"{root}/"):
-        below["path"] = path
     return below
 
 
