@@ -24,6 +24,8 @@ CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 """The program without windows, whose pages start with a fifth of the CPU time, or the whole
 browser.
 """
+PATIENCE_MS = 60_000
+"""Limit of each step of a page. The slowest page, `/docs`, needs three seconds on idle cores."""
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 FLAGS = [
     "--no-sandbox",
@@ -100,8 +102,9 @@ def context(browser: "Browser") -> "Iterator[BrowserContext]":
     """A new browser context that reaches only this machine."""
     from playwright.sync_api import expect
 
-    expect.set_options(timeout=10_000)
+    expect.set_options(timeout=PATIENCE_MS)
     context = browser.new_context(viewport={"width": 1200, "height": 760}, device_scale_factor=2)
+    context.set_default_timeout(PATIENCE_MS)
     yield context
     context.close()
 
