@@ -1,7 +1,7 @@
 """The steps of CI: build each environment once, run independent steps side by side, and report the
 duration of each.
 
-``steps.py`` runs what must hold of every commit. Its steps share the cores: one step more than
+``steps.py`` runs what must hold of every commit. Its steps share the cores: two steps more than
 there are cores, because each of them also waits. ``steps.py nightly`` runs what measures, and what
 needs hours: it is ``poe nightly``. Its steps run alone. The output of a step is printed when the
 step has ended. The run ends with the durations, slowest first, and the test runner's own summary.
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,8 +116,7 @@ PACKAGES = [
 ]
 """What some of the later steps need."""
 
-BEFORE = [
-    *PACKAGES,
+WITHOUT_PACKAGES = [
     Step(
         "types, also for Windows and macOS",
         "uv run mypy --strict && uv run mypy --strict --platform win32 src "
@@ -142,19 +141,19 @@ BEFORE = [
         "format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"
     ),
 ]
-"""The packages, and the steps of every commit that need none."""
+"""The steps of every commit that need none of the packages."""
 
 FIRST_TIER = Step(
     "first tier, with coverage",
-    f"{PYTEST} -n 2 --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}",
+    f"{PYTEST} -n 3 --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}",
 )
 """The README's test command, whose summary ends the run."""
-SHARED = [
+WITH_PACKAGES = [
+    FIRST_TIER,
     Step(
         "second tier, in its short form",
         f"{PYTEST} -n 4 -m {SECOND_TIER} {IGNORED} --ignore tests/fuzz",
     ),
-    FIRST_TIER,
     Step(
         "two servers over one PostgreSQL",
         f"MOCHI_TEST_SERVERS=2 {PYTEST} -n 2 -m 'two_servers and not slow' "
@@ -170,7 +169,7 @@ SHARED = [
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
     Step("MCP reference server", f"{PYTEST} -n 0 -m slow tests/mcp/test_everything.py", NODE),
 ]
-"""Steps of every commit that share the cores, longest first.
+"""The other steps of every commit, longest first.
 
 No test depends on what else the machine does. Tests of the second tier mostly wait, for a timeout
 or a server that starts, so that it has two workers for each core.
@@ -224,9 +223,7 @@ def main(arguments: list[str]) -> int:
     if is_nightly:
         results += map(run, [*PACKAGES, *NIGHTLY])
     else:
-        with ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
-            results += pool.map(run, BEFORE)
-            results += pool.map(run, SHARED)
+        results += run_side_by_side()
     failed = [result.step.name for result in results if result.status]
     print("\n== durations, slowest first")
     for result in sorted(results, key=lambda result: -result.seconds):
@@ -241,6 +238,16 @@ def main(arguments: list[str]) -> int:
     )
     print(summary.strip().splitlines()[-1])
     return 1 if failed else 0
+
+
+def run_side_by_side() -> list[Result]:
+    """Run the steps of a commit, those that need packages after these are installed."""
+    with ThreadPoolExecutor((os.cpu_count() or 1) + 2) as pool:
+        packages = [pool.submit(run, step) for step in PACKAGES]
+        running = [pool.submit(run, step) for step in WITHOUT_PACKAGES]
+        wait(packages)
+        running += [pool.submit(run, step) for step in WITH_PACKAGES]
+        return [future.result() for future in [*packages, *running]]
 
 
 def run(step: Step) -> Result:
