@@ -257,7 +257,4 @@ def disconnect(connection: psycopg.Connection[tuple[str]], member: Member) -> No
     """End the connection that holds the locks of a server."""
     row = connection.execute("SELECT name FROM processes WHERE url = %s", [member.url]).fetchone()
     assert row is not None
-    key = lock_key("processes", row[0])
-    holder = """SELECT pg_terminate_backend(pid) FROM pg_locks
-        WHERE locktype = 'advisory' AND (classid::bigint << 32) | objid::bigint = %s"""
-    connection.execute(holder, [key])
+    postgres.end_holder(connection, lock_key("processes", row[0]))

@@ -102,9 +102,9 @@ async def test_search_for_parked_turns_uses_its_index(database: str) -> None:
     try:
         async with opened.transaction("explain the search") as connection:
             await connection.execute("SET LOCAL enable_seqscan = off")
-            rows: list[Any] = await (
-                await connection.execute("EXPLAIN " + _DUE_TURNS, (0.0, "chats"))
-            ).fetchall()
+            values = {"until": 0.0, "collection": "chats", "own": "0123456789"}
+            explained = await connection.execute("EXPLAIN " + _DUE_TURNS, values)
+            rows: list[Any] = await explained.fetchall()
     finally:
         await opened.aclose()
     assert any("sessions_due" in str(row[0]) for row in rows), rows

@@ -1,5 +1,6 @@
 """PostgreSQL store beyond the common contract: notifications, crash recovery, clocks and copies."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta, timezone
@@ -20,14 +21,16 @@ from mochi_server.sessions import (
 )
 from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.session import user_message
+from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import ImageReference, ToolCall, UnfinishedCalls
 from mochi_server.storage.postgres.database import Database, fetch_one
-from mochi_server.storage.postgres.processes import SILENT_SECONDS
+from mochi_server.storage.postgres.processes import SILENT_SECONDS, lock_key
 from mochi_server.storage.postgres.store import PostgresStores
 from mochi_server.util.clock import new_id, now, timestamp
 from tests.benchmarks.database import turn_costs
 from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user
 from tests.support.images import PNG
+from tests.support.postgres import end_holder
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +117,21 @@ async def test_partial_answer_is_stored_after_its_process_ended(database: str) -
         assert contents(loaded) == ["a", "so f"]
         assert dict(loaded.messages[-1])["interrupted"]
         assert (await here.chats.list(SessionQuery())).entries[0]["message_count"] == 2
+
+
+async def test_turn_of_a_reconnecting_process_is_not_due(database: str) -> None:
+    async with open_stores(database) as here:
+        session_id = (await stored_session(here.chats, user("a"))).session_id
+        async with open_stores(database) as there:
+            hold = there.chats.hold(session_id, run_id="r")
+            await hold.__aenter__()
+            await there.chats.write(session_id, Change(turn=StoredTurn(["r"])))
+            with psycopg.connect(database, autocommit=True) as connection:
+                end_holder(connection, lock_key("chats", session_id))
+            assert await here.chats.due_turns(math.inf) == {}
+        with anyio.fail_after(60):  # it is due when the process could have reconnected
+            while [*await here.chats.due_turns(math.inf)] != [session_id]:  # noqa: ASYNC110 - the store has no event
+                await anyio.sleep(0.05)
 
 
 async def test_open_tool_calls_get_results_after_process_ended(database: str) -> None:

@@ -15,9 +15,13 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tests.support.ports import free_port
+
+if TYPE_CHECKING:
+    import psycopg
 
 LOCKED, PASSWORD = "locked", "hush-hush"
 """Database user with a password. The other users have none."""
@@ -257,3 +261,10 @@ def _exists(user: str) -> bool:
     except KeyError:
         return False
     return True
+
+
+def end_holder(connection: "psycopg.Connection[Any]", key: int) -> None:
+    """End the connection that holds an advisory lock, and wait until it has ended."""
+    holder = """SELECT pg_terminate_backend(pid, 60000) FROM pg_locks
+        WHERE locktype = 'advisory' AND (classid::bigint << 32) | objid::bigint = %s"""
+    connection.execute(holder, [key])

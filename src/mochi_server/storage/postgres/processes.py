@@ -30,7 +30,7 @@ SILENT_SECONDS = 5
 frozen.
 """
 IS_SILENT = f"seen < (SELECT max(seen) FROM processes) - interval '{SILENT_SECONDS} s'"
-_IS_RECENT = "greatest(seen, pg_postmaster_start_time()) > clock_timestamp() - interval '3 s'"
+IS_RECENT = "greatest(seen, pg_postmaster_start_time()) > clock_timestamp() - interval '3 s'"
 """Condition for processes that were connected in the last 3 s, or may reconnect because the
 database has restarted.
 """
@@ -70,7 +70,7 @@ _TAKE_OVER = """
 UPDATE idempotency_keys SET process = %(own)s
 WHERE session_id = %(session_id)s AND key = %(key)s AND process = %(dead)s RETURNING process"""
 _PEERS = f"""
-SELECT name, url, {IS_SILENT}, {_IS_RECENT} FROM processes WHERE name <> %(own)s AND """
+SELECT name, url, {IS_SILENT}, {IS_RECENT} FROM processes WHERE name <> %(own)s AND """
 
 logger = logging.getLogger(__name__)
 

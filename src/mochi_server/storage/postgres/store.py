@@ -45,6 +45,7 @@ from mochi_server.storage.postgres.database import (
     unreachable,
 )
 from mochi_server.storage.postgres.processes import (
+    IS_RECENT,
     IS_SILENT,
     PeerDirectory,
     ServerProcess,
@@ -123,8 +124,11 @@ WHERE collection = %(collection)s AND temporary AND updated_at <= %(idle_since)s
 _DUE_TEXT = r"""substring(metadata FROM '"(?:turn|pending_approval)":\{"due":([0-9.]+)')"""
 _DUE = f"({_DUE_TEXT}::float8)"
 _DUE_TURNS = f"""
-SELECT session_id, {_DUE} FROM sessions
-WHERE {_DUE_TEXT} IS NOT NULL AND {_DUE} <= %s AND collection = %s"""
+SELECT s.session_id, {_DUE} FROM sessions s
+LEFT JOIN runs r ON r.run_id = s.run_id LEFT JOIN processes p ON p.name = r.process
+WHERE {_DUE_TEXT} IS NOT NULL AND {_DUE} <= %(until)s AND s.collection = %(collection)s
+    AND NOT coalesce(p.name <> %(own)s AND {IS_RECENT}, FALSE)"""
+"""A process that was connected a moment ago may reconnect and continue its turn."""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (
     SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
@@ -330,10 +334,9 @@ class PostgresSessionStore(rules.SessionStore):
         return [session_id for (session_id,) in rows]
 
     async def due_turns(self, until: float) -> Mapping[str, float]:
+        values = {"until": until, "collection": self._collection, "own": self._process.name}
         async with self._database.connection("find interrupted turns") as connection:
-            due: dict[str, float] = dict(
-                await fetch_all(connection, _DUE_TURNS, (until, self._collection))
-            )
+            due: dict[str, float] = dict(await fetch_all(connection, _DUE_TURNS, values))
             locked = await locked_names(connection, self._collection, due)
         return {session_id: time for session_id, time in due.items() if session_id not in locked}
 
