@@ -23,7 +23,7 @@ from tests.support.stub import chats
 from tests.support.tools import write_tools
 
 LOST_SECONDS = 2.0
-SLACK_SECONDS = 1.0
+SLACK_SECONDS = 3.0
 """Extra time on a busy machine: writing the checkpoint and sending the text."""
 
 Received = list[tuple[float, str]]
