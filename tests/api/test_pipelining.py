@@ -98,6 +98,19 @@ def test_connection_with_too_many_waiting_requests_is_closed(
     assert lines == ["closed a connection with more than 100 waiting requests client=127.0.0.1"]
 
 
+def test_invalid_request_behind_a_stream_adds_nothing_to_it(
+    client: RawClient, held_request: bytes
+) -> None:
+    client.send(held_request)
+    client.read_until(b"three ")
+    head = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\n"
+    client.send(head + b"Transfer-Encoding: chunked\r\n\r\nno chunk\r\n")
+    rest = b""
+    while more := client.read(65536):  # until the server closes the connection
+        rest += more
+    assert b"HTTP/1.1" not in rest
+
+
 def test_requests_of_a_closed_connection_leave_memory(
     server: RunningServer, held_request: bytes
 ) -> None:

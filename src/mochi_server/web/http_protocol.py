@@ -160,15 +160,22 @@ class StrictHttpProtocol(HttpToolsProtocol):
         not_http = "The request is not valid HTTP/1.1. Check its syntax, and use http://."
         return self._reject(MalformedRequest(WRONG_ENCODING if is_encoding else not_http))
 
+    def _may_respond(self) -> bool:
+        """Return whether the next bytes of the connection can be a response to the request that is
+        being read.
+        """
+        running = self._running
+        if running is None or running.response_complete:
+            return True
+        is_being_read = self._in_body and running is self.cycle
+        return is_being_read and not running.response_started
+
     def _reject(self, error: MochiError) -> None:
-        """Close the connection. Unless a response is being sent, send an error response first."""
+        """Close the connection. If possible, send an error response first."""
         if self.transport.is_closing():
             return
         request_id = uuid4().hex
-        cycle = self.cycle
-        if cycle is None or (
-            not cycle.response_started if self._in_body else cycle.response_complete
-        ):
+        if self._may_respond():
             body = error.body()
             head = (
                 f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: "
