@@ -6430,6 +6430,8 @@ export interface components {
             };
             /** Raw Arguments */
             raw_arguments?: string;
+            /** Defect */
+            defect?: string;
         } & {
             [key: string]: unknown;
         };

@@ -18,7 +18,7 @@ from mochi_stub import StubServer
 from tests.support.agents import delegate, write_agent
 from tests.support.api import Api, Event, error_of, read_events
 from tests.support.cases import cases
-from tests.support.images import PNG, base64_image, sha256_of
+from tests.support.images import PNG, base64_image, numbered_image, sha256_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
@@ -364,6 +364,25 @@ def test_import_gives_no_access_to_images_of_another_key(
     bob.ok(bob.http.post(f"{path}/versions/v/select"))
     assert error_of(bob.http.get(f"{path}/blobs/{sha256_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
     assert base64_image(PNG) in victim.api.http.get(f"/sessions/{victim.shown}/export").text
+
+
+def test_import_keeps_the_images_that_the_file_contains(
+    server: RunningServer, victim: Victim
+) -> None:
+    bob = server.api(headers=headers("bob"))
+    own = numbered_image(7)
+    message = _message_with_image()
+    (foreign,) = message["images"]
+    kept = {"sha256": sha256_of(own), "media_type": "image/png"}
+    body = {
+        "metadata": {"model": "mochi"},
+        "messages": [message | {"images": [kept, foreign]}],
+        "blobs": {sha256_of(own): base64_image(own)},
+    }
+    (imported,) = bob.ok(bob.http.post("/sessions/import", json=body), 201)["sessions"]
+    (stored,) = bob.messages(imported["session_id"])
+    assert stored["images"] == [kept]
+    assert victim.owner != imported["owner"]
 
 
 def test_attack_would_succeed_for_the_owner(victim: Victim) -> None:

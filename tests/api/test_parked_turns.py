@@ -674,6 +674,33 @@ def test_repeated_request_does_not_deny_its_own_calls(parking: RunningServer) ->
     assert len(confirmations(api, session_id)) == 1
 
 
+def test_malformed_call_stays_malformed_when_its_turn_continues(parking: RunningServer) -> None:
+    api = parking.client
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+    too_deep: dict[str, Any] = {}
+    for _ in range(101):
+        too_deep = {"value": too_deep}
+    wanted = [*calls("note", text="x")["tool_call"], {"name": "gone", "args": too_deep}]
+    asked = park(api, session_id, instruct({"tool_call": wanted}, words(2)))
+    api.ok(decide(api, session_id, asked))
+    until(lambda: api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "completed")
+    results = [each["content"] for each in api.messages(session_id) if each["role"] == "tool"]
+    assert results[0] == "Noted x."
+    assert "100 levels" in results[1]
+
+
+def test_imported_turn_that_was_running_is_left_out_with_this_reason(
+    parked: tuple[RunningServer, str, dict[str, Any]],
+) -> None:
+    server, session_id, _ = parked
+    exported = json.loads(server.client.http.get(f"/sessions/{session_id}/export").content)
+    exported["metadata"]["turn"] |= {"state": "running", "approval": None}
+    imported = server.client.http.post("/sessions/import", json=exported)
+    (warning,) = server.client.ok(imported, 201)["warnings"]
+    assert warning["code"] == "TURN_LEFT_OUT"
+    assert "a turn was running. It does not continue." in warning["message"]
+
+
 def test_message_to_a_parked_session(restarted: Restarted) -> None:
     api, (session_id, asked) = restarted.server.client, restarted.turns["message"]
     fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]

@@ -15,7 +15,7 @@ from mochi_server.ollama.transport import Line
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import AssistantMessage, ToolCall, ToolCallFunction
 from mochi_server.tools.schema import TOO_DEEP
-from mochi_server.tools.toolbox import NOT_AN_OBJECT, ToolInvocation
+from mochi_server.tools.toolbox import NOT_AN_OBJECT
 from mochi_server.util.clock import new_id, now
 
 _COUNTERS = tuple(
@@ -50,7 +50,6 @@ class AnswerBuilder:
         self._thinking = StringIO()
         self._raw = StringIO()  # text and renamed calls of the model before the repair
         self._last: Line = {}
-        self._defects: dict[int, str] = {}
         self._distinct_calls: set[str] = set()
 
     @property
@@ -93,7 +92,6 @@ class AnswerBuilder:
             return False
         self._content = StringIO()
         self.tool_calls.clear()
-        self._defects.clear()
         self._distinct_calls.clear()
         self._add_call({"function": call})
         return True
@@ -172,22 +170,6 @@ class AnswerBuilder:
             message["done_reason"] = reason
         return message
 
-    def calls(self, first_index: int) -> list[ToolInvocation]:
-        """Return the tool calls of the answer, numbered within the turn from ``first_index``."""
-        calls: list[ToolInvocation] = []
-        for i, call in enumerate(self.tool_calls):
-            function = call["function"]
-            invocation = ToolInvocation(
-                first_index + i,
-                call["id"],
-                function["name"],
-                function["arguments"],
-                defect=self._defects.get(i),
-                raw_arguments=function.get("raw_arguments"),
-            )
-            calls.append(invocation)
-        return calls
-
     def _add_message(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
         thinking, content = message.get("thinking"), message.get("content")
         if thinking and isinstance(thinking, str):
@@ -256,15 +238,15 @@ class AnswerBuilder:
             self.skipped_calls += 1
             return
         self._distinct_calls = distinct
-        if defect is not None:
-            self._defects[index] = defect
         call_id = call.get("id")
         is_used = any(each["id"] == str(call_id) for each in self.tool_calls)
         if is_used or not call_id or not isinstance(call_id, str | int):
             call_id = f"call_{new_id()}"
         sent: ToolCallFunction = {"index": index, "name": name, "arguments": arguments or {}}
-        if defect is not None and not isinstance(written, dict):
-            sent["raw_arguments"] = _as_written(written)
+        if defect is not None:
+            sent["defect"] = defect
+            if not isinstance(written, dict):
+                sent["raw_arguments"] = _as_written(written)
         self.tool_calls.append({"id": str(call_id), "function": sent})
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_server.chat.answer import AnswerBuilder
@@ -23,8 +23,8 @@ from mochi_server.ollama.errors import is_unreadable_image
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.versions import versions_removed
-from mochi_server.tools.stored_calls import interrupted_outcome, open_calls
-from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
+from mochi_server.tools.stored_calls import calls_in, interrupted_outcome, open_calls
+from mochi_server.tools.toolbox import ToolOutcome, failed
 
 OUTCOME_UNKNOWN = (
     "This call was interrupted, the outcome is unknown: the server stopped while the call was "
@@ -45,8 +45,6 @@ class TurnLoop:
 
     turn: PreparedTurn
     publish: Publish
-    _defects: dict[str, str] = field(default_factory=dict)
-    """Defects of malformed calls of the last answer, by ID."""
 
     async def run(self) -> None:
         """Do steps until the turn is complete. Raises ``MochiError``."""
@@ -138,14 +136,11 @@ class TurnLoop:
         if not answer.tool_calls and step.phase != "planning":
             schema = model_call.schema(offers_tools=bool(schemas))
             await self._repair(answer, model_call, publish, schema)
-        calls = answer.calls(len(writer.outcomes))
-        self._defects.clear()
-        self._defects.update({call.id: call.defect for call in calls if call.defect is not None})
         message = answer.message()
         tools = turn.input.tools
         client_calls = [
             call.id
-            for call in calls
+            for call in calls_in(message)
             if call.name in tools.offered_client_tools and (tools.takes_text or call.defect is None)
         ]
         if client_calls:
@@ -187,10 +182,10 @@ class TurnLoop:
         writer = self.turn.writer
         publish = self.turn.phases.publisher("execution", self.publish)
         for planned in step.calls:
-            call = replace(planned.call, defect=self._defects.get(planned.call.id))
+            call = planned.call
             writer.begin_call(call)
             try:
-                outcome = await self._run_call(planned, call, publish)
+                outcome = await self._run_call(planned, publish)
             except asyncio.CancelledError:
                 if call.progress.is_announced:
                     publish([interrupted_outcome(call).event()])
@@ -203,9 +198,8 @@ class TurnLoop:
         if not writer.result().client_tool_calls:
             publish([ToolContinuationStart()])
 
-    async def _run_call(
-        self, planned: PlannedCall, call: ToolInvocation, publish: Publish
-    ) -> ToolOutcome:
+    async def _run_call(self, planned: PlannedCall, publish: Publish) -> ToolOutcome:
+        call = planned.call
         if planned.has_begun:
             outcome = failed(call, OUTCOME_UNKNOWN, decided_by=self.turn.decided_by(call))
             return replace(outcome, is_interrupted=True)

@@ -41,6 +41,7 @@ from mochi_server.sessions.session import (
     index_of,
 )
 from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import (
     AttachmentReference,
     Blob,
@@ -53,6 +54,7 @@ from mochi_server.sessions.types import (
     Think,
     attachments_of,
     blobs_in,
+    blobs_of_file,
     images_of,
 )
 from mochi_server.sessions.versions import (
@@ -206,7 +208,6 @@ class ImportExportService:
             new_session(item, models) if isinstance(item, Conversation) else item for item in items
         ]
         turns = [session.metadata.turn for session, _ in sessions]
-        goes_on = [turn is not None and turn.survives for turn in turns]
         for session, _ in sessions:
             session.metadata.owner = current_owner()
             session.metadata.notices = None
@@ -222,7 +223,7 @@ class ImportExportService:
         removed = sum(excess_versions(session.extra) for session, _ in sessions)
         if removed:
             warnings.append(versions_removed(removed))
-        return await asyncio.to_thread(_as_json, stored, goes_on, warnings)
+        return await asyncio.to_thread(_as_json, stored, turns, warnings)
 
     async def _installed_models(self) -> list[ModelInfo]:
         """Return the chat models, or no models if Ollama does not list them."""
@@ -254,9 +255,15 @@ def _remove_missing_blobs(sessions: Sequence[tuple[ChatSession, Sequence[Blob]]]
 def _remove_unsent(message: Message, sent: set[str]) -> None:
     if message["role"] == "system" or sent.issuperset(blobs_in([message])):
         return
-    message.pop("images", None)
-    if message["role"] == "user":
-        message.pop("attachments", None)
+    images = [image for image in message.pop("images", None) or () if image.get("sha256") in sent]
+    if images:
+        message["images"] = images
+    if message["role"] != "user":
+        return
+    files = [file for file in attachments_of(message) if sent.issuperset(blobs_of_file(file))]
+    message.pop("attachments", None)
+    if files:
+        message["attachments"] = files
 
 
 def _encode_session(session: ChatSession, blobs: Mapping[str, bytes] | None) -> bytes:
@@ -270,11 +277,18 @@ def _encode_session(session: ChatSession, blobs: Mapping[str, bytes] | None) -> 
 
 
 def _as_json(
-    stored: Sequence[ChatSession], waiting: Sequence[bool], others: Sequence[TurnWarning]
+    stored: Sequence[ChatSession],
+    turns: Sequence[StoredTurn | None],
+    others: Sequence[TurnWarning],
 ) -> bytes:
-    text = "In session {!r}, a turn waited for approval. It does not continue."
-    left_out = [session.session_id for session, waits in zip(stored, waiting, strict=True) if waits]
-    warnings = [TurnWarning("TURN_LEFT_OUT", text.format(session_id)) for session_id in left_out]
+    """Encode the stored sessions, whose files had these ``turns``, and the warnings."""
+    warnings = []
+    for session, turn in zip(stored, turns, strict=True):
+        if turn is not None and turn.survives:
+            waited = turn.state == "waiting_for_approval"
+            did = "waited for approval" if waited else "was running"
+            text = f"In session {session.session_id!r}, a turn {did}. It does not continue."
+            warnings.append(TurnWarning("TURN_LEFT_OUT", text))
     return encode(
         {
             "sessions": [session.summary_object() for session in stored],

@@ -166,6 +166,8 @@ class ToolCallFunction(TypedDict):
     arguments: dict[str, Any]
     raw_arguments: NotRequired[str]
     """Arguments as the model has written them, if they are not an object."""
+    defect: NotRequired[str]
+    """Error message for the model, if it has written arguments with which no tool can run."""
 
 
 class ToolCall(TypedDict):
@@ -590,9 +592,13 @@ def blobs_of(message: Message) -> list[str]:
     """Return the hashes of a message's images, and of its files and their texts."""
     names = images_of(message)
     for attachment in attachments_of(message):
-        names.append(attachment["sha256"])
-        names.append(attachment["text_sha256"])
+        names += blobs_of_file(attachment)
     return names
+
+
+def blobs_of_file(attachment: AttachmentReference) -> tuple[str, str]:
+    """Return the hashes of a file and of its text."""
+    return attachment["sha256"], attachment["text_sha256"]
 
 
 def blobs_in(messages: Iterable[Message]) -> set[str]:

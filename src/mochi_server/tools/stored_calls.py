@@ -23,7 +23,7 @@ def open_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
     for message in messages:
         if message["role"] == "assistant":
             client_calls = message.get("client_tool_calls") or ()
-            open_ = [call for call in _calls(message, results) if call.id not in client_calls]
+            open_ = [call for call in calls_in(message, results) if call.id not in client_calls]
             continue
         results += 1
         call_id = message.get("tool_call_id") if message["role"] == "tool" else None
@@ -42,16 +42,17 @@ def all_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
         if message["role"] == "tool":
             results += 1
         else:
-            calls += _calls(message, results)
+            calls += calls_in(message, results)
     return calls
 
 
 def returned_calls(answer: AssistantMessage) -> list[ToolInvocation]:
     """Return the tool calls of a stored answer that the client must run."""
-    return [call for call in _calls(answer) if call.id in (answer.get("client_tool_calls") or ())]
+    return [call for call in calls_in(answer) if call.id in (answer.get("client_tool_calls") or ())]
 
 
-def _calls(answer: Message, first: int = 0) -> list[ToolInvocation]:
+def calls_in(answer: Message, first: int = 0) -> list[ToolInvocation]:
+    """Return the tool calls of a message, numbered within the turn from ``first``."""
     calls = enumerate(tool_calls_of(answer), first)
     return [
         ToolInvocation(
@@ -59,6 +60,7 @@ def _calls(answer: Message, first: int = 0) -> list[ToolInvocation]:
             call["id"],
             call["function"]["name"],
             call["function"]["arguments"],
+            defect=call["function"].get("defect"),
             raw_arguments=call["function"].get("raw_arguments"),
         )
         for n, call in calls
@@ -71,7 +73,7 @@ def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
     outcomes: list[ToolOutcome] = []
     for message in messages:
         if message["role"] != "tool":
-            arguments |= {call.id: call.arguments for call in _calls(message)}
+            arguments |= {call.id: call.arguments for call in calls_in(message)}
             continue
         call_id, name = str(message.get("tool_call_id")), str(message.get("tool_name"))
         call = ToolInvocation(len(outcomes), call_id, name, arguments.get(call_id, {}))
