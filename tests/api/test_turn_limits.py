@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,18 @@ def test_turns_at_a_time_are_limited(server: RunningServer) -> None:
         assert response.headers["Retry-After"] == "1"
         one.ok(one.http.post(f"/chat/{asking}/stop"))
     one.send_message(asking, "Hello")
+
+
+def test_message_that_waits_for_its_session_is_within_the_limit(server: RunningServer) -> None:
+    one = as_key(server, "one")
+    session_id = one.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+    with one.open_stream(session_id, instruct(calls("note", text="x"), words(3))) as events:
+        next(event for event in events if event.type == "tool_call_confirmation_required")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(one.send_message, session_id, "Hello", if_busy="wait")
+            assert wait([waiting], timeout=0.2).not_done
+            one.ok(one.http.post(f"/chat/{session_id}/stop"))
+            assert waiting.result()["message"] is not None
 
 
 def test_suspended_turn_continues_only_below_the_limit(server: RunningServer) -> None:

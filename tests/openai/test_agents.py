@@ -87,6 +87,25 @@ def test_text_of_agents_in_a_session_is_reasoning(
     ]
 
 
+def test_repeated_key_returns_the_answer_of_the_agent(server: RunningServer) -> None:
+    api = server.client
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})[
+        "session_id"
+    ]
+    api.send_message(session, instruct(delegate(), words(2)))
+    chat = api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"]
+    body = {"model": "agent:helper", "messages": [{"role": "user", "content": WORK}]}
+    headers = {"X-Mochi-Session": chat, "Idempotency-Key": "k1"}
+    url = f"{server.url}/v1/chat/completions"
+    first, again = (api.ok(api.http.post(url, json=body, headers=headers)) for _ in range(2))
+    assert again["choices"] == first["choices"]
+    messages = api.ok(api.http.get(f"/agents/chats/{chat}"))["messages"]
+    assert [each["content"] for each in messages].count(WORK) == 1
+    other = body | {"messages": [{"role": "user", "content": "Announce it."}]}
+    refused = api.http.post(url, json=other, headers=headers).json()["error"]
+    assert refused["code"] == "idempotency_key_reused"
+
+
 @pytest.mark.parametrize(("policy", "written"), [(None, []), ("never_confirm", ["x"])])
 def test_write_tool_of_agent_needs_policy(
     conversation: Conversation, data_dir: Path, policy: str | None, written: list[str]

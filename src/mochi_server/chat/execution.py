@@ -12,7 +12,13 @@ from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_control import TurnControl, TurnSuspended
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.writer import TurnWriter
-from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
+from mochi_server.events import (
+    ChatEvent,
+    ContentDelta,
+    Publish,
+    ThinkingDelta,
+    ToolContinuationStart,
+)
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.turn import StoredTurn
@@ -66,15 +72,20 @@ async def repeat_answer(session: ChatSession, first: int, run: Run) -> TurnResul
     ``first`` is the index of its first message.
     """
     messages = session.history[first:]
+    answers = [message for message in messages if message["role"] == "assistant"]
+    is_agent = run.input.agent is not None
     events: list[ChatEvent] = []
-    for message in messages:
-        if message["role"] != "assistant":
-            continue
-        thinking = message.get("thinking")
+    for number, answer in enumerate(answers):
+        if number > 0:
+            events.append(ToolContinuationStart())
+        thinking, content = answer.get("thinking"), answer["content"]
+        if is_agent:
+            is_plan = number == 0
+            thinking, content = (content, "") if is_plan else ("", content)
         if thinking:
             events.append(ThinkingDelta(thinking))
-        if message["content"]:
-            events.append(ContentDelta(message["content"]))
+        if content:
+            events.append(ContentDelta(content))
     result = TurnResult(repeated=messages)
     turn = StoredTurn(list(run.run_ids), "completed", first, result.answer_id)
     await run.conversation.write(Change(turn=turn))

@@ -275,7 +275,6 @@ class TurnService:
         run_id = new_id()
         session_id = conversation.session_id
         async with AsyncExitStack() as locks:
-            count_start = await locks.enter_async_context(self._limiter.turn())
             await self._lock(conversation, turn_input, run_id, locks)
             session = await conversation.store.load(session_id)
             refuse_if_turn_goes_on(session)
@@ -291,6 +290,7 @@ class TurnService:
                 self.refuse_at_shutdown()
                 repeating = repeat_answer(session, repetition.answer_start, run)
                 return self._launch(run, repeating, locks.pop_all())
+            count_start = await locks.enter_async_context(self._limiter.turn())
             turns = self._turns if new_input.agent is None else self._agent_turns
             with acting_as(run.caller):
                 turn = await turns.prepare(run, session, new_input)

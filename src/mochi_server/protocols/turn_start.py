@@ -180,8 +180,9 @@ async def _with_agent(
     conversation = services.conversations.agent_chat(session_id)
     chat = await conversation.store.load(session_id)
     check_owner(chat, agent)
-    sent.check(chat)
-    return await services.turns.start(conversation, task)
+    if not keyed_indexes(chat, turn.key):
+        sent.check(chat)
+    return await services.turns.start(conversation, replace(task, key=turn.key))
 
 
 async def _in_memory(
