@@ -76,7 +76,7 @@ class Prompt:
 
     @property
     def after_tools(self) -> bool:
-        """Whether the last message is a tool result."""
+        """Whether the last message is a tool result. ``unanswered_results`` may not be last."""
         return bool(self.messages) and self.messages[-1].role == "tool"
 
     @cached_property
@@ -103,7 +103,7 @@ class Prompt:
 
 def render(prompt: Prompt) -> str:
     """Return the prompt as text: the tools as JSON, then a line `role: content` for each
-    message.
+    message. A raw prompt is only its text.
     """
     if prompt.raw:
         return prompt.user_text
@@ -137,17 +137,17 @@ def render_message(role: str, content: str, tool_calls: Iterable[ToolCall]) -> s
 
 def counted_text(prompt: Prompt) -> str:
     """Return the text whose characters count as prompt tokens: tools, contents and tool calls,
-    without roles.
+    without roles and reasoning.
     """
     if prompt.raw:
         return prompt.user_text
     texts = [_encoded_tools(prompt)]
     for message in prompt.messages:
-        texts.append(counted_text_of(message))
+        texts.append(counted_text_of_message(message))
     return "".join(texts)
 
 
-def counted_text_of(message: Message) -> str:
+def counted_text_of_message(message: Message) -> str:
     """Return the text of a message that counts as prompt tokens: its content, and its tool
     calls.
     """

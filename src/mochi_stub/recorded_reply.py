@@ -121,10 +121,7 @@ class ReplyBuilder:
         self.parts.append(kind(content))
 
     def fail(self, message: Any, error: Any) -> None:
-        """Add a failure.
-
-        The code or the type of the recorded error object determines its HTTP status.
-        """
+        """Add a failure, whose HTTP status is that of the code or type of ``error``."""
         self._wait()
         if not isinstance(message, str):
             message = json.dumps(message)
@@ -204,9 +201,10 @@ class RecordedFormat(NamedTuple):
 def event_frame(value: Any, *, named: bool = True, end: str = "\n\n", done: str = "") -> str:
     """Encode an object of a stream as a server-sent event.
 
-    A text is data that was not JSON, and stays unchanged.
+    Text that was not JSON is sent as it is, with one `data:` line for each of its lines.
 
-    If `named` is true, the event has the name of the object's type. `done` is the event for `DONE`.
+    If `named` is true, the event has the name of the object's type. `end` is the text after its
+    data, and `done` is the event for `DONE`.
     """
     if value == DONE:
         return done

@@ -227,7 +227,9 @@ def read_recording(path: Path, data: bytes) -> Recording:
     if stream is None:
         stream = is_list and get(request.body, "stream") is not False
     if stream and not is_list:
-        raise document.error("a list of objects as the body of a stream", "response", "body")
+        raise document.error_at_value(
+            "a list of objects as the body of a stream", "response", "body"
+        )
     objects = 1
     if stream:
         objects = len(response.body)
@@ -236,7 +238,7 @@ def read_recording(path: Path, data: bytes) -> Recording:
         times = _evenly_spread(exchange.duration_ms, objects)
     if len(times) != objects:
         expected = f"{objects} times, one for each object of the body, found {len(times)}"
-        raise document.error(expected, "response", "at_ms")
+        raise document.error_at_value(expected, "response", "at_ms")
     timestamps = [round(time * MILLISECOND) for time in times]
     return Recording(path, request, response, stream, timestamps=tuple(timestamps))
 

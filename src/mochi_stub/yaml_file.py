@@ -139,7 +139,10 @@ class Document:
     root: yaml.Node | None
 
     def validate(self, schema: type[_T], value: Any, *path: str | int) -> _T:
-        """Return the value at `path`, validated. Raises ConfigError for the first error."""
+        """Validate a value, which is at `path` in the file, and return it.
+
+        Raises ConfigError for the first error.
+        """
         adapter: TypeAdapter[_T] = _adapter(cast(Any, schema))
         folder = Path(self.file).parent
         try:
@@ -149,19 +152,19 @@ class Document:
         context = first.get("ctx", {})
         path = (*path, *first["loc"])
         if first["type"] == "wrong_key":
-            raise self.key_error(first["msg"], *path, context["key"])
+            raise self.error_at_key(first["msg"], *path, context["key"])
         cause = context.get("error")
         if isinstance(cause, ConfigError):  # of another file
             raise cause
         _, _, key = self._find(*path)
         expected = _expected(first, key)
-        raise self.error(expected, *path)
+        raise self.error_at_value(expected, *path)
 
-    def error(self, expected: str, *path: str | int) -> ConfigError:
+    def error_at_value(self, expected: str, *path: str | int) -> ConfigError:
         _, line, _ = self._find(*path)
         return self._error_at(line, expected)
 
-    def key_error(self, expected: str, *path: str | int) -> ConfigError:
+    def error_at_key(self, expected: str, *path: str | int) -> ConfigError:
         line, _, _ = self._find(*path)
         return self._error_at(line, expected)
 
@@ -190,8 +193,9 @@ class Document:
 
 
 def _child(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the nodes of the key and the value of a mapping, or twice the item of a list, or None
-    if the step is unknown.
+    """Return the nodes of the key and the value at a step of a path.
+
+    For an item of a list, both are the item. For an unknown step, return None.
     """
     found = None
     if isinstance(node, yaml.MappingNode):

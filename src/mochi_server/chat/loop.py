@@ -69,7 +69,7 @@ class TurnLoop:
             turn.ticket,
         )
         warnings = [*turn.warnings, *model_call.warnings(turn.toolbox.schemas())]
-        is_reported = turn.rules.plans and writer.added  # an agent continues
+        is_reported = turn.rules.plans and writer.added  # before the agent's turn was continued
         if warnings and not is_reported:
             self.publish(warnings)
         if turn.input.new_blobs:
@@ -107,7 +107,7 @@ class TurnLoop:
         return await sessions.patch(session.session_id, {"model": wanted})
 
     async def _refuse_calls(self, reason: MochiError) -> None:
-        """Store why the open calls of a turn that continues cannot run."""
+        """Store and publish why the open calls of a turn that continues cannot run."""
         writer = self.turn.writer
         for call in open_calls(writer.added):
             text = f"This call was not run: {reason.message}"
@@ -121,7 +121,7 @@ class TurnLoop:
         publish = turn.phases.publisher(step.phase, self.publish)
         if step.limit is not None:
             publish([self._limit_warning(step)])
-        if self._announces(step):
+        if self._follows_announcement(step):
             publish([ContentDelta("")])
         schemas = turn.toolbox.schemas() if step.offers_tools else []
         reminders = await turn.phases.reminders(step.phase)
@@ -169,9 +169,9 @@ class TurnLoop:
         request.model_call.warn(ImageNotReadable.code, _HIDDEN_IMAGES)
         return await self._answer(request, step)
 
-    def _announces(self, step: AskModel) -> bool:
-        """Return whether the model has only announced calls, so that its next answer is a paragraph
-        of its own.
+    def _follows_announcement(self, step: AskModel) -> bool:
+        """Return whether the last answer of the execution phase called no tool, so that the next
+        answer is a paragraph of its own.
         """
         added = self.turn.writer.added
         has_executed = step.phase == "execution" and len(added) > 1
@@ -218,7 +218,7 @@ class TurnLoop:
 
         Raises ``FormatNotMet``.
         """
-        # If the answer ends there, the client has limited it.
+        # If a limit of tokens ended the answer, the client has set that limit.
         if schema is None or answer.done_reason == "length":
             return
         first = answer.content

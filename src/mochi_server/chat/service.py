@@ -585,7 +585,7 @@ class TurnService:
             return None
         conversation = self.conversations.stored(session.session_id)
         turn = turn.continued(run_id, is_new_start=is_new_start)
-        calls = await self._stored_runs.call_events(session, turn, is_announced=True)
+        calls = await self._stored_runs.events_of_calls(session, turn, is_announced=True)
         earlier = [snapshot(turn_messages(session, turn)), *calls]
         turn_input = restored_input(turn.input or {})
         run = self._new_run(

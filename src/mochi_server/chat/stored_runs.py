@@ -43,7 +43,7 @@ class StoredRuns:
     def __init__(
         self, conversations: Conversations, table: RunTable, shutdown: anyio.Event
     ) -> None:
-        """``shutdown`` is set when this server no longer continues turns."""
+        """``shutdown`` is set when this server shuts down, and so continues no turns."""
         self._conversations = conversations
         self._table = table
         self._shutdown = shutdown
@@ -53,7 +53,7 @@ class StoredRuns:
 
         Clients can connect to it.
         """
-        calls = await self.call_events(session, turn, is_announced=False)
+        calls = await self.events_of_calls(session, turn, is_announced=False)
         live = self._table.find(session.session_id, turn.run_id)
         if live is not None and live.run_id == turn.run_id and live.running:
             return live
@@ -72,8 +72,9 @@ class StoredRuns:
         return run
 
     def ended(self, session: ChatSession, turn: StoredTurn) -> Run:
-        """Return the latest run of a session as it was stored, with a snapshot and its end as
-        events.
+        """Return the latest run of a session as it was stored.
+
+        Its events are a snapshot and the end of the run.
         """
         state = turn.state
         stored: Sequence[Message] = session.history[first_answer_index(session.history) :]
@@ -99,13 +100,13 @@ class StoredRuns:
         run.publish([*ending, Done(session.session_id)])
         return run
 
-    async def call_events(
+    async def events_of_calls(
         self, session: ChatSession, turn: StoredTurn, *, is_announced: bool
     ) -> list[ChatEvent]:
         """Return the events of the calls of a turn until now, for clients that did not receive its
         first run.
 
-        ``is_announced`` states whether they contain the call that waits or was decided.
+        ``is_announced`` states whether they contain the call that needs, or needed, approval.
         """
         messages = turn_messages(session, turn)
         approval = turn.approval if is_announced else None

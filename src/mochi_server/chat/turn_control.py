@@ -28,7 +28,8 @@ class ApprovalRequest:
     )
     """Decision of the client.
 
-    The future is cancelled if the timeout passes first, and has an error if it is suspended.
+    The future is cancelled if the timeout passes first, and has the error ``TurnSuspended`` if the
+    turn is suspended.
     """
     is_listed: bool = False  # whether the request is stored, so that clients find it
     stored: asyncio.Event = field(default_factory=asyncio.Event)
@@ -41,7 +42,10 @@ class ApprovalRequest:
         return self.approval.confirmation_id
 
     async def is_stale(self) -> bool:
-        """Return whether another tool has the name of the requested tool now."""
+        """Return whether another tool has the name of the requested tool now.
+
+        A tool that is gone is not stale: its call fails.
+        """
         tool, requested = await self.find(self.bound.call.name), self.bound.tool
         if tool is None or tool is requested:
             return False
@@ -64,7 +68,7 @@ class TurnControl:
         A turn that survives a crash continues at the next server.
         """
         self.is_stopped = False
-        """Whether a client stops the turn."""
+        """Whether a client has stopped the turn."""
         self.is_cancelled = False
         """Whether the task was cancelled, also if its turn had ended before."""
         self.abort_error: errors.MochiError | None = None
@@ -83,7 +87,10 @@ class TurnControl:
         return "failed" if failure else "completed"
 
     def suspend(self) -> bool:
-        """Suspend the turn if a call waits for a decision. Return whether its task ends."""
+        """Suspend the turn if a call waits for a decision.
+
+        Return whether the turn is suspended, now or by an earlier call.
+        """
         if self.request is not None and not self.request.decision.done():
             self.is_suspending = True
             self.request.decision.set_exception(TurnSuspended())

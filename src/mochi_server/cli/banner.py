@@ -21,7 +21,7 @@ from mochi_server.container import Services
 from mochi_server.errors import MochiError
 from mochi_server.mcp.config import FILE
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.telemetry.logging import as_log
+from mochi_server.telemetry.logging import in_log_format
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.util.net import is_loopback
 
@@ -88,7 +88,7 @@ async def startup_banner(
     # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
     text = "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
-    return as_log(text, settings.log_format)
+    return in_log_format(text, settings.log_format)
 
 
 async def _result_or_error(work: Awaitable[_Result]) -> _Result | MochiError:

@@ -543,8 +543,8 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
 
 
 def _print_error(message: str, *, code: int = 2, program: str = "mochi-server") -> int:
-    from mochi_server.telemetry.logging import as_log
+    from mochi_server.telemetry.logging import in_log_format
 
     log_format = os.environ.get("MOCHI_LOG_FORMAT", "")
-    print(as_log(f"{program}: {message}", log_format, "CRITICAL"), file=sys.stderr)
+    print(in_log_format(f"{program}: {message}", log_format, "CRITICAL"), file=sys.stderr)
     return code

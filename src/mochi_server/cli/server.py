@@ -119,8 +119,9 @@ def _serve_on(
 
 
 def duplicates(listener: socket.socket) -> list[socket.socket]:
-    """Return the socket and duplicates of it, because uvloop accepts one connection per socket and
-    iteration.
+    """Return the socket and duplicates of it.
+
+    In each iteration of its loop, uvloop accepts one connection for each socket.
     """
     listener.setblocking(False)  # the duplicates and the other workers share this mode
     copies = [listener.dup() for _ in range(_DUPLICATES)]
@@ -248,9 +249,11 @@ class _Server(uvicorn.Server):
         else:
             # The signal may interrupt a request, whose ID and key belong to no line about the
             # shutdown.
-            self._loop.call_soon_threadsafe(self._end, sig, self._signals, context=Context())
+            self._loop.call_soon_threadsafe(
+                self._drain_or_end, sig, self._signals, context=Context()
+            )
 
-    def _end(self, sig: int, number: int) -> None:
+    def _drain_or_end(self, sig: int, number: int) -> None:
         if number == 1:
             ending = asyncio.ensure_future(self._services.drain())
             ending.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))

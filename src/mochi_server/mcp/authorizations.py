@@ -140,7 +140,7 @@ def _connection_state(session: McpSession) -> McpState:
         return "connected"
     if session.problem == session.authorization_advice:
         return "needs_authorization"
-    return "connecting" if session.is_first else "failed"
+    return "connecting" if session.is_connecting else "failed"
 
 
 def _authorizable(server: McpServer) -> RemoteServer:

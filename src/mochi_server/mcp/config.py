@@ -75,7 +75,8 @@ def _checked_url(value: str) -> str:
 class OAuthClient(BaseModel):
     """OAuth client of an MCP server, if the authorization server does not register clients.
 
-    ``issuer`` is the authorization server that knows the secret. It is sent to no other server.
+    ``issuer`` is the authorization server that knows the secret. The secret is sent to no other
+    server.
     """
 
     model_config = _SETTINGS
@@ -90,7 +91,7 @@ class OAuthClient(BaseModel):
     issuer: str = ""
 
     @model_validator(mode="after")
-    def _secret_has_owner(self) -> Self:
+    def _check_client(self) -> Self:
         if self.issuer:
             _checked_url(self.issuer)
         if self.grant == "client_credentials" and not self.client_secret:
@@ -116,11 +117,11 @@ class RemoteServer(BaseModel):
     )
     oauth: OAuthClient | None = None
 
-    _is_http = field_validator("url")(_checked_url)
+    _check_url = field_validator("url")(_checked_url)
 
     @property
     def uses_oauth(self) -> bool:
-        """Whether the server may be authorized. A configured token takes its place."""
+        """Whether OAuth is used. It is not if the ``Authorization`` header is configured."""
         return not any(name.lower() == "authorization" for name in self.headers)
 
     def over_sse(self) -> Self:

@@ -220,7 +220,7 @@ class McpServer:
     async def _connect_over(self, session: McpSession, config: ServerConfig) -> None:
         # Imported here, because the import takes a second and needs an extra.
         connection_module = await import_in_thread("mochi_server.mcp.connection")
-        with session.limit_wait() as timeout:
+        with session.connect_timeout() as timeout:
             async with connection_module.connect(
                 config, self._cwd, session, self.credentials
             ) as connection:
@@ -234,7 +234,7 @@ class McpServer:
                     session.changed.clear()
                     if session.ended:
                         return
-                    with session.limit_wait():
+                    with session.connect_timeout():
                         await self._list_tools(connection)
 
     async def _list_tools(self, connection: "McpConnection") -> None:

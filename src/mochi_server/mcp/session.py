@@ -28,7 +28,7 @@ Call = Callable[[str, dict[str, Any]], Awaitable[ToolContent]]
 
 
 class NeedsAuthorization(Exception):
-    """Only a user can authorize this server at an MCP server."""
+    """The MCP server needs an authorization that only a user can give."""
 
 
 class OAuthFailed(Exception):
@@ -36,7 +36,7 @@ class OAuthFailed(Exception):
 
 
 class UnsafeAddress(OAuthFailed):
-    """A server names an address for the authorization that it must not name."""
+    """An authorization address of a server is not permitted."""
 
 
 class MessageTooLarge(Exception):
@@ -80,12 +80,12 @@ class McpSession:
     needs_authorization: bool = False
     """Whether the server has refused a request without a valid token."""
     received_too_much: bool = False
-    """Whether the server sent a too large message to its stdout."""
+    """Whether the server wrote a message to its stdout that is too large."""
     ended: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the tools have changed or the connection has ended."""
 
-    def limit_wait(self) -> AbstractContextManager[anyio.CancelScope]:
+    def connect_timeout(self) -> AbstractContextManager[anyio.CancelScope]:
         """Return a context that raises ``TimeoutError`` if connecting or listing takes too long."""
         return anyio.fail_after(self.limits.connect_seconds)
 
@@ -98,7 +98,10 @@ class McpSession:
     def end(self) -> None:
         """Mark the connection as ended, so that the next call reconnects."""
         self.ended = True
-        self.problem = {None: DISCONNECTED, _CONNECTING: _EXITED}.get(self.problem, self.problem)
+        if self.problem is None:
+            self.problem = DISCONNECTED
+        elif self.problem == _CONNECTING:
+            self.problem = _EXITED
         self.changed.set()
         if not self.opened.done():
             self.opened.set_result(None)
@@ -116,8 +119,8 @@ class McpSession:
         logger.warning("MCP server exited server=%s: %s", self.name, text)
 
     @property
-    def is_first(self) -> bool:
-        """Whether this is the first attempt to connect, and has not ended."""
+    def is_connecting(self) -> bool:
+        """Whether the attempt to connect has neither succeeded nor failed."""
         return self.problem == _CONNECTING
 
     @property

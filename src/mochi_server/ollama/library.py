@@ -1,7 +1,7 @@
-"""Clients of Ollama's plain routes, built on Ollama's own library.
+"""Clients of Ollama's routes without streams, built on Ollama's own library.
 
-Import this module at the first request: the import of the library takes a quarter of the time in
-which the server starts.
+Import this module at the first request: the import of the library takes a quarter of the startup
+time.
 
 The library drops some fields of Ollama's responses. The models of this module add them.
 """
@@ -50,7 +50,7 @@ class ModelList(ListResponse):
 class ModelDetails(ShowResponse):
     """Response of ``/api/show``: the ``ShowResponse`` of Ollama's library, with the context sizes.
 
-    An Ollama that is too old to list capabilities has chat models.
+    If Ollama is too old to list capabilities, every model counts as a chat model.
     """
 
     modelinfo: Mapping[str, Any] = Field(default_factory=dict, alias="model_info")

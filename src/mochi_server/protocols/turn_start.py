@@ -65,8 +65,8 @@ async def start(
 ) -> Run:
     """Start the turn that answers the messages of a request.
 
-    ``turn`` has the model or the agent and the options. Without a session, nothing is stored.
-    Raises ``MochiError`` if the turn cannot start.
+    ``turn`` has the model or the agent and the options. Without a ``session_id``, nothing is
+    stored. Raises ``MochiError`` if the turn cannot start.
     """
     services = request.app.state.services
     return await until_disconnect(request, _start(services, session_id, turn, sent))
@@ -74,9 +74,9 @@ async def start(
 
 @contextmanager
 def renamed_fields(**names: str) -> Iterator[None]:
-    """Name the fields of the request in errors.
+    """Replace the name of a field of chat completions in errors by that of the request's API.
 
-    ``names`` maps fields of chat completions, which errors contain, to fields of the request.
+    ``names`` maps the one to the other. Such an error keeps only its first problem.
     """
     try:
         yield
@@ -148,7 +148,10 @@ async def _in_session(
 
 
 async def _check_busy(services: Services, session_id: str) -> None:
-    """Raise ``SessionBusy`` if a turn is running, unless a later check has a more precise error."""
+    """Raise ``SessionBusy`` if a turn is running.
+
+    For a turn that waits for approval, the start of a new turn raises the more precise error.
+    """
     run = await services.turns.find(session_id)
     if run is None or not run.running:
         return
@@ -165,7 +168,7 @@ async def _with_agent(
 ) -> Run:
     """Start a turn of an agent, which has its own tools, and whose sessions store no options."""
     task = TurnInput(
-        text=_task(turn, sent),
+        text=_checked_task(turn, sent),
         agent=agent.name,
         model=await fallback_model(services, agent),
         policy=turn.policy or _DEFAULT_POLICY,
@@ -208,7 +211,7 @@ def _tools_parameter(tools: ToolSelection) -> str:
     return "tools" if tools.client_tools else "X-Mochi-Tools"
 
 
-def _task(turn: TurnInput, sent: SentMessages) -> str:
+def _checked_task(turn: TurnInput, sent: SentMessages) -> str:
     """Return the text of the last message.
 
     Raise ``ValidationFailed`` for requests that agents do not support.

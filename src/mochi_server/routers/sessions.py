@@ -237,7 +237,7 @@ async def fork_session(
     """
     position = body or SessionFork.model_validate({})
     forked = await services.transfers.fork(
-        session_id, position.message_index, position.message_id, has_versions=versions
+        session_id, position.message_index, position.message_id, includes_versions=versions
     )
     return SessionDetail.of(forked)
 
@@ -253,7 +253,7 @@ async def export_session(
     media_type, suffix = _FILE_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}
-    file = await services.transfers.export(session_id, format, has_versions=versions)
+    file = await services.transfers.export(session_id, format, includes_versions=versions)
     return Response(file, headers=headers)
 
 

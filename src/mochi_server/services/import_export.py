@@ -145,10 +145,11 @@ class ImportExportService:
         index: int | None = None,
         message_id: str | None = None,
         *,
-        has_versions: bool = False,
+        includes_versions: bool = False,
     ) -> ChatSession:
-        """Copy a session up to and including a message, and with ``has_versions`` the versions of
-        the copied messages.
+        """Copy a session up to and including a message.
+
+        ``includes_versions`` also copies the versions of these messages.
 
         A turn may be running in the original session.
         """
@@ -157,7 +158,7 @@ class ImportExportService:
         if message_id is not None:
             index = index_of(original, message_id)
         fork = forked(original, index)
-        if has_versions:
+        if includes_versions:
             versions = await self.store.load_versions(session_id)
             fork = with_versions(fork, within(versions, fork.history))
         return await self.store.create(fork)
@@ -167,15 +168,17 @@ class ImportExportService:
         session_id: str,
         form: Literal["json", "markdown"],
         *,
-        has_versions: bool = False,
+        includes_versions: bool = False,
     ) -> bytes:
-        """Return a JSON or Markdown file with the session, and with ``has_versions`` its versions.
+        """Return a JSON or Markdown file with the session.
+
+        ``includes_versions`` adds its versions.
 
         JSON files include the images and files that are stored. Markdown files have no versions.
 
         Raises ``ValidationFailed``.
         """
-        if has_versions and form == "markdown":
+        if includes_versions and form == "markdown":
             problem = "Markdown files have no versions. Export JSON, or omit `versions`"
             raise ValidationFailed.at("versions", problem)
         session = await self.store.load(session_id)
@@ -183,7 +186,7 @@ class ImportExportService:
             text = await asyncio.to_thread(as_markdown, session)
             return text.encode()
         versions: Versions = ()
-        if has_versions:
+        if includes_versions:
             versions = await self.store.load_versions(session_id)
         session = with_versions(session, versions)
         names = sorted(blobs_in(session.history) | blobs_in_versions(versions))

@@ -107,7 +107,7 @@ def _log_thread_error(error: threading.ExceptHookArgs) -> None:
         logging.critical("Uncaught exception", exc_info=error.exc_value)
 
 
-def as_log(text: str, log_format: str, level: str = "INFO") -> str:
+def in_log_format(text: str, log_format: str, level: str = "INFO") -> str:
     """Return a text for the user as it is, or as one JSON object per line.
 
     Secrets are not masked.

@@ -1,5 +1,5 @@
-"""Coroutines: shielded, cancelled, eagerly started, and run by synchronous clients on a background
-event loop.
+"""Functions that shield, cancel or eagerly start coroutines, and the event loop of synchronous
+clients.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def start_in(
 
 
 def call_in_daemon_thread(function: Callable[[], _Result]) -> "asyncio.Future[_Result]":
-    """Call a function that may hang in a daemon thread, so that it never delays the exit.
+    """Call a function in a daemon thread, because it may hang and must not delay the exit.
 
     Return its future result.
     """
@@ -90,18 +90,19 @@ class EagerCall:
     """Coroutine that starts at once and runs to its first suspension, which saves a task switch if
     it does not wait.
 
-    ``await`` runs the rest and raises the errors. If ``is_done`` is false, await or close the call.
+    ``await`` runs the rest and raises the errors. Otherwise, close the call, unless
+    ``needs_no_await`` is true.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self.is_done = False
+        self.needs_no_await = False
         self._coroutine = coroutine
         self._awaited: Any = None
         self._error: Exception | None = None
         try:
             self._awaited = coroutine.send(None)
         except StopIteration:
-            self.is_done = True
+            self.needs_no_await = True
         except Exception as error:
             self._error = error
 
@@ -111,13 +112,13 @@ class EagerCall:
     def __await__(self) -> Generator[Any, Any, None]:
         if self._error is not None:
             raise self._error
-        if not self.is_done:
+        if not self.needs_no_await:
             try:
                 yield self._awaited
             except BaseException:
                 self._coroutine.close()
                 raise
-            self.is_done = True
+            self.needs_no_await = True
             yield from self._coroutine.__await__()
 
 

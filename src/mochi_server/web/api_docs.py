@@ -41,7 +41,7 @@ _HEADERS = {
     "Content-Security-Policy": "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-"""Headers that prevent other sites from framing the pages, and browsers from guessing the content
+"""Headers of the pages. Other sites cannot frame them, and browsers do not guess the content
 type.
 """
 
@@ -68,7 +68,7 @@ JSON. Ignore events with unknown names, because new events may be added.
 
 **Errors** have the envelope `{"error": {"code", "message", "details"}}`, except under `/v1`.
 """
-_TAG_NAMES = {"openai": "OpenAI", "ai sdk": "AI SDK", "ag ui": "AG-UI"}
+_SPELLINGS = {"openai": "OpenAI", "ai sdk": "AI SDK", "ag ui": "AG-UI"}
 _SECURITY = {
     "type": "http",
     "scheme": "bearer",
@@ -153,9 +153,9 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _summary(name: str) -> str:
-    """Return the summary of a route in the spelling of its words."""
+    """Return the summary of a route, in which names of products are spelled correctly."""
     summary = name.capitalize()
-    for word, written in _TAG_NAMES.items():
+    for word, written in _SPELLINGS.items():
         summary = summary.replace(word, written)
     return summary
 

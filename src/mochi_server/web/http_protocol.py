@@ -45,7 +45,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
     out.
     """
 
-    # of heads, chunk extensions and trailers since the last body data; heads are checked later
+    # Bytes of heads, chunk extensions and trailers since the last data of a body.
     _overhead_bytes = 0
     _in_body = False
     _timer: asyncio.TimerHandle | None = None  # runs until the request is complete
@@ -135,7 +135,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self.send_400_response(str(error))
 
     def _should_upgrade(self) -> bool:
-        return True  # uvicorn would pass a request with an `Upgrade` header to the application
+        return True  # uvicorn skips the request, so that `_parse` can read it again
 
     def _restart_timer(self) -> None:
         self._stop_timer()

@@ -247,7 +247,7 @@ def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script
         parent = scripts.get(last.parent)
         if parent is None or parent in chain:
             expected = "another model of this file, without a cycle, in _inherit, found"
-            raise last.document.error(f"{expected} {last.parent!r}", *last.parent_path)
+            raise last.document.error_at_value(f"{expected} {last.parent!r}", *last.parent_path)
         chain.append(parent)
         last = parent
     return tuple(chain)
@@ -298,7 +298,7 @@ def _check_regex(trigger: str, document: Document, path: Location) -> None:
         re.compile(trigger)
     except (re.error, OverflowError) as error:
         expected = f"a regular expression, found {trigger!r} ({error})"
-        raise document.key_error(expected, *path) from None
+        raise document.error_at_key(expected, *path) from None
 
 
 def _response(value: Any, document: Document, path: Location) -> Response:
@@ -309,7 +309,7 @@ def _response(value: Any, document: Document, path: Location) -> Response:
     schema = entries.RESPONSES.get(kind)
     if schema is None:
         types = ", ".join(entries.RESPONSES)
-        raise document.error(f"a type: {types}", *path, "type")
+        raise document.error_at_value(f"a type: {types}", *path, "type")
     return document.validate(schema, value, *path)
 
 

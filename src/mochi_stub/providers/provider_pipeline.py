@@ -26,7 +26,7 @@ from mochi_stub.prompt import (
     ToolCall,
     count_tokens,
     counted_text,
-    counted_text_of,
+    counted_text_of_message,
     prompt_tokens,
     render,
     render_message,
@@ -228,7 +228,7 @@ def _latest_messages(prompt: Prompt, chars_per_token: float, context: int) -> tu
         if fits or message.role == "system":
             latest.append(message)
             continue
-        removed = counted_text_of(message)
+        removed = counted_text_of_message(message)
         length -= len(removed)
         images -= message.images
     return (*latest, *prompt.messages[-1:])

@@ -73,7 +73,7 @@ class Function:
     def pattern(self) -> re.Pattern[str]:
         """Regular expression that finds the name in a text.
 
-        Spaces or hyphens may replace the underscores.
+        Spaces, hyphens, dots, colons or slashes may replace the underscores.
         """
         words = filter(None, re.split(r"[_\W]+", self.name))
         escaped = map(re.escape, words)
@@ -197,8 +197,8 @@ class _Arguments:
             declared = _alternative(properties.get(name))
             is_optional = not needs_all and name not in required
             found = self._assigned(name, declared)
-            may_guess = not is_optional or not (lists_required or "default" in declared)
-            if found is _MISSING and may_guess:
+            is_left_out = is_optional and (lists_required or "default" in declared)
+            if found is _MISSING and not is_left_out:
                 found = self._guessed(name, declared, sample_value)
             if found is _MISSING and is_optional:
                 continue
@@ -208,12 +208,14 @@ class _Arguments:
                 yield name, sample_value
 
     def _assigned(self, name: str, declared: Schema) -> Any:
-        value = r"(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}]+))"
+        # A mark at the end of a word ends the sentence.
+        word = r"[^\s,;)}]*[^\s,;)}.!?]|[^\s,;)}]+"
+        value = rf"(?:\"([^\"]*)\"|'([^']*)'|({word}))"
         pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*{value}"
         assigned = re.search(pattern, self.text)
         if assigned:
             found = str(assigned[assigned.lastindex or 0])
-            self._use(found)
+            self._mark_used(found)
             return _converted(found, declared)
         options = declared.get("enum")
         if not isinstance(options, list):
@@ -261,10 +263,10 @@ class _Arguments:
             if found in quoted:  # a quoted path can contain spaces
                 found = quoted
                 break
-        self._use(found)
+        self._mark_used(found)
         return found
 
-    def _use(self, value: str) -> None:
+    def _mark_used(self, value: str) -> None:
         for found in (self.numbers, self.quoted, self.names, self.paths):
             if value in found:
                 found.remove(value)
@@ -276,7 +278,7 @@ def _contains(text: str, word: str) -> bool:
 
 
 def _alternative(schema: Any) -> Schema:
-    """Return the schema of one type: the first in `anyOf` and `type` that is not null."""
+    """Return the first alternative of a schema that is not null, with one type."""
     if not isinstance(schema, Mapping):
         return {}
     found: Schema = schema

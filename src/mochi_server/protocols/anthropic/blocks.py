@@ -164,7 +164,7 @@ class AnthropicAssistantMessage(Body):
 
 
 class AnthropicSystemMessage(Body):
-    """Instructions for the model. In a session, they count for this request only."""
+    """Instructions for the model. In a session, they apply only to this request."""
 
     role: Literal["system"]
     content: _Content[TextPart]
@@ -220,7 +220,7 @@ async def to_messages(
 async def _read(
     documents: Mapping[Location, DocumentBlock], *, is_new: bool
 ) -> AsyncIterator[Attachment | None]:
-    """Read the documents of a message. Yield None for each that has no text for the model.
+    """Read the documents of a message. Yield None for each that cannot be read.
 
     Raises ``ValidationFailed`` for such a document of the new message.
     """
@@ -286,7 +286,7 @@ class _BlockReader:
             message["success"] = not result.is_error
 
     def add(self, role: Role, blocks: _Blocks, position: int) -> None:
-        """Add the message with the content ``blocks``, unless it is empty and not from the model.
+        """Add the message with the content ``blocks``. Without blocks, only the model's is added.
 
         ``position`` is its position in the request.
         """
@@ -337,7 +337,7 @@ _TEXT_FIELDS = ("title", "source", "url", "text", "stdout", "stderr", "content")
 
 
 def _text_in(content: Any) -> str:
-    """Return the texts in the content of a block, on lines of their own."""
+    """Return the texts in the content of a block, one per line."""
     match content:
         case str():
             return content

@@ -248,7 +248,7 @@ InputItem = Annotated[
         custom_error_message="An item must be an object with a type, such as `message`",
     ),
 ]
-_DEFERRED = ConfigDict(defer_build=True)  # most servers receive no such items
+_DEFERRED = ConfigDict(defer_build=True)  # built at the first use, which most servers never have
 ITEM: TypeAdapter[Any] = TypeAdapter(InputItem, config=_DEFERRED)
 ITEMS: TypeAdapter[list[Any]] = TypeAdapter(list[InputItem], config=_DEFERRED)
 
@@ -286,7 +286,10 @@ async def to_messages(
 
 
 def to_items(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return stored messages as items of the Responses API, without images and IDs."""
+    """Return stored messages as items of the Responses API.
+
+    They have no IDs of items, no images, no files and no reasoning.
+    """
     items: list[dict[str, Any]] = []
     for message in messages:
         text = message["content"]
@@ -333,7 +336,7 @@ class _ItemReader:
             return
         match item:
             case InputMessage(role="assistant"):
-                self._answer("content")["content"] = joined_text(item.content)
+                self._open_answer("content")["content"] = joined_text(item.content)
             case InputMessage():
                 role: Role = "user" if item.role == "user" else "system"
                 self._append(new_message(role, joined_text(item.content)), item.content)
@@ -349,10 +352,10 @@ class _ItemReader:
                 self._append(result, item.output)
             case ReasoningItem():
                 texts = [part.text for part in item.content or item.summary]
-                message = self._answer("content", "tool_calls", "thinking")
+                message = self._open_answer("content", "tool_calls", "thinking")
                 message["thinking"] = "\n".join(texts)
             case ItemReference():
-                self._answer()
+                self._open_answer()
 
     def _omitted_type(self, item: InputItem) -> str | None:
         """Return the type of an item that the model does not receive, or None."""
@@ -364,13 +367,14 @@ class _ItemReader:
         return None
 
     def _add_call(self, call: FunctionCall | CustomToolCall | BuiltInCall) -> None:
-        stored = self._answer().setdefault("tool_calls", [])
+        stored = self._open_answer().setdefault("tool_calls", [])
         name = self.tool_names.get((call.namespace, call.name), call.name)
         stored.append(self.calls.tool_call(len(stored), call.call_id, name, call.arguments))
 
-    def _answer(self, *unset: str) -> AssistantMessage:
-        """Return the last message if it is from the model and its fields ``unset`` are empty, else
-        append one.
+    def _open_answer(self, *unset: str) -> AssistantMessage:
+        """Return the message of the model that further items belong to.
+
+        It is the last message, or a new one if that has one of the fields ``unset``.
         """
         if self.messages:
             last = self.messages[-1]

@@ -75,10 +75,10 @@ def _parsed_duration(text: str) -> float:
 
 
 def _seconds(duration: str) -> float | None:
-    """Return the seconds of numbers with units, or None if the text has another form or is too
-    long a time.
+    """Return the seconds of numbers with units.
 
-    Unknown units count as the shortest one.
+    Return None if the text has another form, or the duration is too long. Unknown units count as
+    the shortest one.
     """
     read = ""
     seconds = 0.0
@@ -184,7 +184,7 @@ def _mapping(item: Check) -> Check:
 def _image(value: Any, location: Location) -> Any:
     """Check base64 text, which is not decoded.
 
-    Raises HttpError for the offset of invalid base64.
+    Raises HttpError, which names the offset of the invalid character.
     """
     check = _named("api.ImageData", str)
     checked: str = check(value, location)
@@ -300,8 +300,9 @@ _CREATE = schema(
 
 
 def create_fields(value: Any, location: Location) -> Any:
-    """Check the body of `create`, and return it with its unknown fields, which the handler
-    refuses.
+    """Check the body of `create`, and return its fields that are set.
+
+    The handler refuses those that are unknown.
     """
     known = _CREATE(value, location)
     fields = {}
