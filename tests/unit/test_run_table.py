@@ -45,6 +45,18 @@ async def test_ended_runs_are_dropped_after_their_time() -> None:
     assert run_table.RETENTION_SECONDS == 5 * 60
 
 
+async def test_clients_of_an_earlier_suspended_run_are_released() -> None:
+    """A server loads the suspended run anew when another server has continued the turn."""
+    runs = RunTable(60)
+    earlier, later = run_of(session_id="0123456789"), run_of(session_id="0123456789")
+    runs.suspend(earlier)
+    with earlier.subscribed():
+        runs.suspend(later)
+        assert not earlier.running
+        assert later.running
+        assert runs.suspended(later.session_id, later.run_id) is later
+
+
 async def test_ended_run_of_a_conversation_in_memory_is_dropped_at_once() -> None:
     session = ChatSession.create(SessionCreationOptions("mochi"))
     conversation = await Conversations(MemorySessionStore(), MemorySessionStore()).in_memory(

@@ -78,10 +78,16 @@ class RunTable:
             self._drop(next(iter(self._ended)))
 
     def suspend(self, run: Run) -> None:
-        """Move a run whose turn is suspended aside. Another run continues the turn."""
+        """Move a run whose turn is suspended aside. Another run continues the turn.
+
+        The clients of an earlier suspended run of the session are released.
+        """
         runs = self._runs.get(run.conversation.run_key, {})
         if run.run_id in runs:
             self._remove(run)
+        earlier = self._suspended.get(run.session_id)
+        if earlier is not None and earlier is not run:
+            earlier.release_clients()
         self._suspended[run.session_id] = run
 
     def suspended(self, session_id: str, run_id: str) -> Run | None:
