@@ -173,6 +173,41 @@ class FailingMcp(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
+class RefusingSse(FailingMcp):
+    """MCP server over SSE that ends its stream at once, or refuses the first message."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        if self.path == "/refusing":
+            self.wfile.write(b"event: endpoint\ndata: /messages\n\n")
+            self.wfile.flush()
+            self.rfile.read(1)  # until the client has closed the connection
+
+    def do_POST(self) -> None:
+        self.send_error(500)
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("ending", "the server ended the connection without a response"),
+        ("refusing", "it responded with HTTP status 500"),
+    ],
+)
+def test_failure_of_a_server_over_sse_is_reported(
+    stub: StubServer, tmp_path: Path, path: str, problem: str
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), RefusingSse) as remote:
+        threading.Thread(target=remote.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{remote.server_port}/{path}"
+        write_mcp(tmp_path, hand={"url": url, "type": "sse"})
+        with PatientServer(tmp_path, stub.url) as server:
+            until(lambda: problem in problems(server.api()).get("hand", ""))
+        remote.shutdown()
+
+
 def test_error_message_is_reported_despite_an_earlier_error_status(
     stub: StubServer, tmp_path: Path
 ) -> None:

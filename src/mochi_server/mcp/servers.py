@@ -131,7 +131,8 @@ class McpServer:
 
     def new_session(self) -> McpSession:
         """Return the state of a new connection."""
-        return McpSession(self.name, self._secrets, self._limits)
+        is_remote = isinstance(self.config, RemoteServer)
+        return McpSession(self.name, self._secrets, self._limits, is_remote=is_remote)
 
     def reconnect(self) -> None:
         """End the connection, and connect anew at once."""
@@ -166,9 +167,7 @@ class McpServer:
         start_in(self._tasks, work).set_name(f"mcp {self.name}")
 
     def _reconnect(self) -> None:
-        self.session = McpSession(
-            self.name, self._secrets, self._limits, problem=self.session.problem
-        )
+        self.session = replace(self.new_session(), problem=self.session.problem)
         self.start()
 
     async def _run(self, session: McpSession) -> None:

@@ -20,6 +20,9 @@ DISCONNECTED = "the connection was closed; the next call reconnects"
 _MAX_TEXT = 500
 _CONNECTING = "it has not responded yet"
 _EXITED = "it exited without a response; its last line on stderr is in the log"
+_ENDED = "the server ended the connection without a response"
+_NOT_BEGUN = "Child exited without calling task_status.started()"
+"""Text of anyio's error if a stream over SSE ends before the SDK knows where to send messages."""
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +78,8 @@ class McpSession:
     problem: str | None = _CONNECTING
     error_status: int | None = None
     """HTTP status of the latest response to a message, if it is an error."""
+    is_remote: bool = False
+    """Whether the server is reached over HTTP, and not a process of this machine."""
     over_sse: bool = False
     """Whether the server has refused streamable HTTP."""
     needs_authorization: bool = False
@@ -101,7 +106,7 @@ class McpSession:
         if self.problem is None:
             self.problem = DISCONNECTED
         elif self.problem == _CONNECTING:
-            self.problem = _EXITED
+            self.problem = self._early_end
         self.changed.set()
         if not self.opened.done():
             self.opened.set_result(None)
@@ -136,6 +141,10 @@ class McpSession:
             f"{quote(self.name, safe='')}/authorize, and open the URL of the response in a browser"
         )
 
+    @property
+    def _early_end(self) -> str:
+        return _ENDED if self.is_remote else _EXITED
+
     def explain(self, error: BaseException) -> str:
         """Return the cause of a failed connection as text, without secrets."""
         while inner := getattr(error, "exceptions", None):  # task groups raise exception groups
@@ -149,10 +158,10 @@ class McpSession:
             return f"it did not respond within {self.limits.connect_seconds:g} seconds"
         if isinstance(error, MessageTooLarge):
             return str(error)
-        if self.ended:
-            return _EXITED
         if self.error_status is not None:
             return f"it responded with HTTP status {self.error_status}"
+        if self.ended or str(error) == _NOT_BEGUN:
+            return self._early_end
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
         return None
