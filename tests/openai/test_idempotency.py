@@ -107,6 +107,27 @@ def test_repeated_request_after_a_restart_gets_the_stored_answer(
         assert len(requests.stored()) == 2
 
 
+def test_texts_around_a_tool_call_are_separate_in_the_stored_answer(tmp_path: Path) -> None:
+    def reply(prompt: Prompt) -> Reply:
+        if prompt.after_tools:
+            return Reply([Text("It rains.")])
+        return Reply([Text("I look."), ToolCalls([ToolCall("look")])])
+
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0, resolve=reply) as stub:
+        with RunningServer(tmp_path, stub.url) as server:
+            requests = Requests(server)
+            settings = {"tool_settings": {"tools": ["look"]}}
+            path = f"/sessions/{requests.session_id}"
+            server.client.ok(server.client.http.patch(path, json=settings))
+            first = requests.send("And?").json()
+        with RunningServer(tmp_path, stub.url) as server:
+            requests.url, requests.api = f"{server.url}/v1/chat/completions", server.client
+            second = requests.send("And?").json()
+    assert first["choices"][0]["message"]["content"] == "I look.\n\nIt rains."
+    assert second["choices"] == first["choices"]
+
+
 def test_repeated_previous_response_after_a_restart_is_accepted(
     tmp_path: Path, stub: StubServer
 ) -> None:
