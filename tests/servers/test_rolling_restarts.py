@@ -113,12 +113,17 @@ class Client:
     def resume(self) -> None:
         """Start a turn in the background, and read its stream in two parts.
 
-        If the server of the turn has ended in between, the second part begins with a snapshot.
+        If the server of the turn has ended in between, the second part begins with a snapshot. If
+        it has ended even before the first part, no server has the events of the turn.
         """
         body = {"message": MESSAGE, "background": True}
         self._ok(self.http.post(f"/api/v1/chat/{self.session_id}", json=body), 202)
         path = f"/api/v1/chat/{self.session_id}/stream"
         with self.http.stream("GET", path) as response:
+            if response.status_code == 204:
+                run = self._ok(self.http.get(f"/api/v1/chat/{self.session_id}/run"))
+                assert run["state"] == "completed"
+                return
             first = next(read_events(self._opened(response)))
         with self.http.stream("GET", path, headers={"Last-Event-ID": first.id}) as response:
             rest = list(read_events(self._opened(response)))
