@@ -218,8 +218,8 @@ class Services:
             continues_background_turns=settings.continue_background_turns,
         )
         self.turns = TurnService(
-            turns=models,
-            agent_turns=AgentTurns(self.agents, agent_execution),
+            preparation=models,
+            agent_preparation=AgentTurns(self.agents, agent_execution),
             summaries=self.summaries,
             approvals=self.approvals,
             conversations=self.conversations,

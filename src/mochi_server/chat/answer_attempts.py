@@ -50,10 +50,10 @@ class AnswerAttempts:
         """Request the answer. Repeat the request once if the answer is unusable for a passing
         reason, and publish a warning if it is empty in the end.
         """
-        answer = await self._sent_or_repeated()
+        answer = await self._send_and_repeat()
         if answer.is_empty and self._may_change(answer):
             self._take_back_reasoning(answer)
-            again = await self._sent()
+            again = await self._send()
             again.add_usage(answer)
             answer = again
         if answer.is_empty:
@@ -61,10 +61,10 @@ class AnswerAttempts:
             self.model_call.warn("EMPTY_ANSWER", _EMPTY.format(self.model_call.name, reason))
         return answer
 
-    async def _sent_or_repeated(self) -> AnswerBuilder:
+    async def _send_and_repeat(self) -> AnswerBuilder:
         """Send the request, and once more if Ollama could not read a call before any text."""
         try:
-            return await self._sent()
+            return await self._send()
         except OllamaError as error:
             failed = self.turn.writer.answer
             if not is_unparsed_call(error) or failed is None or failed.content:
@@ -72,7 +72,7 @@ class AnswerAttempts:
             reason = error.message.removesuffix(".")
             self.model_call.warn("ANSWER_REPEATED", f"{_REPEATED.format(reason)}.")
             self._take_back_reasoning(failed)
-            return await self._sent()
+            return await self._send()
 
     def _take_back_reasoning(self, answer: AnswerBuilder) -> None:
         """Remove the published reasoning of an answer that is requested again."""
@@ -113,7 +113,7 @@ class AnswerAttempts:
         self._held_events = []
         functions = [schema["function"] for schema in self.schemas]
         names = self._tool_names
-        answer = await self._sent_or_repeated()
+        answer = await self._send_and_repeat()
         held, self._held_events = self._held_events, None
         if answer.calls_any(names):
             if held:
@@ -124,7 +124,7 @@ class AnswerAttempts:
             self, reminders=[*self.reminders, user_message(text)], schemas=[], _held_events=[]
         )
         dropped = answer
-        answer = await again._sent(call_format(self.schemas))
+        answer = await again._send(call_format(self.schemas))
         answer.add_usage(dropped)
         # Some models call the tool in spite of the format.
         if not answer.calls_any(names) and not answer.replace_text_by_call(names):
@@ -132,7 +132,7 @@ class AnswerAttempts:
             raise ToolNotCalled(self.model_call.name, is_cut=answer.done_reason == "length")
         return answer
 
-    async def _sent(self, format: dict[str, Any] | None = None) -> AnswerBuilder:
+    async def _send(self, format: dict[str, Any] | None = None) -> AnswerBuilder:
         """Send a request. ``format`` overrides the format of the turn."""
         writer = self.turn.writer
         rules = self.turn.rules

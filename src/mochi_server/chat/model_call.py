@@ -180,7 +180,7 @@ class ModelCall:
             session_id=self.session.session_id,
             ticket=self.ticket,
         )
-        answer = await self._sent(request, on_lines)
+        answer = await self._send(request, on_lines)
         # A reference cycle, which would keep the turn in memory until a full collection.
         if self._format:
             self._last = (
@@ -194,7 +194,7 @@ class ModelCall:
         if answer.is_cut:
             self.publish([_ANSWER_CUT])
 
-    async def _sent(self, request: ModelRequest, on_lines: OnLines) -> AnswerReport:
+    async def _send(self, request: ModelRequest, on_lines: OnLines) -> AnswerReport:
         """Send a request.
 
         Raises ``ToolsNotSupported`` and the errors of the gateway.

@@ -88,8 +88,8 @@ class TurnService:
     def __init__(
         self,
         *,
-        turns: ModelTurns,
-        agent_turns: TurnPreparation,
+        preparation: ModelTurns,
+        agent_preparation: TurnPreparation,
         summaries: SummarizationService,
         approvals: ApprovalService,
         conversations: Conversations,
@@ -108,8 +108,8 @@ class TurnService:
         self.ending = anyio.Event()  # set when the grace period of a shutdown has ended
         self.forwarded = set[asyncio.Future[Any]]()  # requests that other servers answer
         self.turns_ended = False  # whether a shutdown has waited for all turns of this process
-        self._turns = turns
-        self._agent_turns = agent_turns
+        self._preparation = preparation
+        self._agent_preparation = agent_preparation
         self._summaries = summaries
         self._approvals = approvals
         self._keys = keys
@@ -245,7 +245,7 @@ class TurnService:
 
     async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         # in the background, so that the turn need not wait for it
-        self._turns.gateway.fleet.prefetch_loaded()
+        self._preparation.gateway.fleet.prefetch_loaded()
         self.refuse_at_shutdown()
         repeated = await self._find_repeated(conversation, turn_input)
         if repeated is not None:
@@ -291,9 +291,9 @@ class TurnService:
                 repeating = repeat_answer(session, repetition.answer_start, run)
                 return self._launch(run, repeating, locks.pop_all())
             count_start = await locks.enter_async_context(self._limiter.turn())
-            turns = self._turns if new_input.agent is None else self._agent_turns
+            preparation = self._preparation if new_input.agent is None else self._agent_preparation
             with acting_as(run.caller):
-                turn = await turns.prepare(run, session, new_input)
+                turn = await preparation.prepare(run, session, new_input)
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_blobs)
             count_start()
@@ -463,7 +463,7 @@ class TurnService:
         for invalid arguments.
         """
         with acting_as(self._keys.caller_inside(session.metadata.owner)):
-            tool = await self._turns.find_tool(session, turn, approval)
+            tool = await self._preparation.find_tool(session, turn, approval)
         if tool is None:
             return
         if fingerprint(tool) != approval.fingerprint:
@@ -598,7 +598,7 @@ class TurnService:
         )
         await locks.enter_async_context(self._limiter.running(run.caller, is_limited=is_requested))
         with acting_as(run.caller):
-            prepared = await self._turns.prepare_continued(run, session, turn)
+            prepared = await self._preparation.prepare_continued(run, session, turn)
         await prepared.writer.begin()
         if self.shutdown.is_set():
             return None
@@ -676,7 +676,7 @@ class TurnService:
         """Return whether a turn whose server died does not continue."""
         if turn.state == "waiting_for_approval":
             return False
-        continues = turn.approval is not None or self._turns.continues_background_turns
+        continues = turn.approval is not None or self._preparation.continues_background_turns
         return not turn.survives or not continues or turn.starts >= MAX_STARTS
 
     async def _continue_interrupted(

@@ -138,7 +138,7 @@ class ModelGateway:
         self.fleet = Fleet(hosts, connect, hosts_file)
         self.observer = observer
         self.max_queue = max_queue
-        self.turns = LRUCache[str, HostOfTurn](_MAX_TURNS)  # by session ID
+        self.hosts_of_turns = LRUCache[str, HostOfTurn](_MAX_TURNS)  # by session ID
         # window and last trimmed message, by session ID
         self.trims = LRUCache[str, tuple[int, str]](_MAX_TURNS)
         self._tickets: WeakSet[Ticket] = WeakSet()
@@ -184,7 +184,7 @@ class ModelGateway:
         """
         if self.fleet.is_single or self._only:
             return self
-        own = self.turns.get(session_id)
+        own = self.hosts_of_turns.get(session_id)
         name = qualified_name(model)
 
         def rank(host: Host) -> tuple[bool, bool, bool]:
@@ -198,7 +198,7 @@ class ModelGateway:
 
     def discard_session(self, session_id: str) -> None:
         """Discard what is recorded about a session that is about to be deleted."""
-        self.turns.pop(session_id, None)
+        self.hosts_of_turns.pop(session_id, None)
         self.trims.pop(session_id, None)
         for host in self.fleet.hosts:
             for slots in host.models.values():
@@ -465,7 +465,7 @@ class ModelGateway:
         return host
 
     def _record_turn(self, request: ModelRequest, host: Host, reason: str) -> None:
-        self.turns[request.session_id] = HostOfTurn(
+        self.hosts_of_turns[request.session_id] = HostOfTurn(
             host.name,
             reason,
             model=qualified_name(request.model),
@@ -473,7 +473,7 @@ class ModelGateway:
         )
 
     def _digest_of_conversation(self, request: ModelRequest) -> str | None:
-        turn = self.turns.get(request.session_id)
+        turn = self.hosts_of_turns.get(request.session_id)
         if turn is None or turn.model != qualified_name(request.model):
             return None
         return turn.digest

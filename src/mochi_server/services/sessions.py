@@ -314,7 +314,7 @@ class SessionService:
             model=model,
             manual_window=manual,
             selection=selection,
-            host=self.gateway.turns.get(session_id),
+            host=self.gateway.hosts_of_turns.get(session_id),
         )
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:

@@ -113,7 +113,7 @@ class SummarizationService:
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _requesting: set[str] = field(default_factory=set, init=False)
     """Sessions whose summary the model is writing."""
-    _turns: set[str] = field(default_factory=set, init=False)
+    _running_turns: set[str] = field(default_factory=set, init=False)
     _last_turn: float = field(default_factory=time.monotonic, init=False)
     """When the latest turn ended."""
 
@@ -121,7 +121,7 @@ class SummarizationService:
         """Cancel the session's summary and postpone the summaries of other sessions, so that the
         turn need not wait.
         """
-        self._turns.add(session_id)
+        self._running_turns.add(session_id)
         self._postpone_for(session_id)
 
     def _postpone_for(self, session_id: str) -> None:
@@ -134,7 +134,7 @@ class SummarizationService:
 
     def release_turn(self, session_id: str) -> None:
         """Let summaries of other sessions run, because the turn may wait for days."""
-        self._turns.discard(session_id)
+        self._running_turns.discard(session_id)
         self._last_turn = time.monotonic()
 
     def turn_ended(self, session_id: str, answer_id: str | None) -> None:
@@ -171,7 +171,7 @@ class SummarizationService:
         state.task = asyncio.get_running_loop().create_task(work)
 
     def drop_session(self, session_id: str) -> None:
-        self._turns.discard(session_id)
+        self._running_turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)
         self.gateway.discard_session(session_id)
@@ -209,7 +209,7 @@ class SummarizationService:
         CALLER.set(UNRESTRICTED)  # a turn of another owner may have scheduled the summary
         try:
             await asyncio.sleep(self.interval)
-            while self._turns and state.postponements < _MAX_POSTPONEMENTS:
+            while self._running_turns and state.postponements < _MAX_POSTPONEMENTS:
                 # Between two tool rounds, a summary would delay the turn and overwrite its cached
                 # prompt.
                 state.postponements += 1
@@ -252,7 +252,7 @@ class SummarizationService:
     async def _wait_until_idle(self) -> None:
         while True:
             wait = self._last_turn + self.idle_seconds - time.monotonic()
-            if wait <= 0 and not self._turns:
+            if wait <= 0 and not self._running_turns:
                 return
             await asyncio.sleep(max(wait, self.interval, _MIN_CHECK_SECONDS))
 
