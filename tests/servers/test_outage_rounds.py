@@ -9,9 +9,10 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 import pytest
@@ -70,27 +71,33 @@ def test_received_text_is_stored_or_reported_as_lost(
         for number in range(share(1)):
             until(lambda: api.http.get("/health/ready").status_code == 200)
             over = threading.Event()
-            talking = [pool.submit(run_turns, api, over) for _ in range(CLIENTS)]
+            turns: list[Received] = []
+            talking = [pool.submit(run_turns, api, over, turns) for _ in range(CLIENTS)]
+            until(partial(has_whole_turn, turns))
             time.sleep(random.uniform(0.5, 1) * IN_MID_TURN_SECONDS)
             cluster.stop("immediate" if number % 2 else "fast")
             time.sleep(seconds)
             cluster.start()
             over.set()
-            for received in [turn for client in talking for turn in client.result(150)]:
+            for client in talking:
+                client.result(150)
+            for received in turns:
                 counts[outcome(api, received)] += 1
     logger.info("outage seconds=%s outcomes=%s", seconds, dict(counts))
     assert counts["lost"] == 0
     assert counts["whole"] > 0
 
 
-def run_turns(api: Api, over: threading.Event) -> list[Received]:
-    """Run turns in separate sessions until the outage is over and the last turn has ended."""
-    turns: list[Received] = []
+def has_whole_turn(turns: Sequence[Received]) -> bool:
+    return any(received.whole for received in turns)
+
+
+def run_turns(api: Api, over: threading.Event, turns: list[Received]) -> None:
+    """Run turns in separate sessions until the outage is over, and add each that has ended."""
     while not over.is_set():
         created = api.http.post("/sessions", json={"model": "mochi"})
         if created.status_code == 201:
             turns += turn(api, created.json()["session_id"])
-    return turns
 
 
 def turn(api: Api, session_id: str) -> Iterator[Received]:
