@@ -1970,7 +1970,7 @@ export interface components {
         };
         /**
          * AnthropicSystemMessage
-         * @description Instructions for the model. In a session, they count for this request only.
+         * @description Instructions for the model. In a session, they apply only to this request.
          */
         AnthropicSystemMessage: {
             /**
