@@ -85,6 +85,7 @@ def test_answer_is_short_and_takes_less_than_two_seconds(text: str) -> None:
         ("Oslo or Bergen? get_weather", WEATHER, {"city": "Bergen"}),
         ("get_weather(city='New York')", WEATHER, {"city": "New York"}),
         ('Call get_weather with {"city": "Bergen"}.', WEATHER, {"city": "Bergen"}),
+        ("Use get_weather with city: Bergen.", WEATHER, {"city": "Bergen"}),
         ("Use add_numbers: 2 and -3.5", ADD, {"a": 2, "b": -3.5}),
         ("add_numbers(b=1, a=7)", ADD, {"a": 7, "b": 1}),
         ("Use read_file for src/main.py", READ, {"path": "src/main.py"}),
