@@ -165,10 +165,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
         being read.
         """
         running = self._running
-        if running is None or running.response_complete:
+        if running is None:
             return True
-        is_being_read = self._in_body and running is self.cycle
-        return is_being_read and not running.response_started
+        if self._in_body:
+            return running is self.cycle and not running.response_started
+        return running.response_complete
 
     def _reject(self, error: MochiError) -> None:
         """Close the connection. If possible, send an error response first."""
