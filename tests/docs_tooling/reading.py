@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
@@ -57,7 +58,10 @@ def read_yaml(text: str) -> None:
 
 
 def read_toml(text: str) -> None:
-    import tomllib  # Python 3.10 does not have it
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # pytest needs it there
 
     tomllib.loads(text)
 

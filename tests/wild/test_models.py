@@ -246,15 +246,15 @@ def test_format_applies_to_the_answer_after_tools(api: Api, ollama: FakeOllama) 
     assert "tools" not in ollama.requests[-1]
 
 
-def test_model_that_refuses_to_think_answers_without(api: Api, ollama: FakeOllama) -> None:
+def test_model_that_refuses_to_think_answers_without(ollama: FakeOllama, tmp_path: Path) -> None:
     ollama.script(Refusal(400, f'"{MODEL}" does not support thinking'), lines("Hello."))
-    session_id = api.create_session(MODEL, think=True)["session_id"]
-    assert seen(api.stream_message(session_id, "Hi!")) == Seen(
-        "Hello.", warnings=["THINKING_NOT_SUPPORTED"]
-    )
-
-    ollama.script(lines("Hello."))
-    again = seen(api.stream_message(session_id, "Hi!"))
+    with RunningServer(tmp_path, ollama.url) as running:  # it remembers the refusal
+        api = running.client
+        session_id = api.create_session(MODEL, think=True)["session_id"]
+        first = seen(api.stream_message(session_id, "Hi!"))
+        ollama.script(lines("Hello."))
+        again = seen(api.stream_message(session_id, "Hi!"))
+    assert first == Seen("Hello.", warnings=["THINKING_NOT_SUPPORTED"])
     assert again.warnings == ["THINKING_NOT_SUPPORTED"]
     assert [request.get("think") for request in ollama.requests] == [None]
 
