@@ -28,6 +28,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture(params=["thread", pytest.param("process", marks=pytest.mark.slow)])
 def environment(request: pytest.FixtureRequest) -> World:
     found: World = request.getfixturevalue(request.param)
+    found.remember_idle()
     return found
 
 
