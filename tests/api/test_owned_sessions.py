@@ -385,6 +385,18 @@ def test_import_keeps_the_images_that_the_file_contains(
     assert victim.owner != imported["owner"]
 
 
+@cases("images", [["x"], [None], [{"sha256": ["x"]}], [{"media_type": "image/png"}], "x"])
+def test_import_with_invalid_images_is_no_error_of_the_server(
+    server: RunningServer, images: object
+) -> None:
+    bob = server.api(headers=headers("bob"))
+    message = _message_with_image() | {"message_id": "a"}
+    version = {"version_id": "v", "message_id": "a", "messages": [message | {"images": images}]}
+    for messages, versions in (([message | {"images": images}], []), ([message], [version])):
+        body = {"metadata": {"model": "mochi"}, "messages": messages, "versions": versions}
+        assert bob.http.post("/sessions/import", json=body).status_code in (201, 422)
+
+
 def test_attack_would_succeed_for_the_owner(victim: Victim) -> None:
     from tests.support.openapi import routes
 

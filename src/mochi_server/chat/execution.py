@@ -73,19 +73,19 @@ async def repeat_answer(session: ChatSession, first: int, run: Run) -> TurnResul
     """
     messages = session.history[first:]
     answers = [message for message in messages if message["role"] == "assistant"]
-    is_agent = run.input.agent is not None
     events: list[ChatEvent] = []
     for number, answer in enumerate(answers):
         if number > 0:
             events.append(ToolContinuationStart())
-        thinking, content = answer.get("thinking"), answer["content"]
-        if is_agent:
-            is_plan = number == 0
-            thinking, content = (content, "") if is_plan else ("", content)
-        if thinking:
-            events.append(ThinkingDelta(thinking))
-        if content:
-            events.append(ContentDelta(content))
+        reasoning, text = answer.get("thinking"), answer["content"]
+        if run.input.agent is not None:
+            reasoning = None
+            if number == 0:  # the plan
+                reasoning, text = text, ""
+        if reasoning:
+            events.append(ThinkingDelta(reasoning))
+        if text:
+            events.append(ContentDelta(text))
     result = TurnResult(repeated=messages)
     turn = StoredTurn(list(run.run_ids), "completed", first, result.answer_id)
     await run.conversation.write(Change(turn=turn))

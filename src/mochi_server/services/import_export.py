@@ -55,6 +55,7 @@ from mochi_server.sessions.types import (
     attachments_of,
     blobs_in,
     blobs_of_file,
+    image_references_of,
     images_of,
 )
 from mochi_server.sessions.versions import (
@@ -258,7 +259,8 @@ def _remove_missing_blobs(sessions: Sequence[tuple[ChatSession, Sequence[Blob]]]
 def _remove_unsent(message: Message, sent: set[str]) -> None:
     if message["role"] == "system" or sent.issuperset(blobs_in([message])):
         return
-    images = [image for image in message.pop("images", None) or () if image.get("sha256") in sent]
+    images = [image for image in image_references_of(message) if image["sha256"] in sent]
+    message.pop("images", None)
     if images:
         message["images"] = images
     if message["role"] != "user":

@@ -538,24 +538,25 @@ def tool_calls_of(message: Message) -> Sequence[ToolCall]:
 
 def images_of(message: Message) -> list[str]:
     """Return the hashes of a message's images in order, ignoring invalid references."""
-    return [
-        image["sha256"]
-        for image in _image_references(message)
-        if isinstance(image, dict) and is_sha256(image.get("sha256"))
-    ]
+    return [image["sha256"] for image in image_references_of(message)]
 
 
 def readable_images_of(message: Message) -> list[str]:
     """Return the hashes of the images that prompts contain: all that the model can decode."""
-    references = _image_references(message)
+    references = image_references_of(message)
     unreadable = {image["sha256"] for image in references if image.get("unreadable")}
     return [name for name in images_of(message) if name not in unreadable]
 
 
-def _image_references(message: Message) -> Sequence[ImageReference]:
+def image_references_of(message: Message) -> list[ImageReference]:
+    """Return the images of a message in order, ignoring invalid references."""
     if message["role"] == "system":
-        return ()
-    return message.get("images") or ()
+        return []
+    references: list[ImageReference] = []
+    for image in message.get("images") or ():
+        if isinstance(image, dict) and is_sha256(image.get("sha256")):
+            references.append(image)
+    return references
 
 
 def with_unreadable_images(message: Message) -> Message:
