@@ -100,9 +100,9 @@ def test_system_prompt_history_and_options_are_sent(
     assert 8000 < sent["options"]["num_predict"] < 8192
 
 
-@cases(("num_predict", "sent"), [(7, 7), (-1, None), (100_000, None)])
+@cases(("num_predict", "sent"), [(7, 7), (7.0, 7.0), (-1, None), (100_000, None)])
 def test_answers_fit_the_window_after_the_prompt(
-    server: RunningServer, stub: StubServer, num_predict: int, sent: int | None
+    server: RunningServer, stub: StubServer, num_predict: float, sent: float | None
 ) -> None:
     compare(
         server, {"modelIds": ["mochi"], "message": "Hi", "options": {"num_predict": num_predict}}

@@ -133,7 +133,7 @@ class Allocation:
             prompt, window, counted=self.counted, answer_tokens=self.answer_tokens
         )
         room = max(free, MIN_ANSWER_TOKENS)
-        if isinstance(num_predict, int) and 0 <= num_predict <= room:
+        if isinstance(num_predict, (int, float)) and 0 <= num_predict <= room:
             return None
         return room
 
