@@ -1,6 +1,7 @@
 """What a user sees when a model misbehaves. Each case names the misbehaviour and the sentence."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from mochi_stub import Failure, Gate, Prompt, StubServer
+from mochi_stub import Reply as StubReply
 from tests.support.api import Api, Event, error_of, text_of, types_of
 from tests.support.images import GIF, PNG, base64_image
 from tests.support.mcp import by_hand, write_mcp
@@ -95,6 +98,10 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
     "reasoning with only a closing tag is reasoning": (
         [lines("Hm.\n", "</think>\n", "\nHello.")],
         Seen("Hello.", "Hm.\n", ["ANSWER_REPAIRED"]),
+    ),
+    "an answer that begins with the mention of a tag is text": (
+        [lines("<think>", " is the tag that opens reasoning.")],
+        Seen("<think> is the tag that opens reasoning."),
     ),
     "reasoning in longer tags is reasoning": (
         [lines("<thinking>Hm.</thinking>\n", "Hello.")],
@@ -207,6 +214,18 @@ def test_user_sees(api: Api, ollama: FakeOllama, name: str) -> None:
         assert answers == []
 
 
+def test_reasoning_whose_tag_ends_the_answer_is_reasoning(api: Api, ollama: FakeOllama) -> None:
+    ollama.script(lines("Hm.\n", "</think>", calls=[call("add", {"a": 1, "b": 2})]), lines("3."))
+    session_id = api.create_session(MODEL, tool_settings=UNASKED)["session_id"]
+    said = seen(api.stream_message(session_id, "Add."))
+    assert said == Seen("3.", "Hm.\n", ["ANSWER_REPAIRED"], ["3"])
+    answers = [each for each in api.messages(session_id) if each["role"] == "assistant"]
+    assert [(each["content"], each.get("thinking")) for each in answers] == [
+        ("", "Hm.\n"),
+        ("3.", None),
+    ]
+
+
 def test_text_of_the_model_is_stored_and_exported(api: Api, ollama: FakeOllama) -> None:
     text = "<think>Hm.</think>Hello."
     ollama.script(lines(text))
@@ -257,6 +276,28 @@ def test_model_that_refuses_to_think_answers_without(ollama: FakeOllama, tmp_pat
     assert first == Seen("Hello.", warnings=["THINKING_NOT_SUPPORTED"])
     assert again.warnings == ["THINKING_NOT_SUPPORTED"]
     assert [request.get("think") for request in ollama.requests] == [None]
+
+
+def test_simultaneous_turns_answer_if_the_model_refuses_to_think(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> StubReply:
+        if prompt.requested_thinking:
+            return StubReply([gate, Failure('"mochi" does not support thinking', 400)])
+        return StubReply.of("Hello.")
+
+    def answer_of(api: Api, session_id: str) -> Seen:
+        return seen(api.stream_message(session_id, "Hi!"))
+
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as running:
+        api = running.client
+        sessions = [api.create_session("mochi", think=True)["session_id"] for _ in range(3)]
+        with ThreadPoolExecutor(3) as pool:
+            answers = [pool.submit(answer_of, api, session_id) for session_id in sessions]
+            stub.wait_for(lambda all: [each.path for each in all].count("/api/chat") == 3)
+            gate.open()
+            said = [answer.result() for answer in answers]
+    assert said == [Seen("Hello.", warnings=["THINKING_NOT_SUPPORTED"])] * 3
 
 
 def test_model_that_refuses_to_think_thinks_as_another_build(tmp_path: Path) -> None:

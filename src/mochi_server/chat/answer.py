@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
-from mochi_server.errors import OllamaError
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta, TokenLogprobs
 from mochi_server.inference.answer_repair import AnswerRepair, Piece, parsed_object, without_channel
+from mochi_server.ollama.errors import malformed_answer
 from mochi_server.ollama.transport import Line
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import AssistantMessage, ToolCall, ToolCallFunction
@@ -38,8 +38,7 @@ class AnswerBuilder:
         self._publish = publish
         self._max_calls = max_calls
         self._repair = repair
-        self.has_moved_text = False
-        """Whether text that was published as such has become reasoning, or the other way round."""
+        self._has_moved_text = False
         self._has_renamed_tool = False
         self.message_id = new_id()
         # Time from the request to the first chunk, in seconds.
@@ -146,6 +145,12 @@ class AnswerBuilder:
         for call in self._repair.calls:
             self._add_call({"function": call})
 
+    def take_move(self) -> bool:
+        """Return whether text has become reasoning, or reasoning text, since the last call."""
+        has_moved = self._has_moved_text
+        self._has_moved_text = False
+        return has_moved
+
     def message(self, *, interrupted: bool = False) -> AssistantMessage:
         message: AssistantMessage = {
             "role": "assistant",
@@ -207,11 +212,11 @@ class AnswerBuilder:
             case "was_thinking":
                 self._thinking.write(self.content)
                 self._content = StringIO()
-                self.has_moved_text = True
+                self._has_moved_text = True
             case "was_text":
                 self._content.write(piece.text + self.thinking)
                 self._thinking = StringIO()
-                self.has_moved_text = True
+                self._has_moved_text = True
 
     def _add_call(self, call: Any) -> None:
         """Add a tool call.
@@ -221,7 +226,7 @@ class AnswerBuilder:
         function = call.get("function") if isinstance(call, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(function, dict) or not isinstance(name, str) or not name:
-            raise OllamaError("Ollama sent a tool call without a function name.")
+            raise malformed_answer("Ollama sent a tool call without a function name.")
         written = function.get("arguments")
         if self._repair is not None and without_channel(name) != name:
             self._raw.write(orjson.dumps({"name": name, "arguments": written}).decode())

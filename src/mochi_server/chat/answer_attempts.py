@@ -143,10 +143,8 @@ class AnswerAttempts:
         writer.answer = answer
 
         def feed(lines: list[Line]) -> None:
-            has_moved = answer.has_moved_text
             answer.feed(lines)
-            if answer.has_moved_text and not has_moved:
-                self._publish_snapshot(answer)
+            self._publish_move(answer)
 
         try:
             await self.model_call.send(
@@ -160,6 +158,7 @@ class AnswerAttempts:
             )
         finally:
             answer.finish()
+            self._publish_move(answer)
             if answer.is_repaired:
                 self.model_call.warn("ANSWER_REPAIRED", _REPAIRED)
             writer.first_chunks[answer.message_id] = answer.first_chunk
@@ -175,7 +174,9 @@ class AnswerAttempts:
             self.turn.writer.schedule_flush()
             self.publish(events)
 
-    def _publish_snapshot(self, answer: AnswerBuilder) -> None:
-        """Publish the text of the turn, because published text has become reasoning."""
-        if self._held_events is None:
+    def _publish_move(self, answer: AnswerBuilder) -> None:
+        """Publish the text of the turn if published text has become reasoning, or reasoning
+        text.
+        """
+        if answer.take_move() and self._held_events is None:
             self.publish([snapshot([*self.turn.writer.added, answer.message()])])

@@ -310,6 +310,7 @@ class ModelGateway:
         size = request.prompt.size
         refused: int | None = None
         refusal: OllamaError | None = None
+        may_refuse_thinking = "think" in request.payload
         await allocation.decide(allocation.estimate.tokens(size))
         for _ in range(_MAX_ATTEMPTS):
             prompt = await request.prompt.fit(refused)
@@ -330,18 +331,13 @@ class ModelGateway:
             except OllamaError as error:
                 if tracked.answering:
                     raise
-                if self._is_new_refusal(host, request, error):
+                if may_refuse_thinking and refused_feature(error) == "thinking":
+                    may_refuse_thinking = False
                     self._thinking_refusals.add(_installed(host, request.model))
                     continue
                 refused = _adapt_window(request, size, error)
                 refusal = error.with_traceback(None)
         raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
-
-    def _is_new_refusal(self, host: Host, request: ModelRequest, error: OllamaError) -> bool:
-        """Return whether a model refuses to think, and has not refused since it was installed."""
-        if "think" not in request.payload or refused_feature(error) != "thinking":
-            return False
-        return _installed(host, request.model) not in self._thinking_refusals
 
     async def _post_chat(
         self,

@@ -207,6 +207,13 @@ def reported_error(line: bytes) -> OllamaError:
     return error
 
 
+def malformed_answer(problem: str) -> OllamaError:
+    """Return the error for an answer with a ``problem`` of the model, whose host works."""
+    error = OllamaError(problem)
+    error.upstream_text = problem
+    return error
+
+
 def redirect_error(status: int, location: str, setting: str) -> OllamaError:
     """Return the error for a redirect. Its message contains only the host of the target."""
     host = urlsplit(location).hostname or "a path on the same host"
