@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.inference.waiting import FairQueue
+from mochi_stub import Failure, Gate, Prompt, Reply, StubServer
 from tests.hosts.conftest import Start
 from tests.support.agents import write_agent
 from tests.support.api import Api
@@ -94,7 +95,12 @@ def hold(api: Api) -> Iterator[str]:
 
 
 def queued(api: Api) -> int:
-    return int(api.ok(api.http.get("/hosts"))["hosts"][0]["queued"])
+    return count(api, "queued")
+
+
+def count(api: Api, state: str) -> int:
+    """Return the number of requests in a state, of all hosts."""
+    return sum(int(host[state]) for host in api.ok(api.http.get("/hosts"))["hosts"])
 
 
 @pytest.mark.slow
@@ -177,3 +183,33 @@ def test_queued_turn_whose_client_leaves_sends_nothing(
     holding.gate.open()
     assert len(holding.chats("finished")) == 1
     assert len([each for each in holding.stub.exchanges() if each.path == "/api/chat"]) == 1
+
+
+FOREIGN = "error rendering prompt: iban NO93 1234"
+"""Error that Ollama reports about one request, with text of its conversation."""
+
+
+def test_waiting_turns_do_not_fail_with_the_error_of_another_turn(start: Start) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply:
+        if prompt.user_text == "poison":
+            return Reply([gate, Failure(FOREIGN)])
+        return Reply.of("Fine.")
+
+    with StubServer(speed=0, resolve=resolve) as one, StubServer(speed=0, resolve=resolve) as two:
+        api = start(one, two, ollama_slots=1).api()
+        poisons = [api.create_session("mochi")["session_id"] for _ in range(2)]
+        sessions = [api.create_session("mochi")["session_id"] for _ in range(6)]
+        with ThreadPoolExecutor(8) as pool:
+            for number, session_id in enumerate(poisons, 1):
+                pool.submit(api.http.post, f"/chat/{session_id}", json={"message": "poison"})
+                until(lambda number=number: count(api, "running") == number)  # type: ignore[misc]
+            sent = [
+                pool.submit(api.http.post, f"/chat/{id}", json={"message": "Hi"}) for id in sessions
+            ]
+            until(lambda: queued(api) == 6)
+            gate.open()
+            responses = [each.result() for each in sent]
+    assert [response.status_code for response in responses] == [200] * 6
+    assert not any("iban" in response.text for response in responses)

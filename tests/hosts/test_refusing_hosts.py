@@ -165,16 +165,27 @@ def test_host_with_a_login_page_on_all_routes_is_left(start: Start, hosts: list[
     assert state_of(api, "a") == "down"
 
 
+NAMELESS = (
+    b'{"message":{"role":"assistant","content":"","tool_calls":[{"function":{}}]},"done":false}\n'
+)
+
+
 @pytest.mark.parametrize(
-    ("status", "error"),
-    [("400 Bad Request", "invalid options"), ("404 Not Found", "model 'raw' not found")],
+    "response",
+    [
+        whole(b'{"error":"invalid options"}', status="400 Bad Request"),
+        whole(b'{"error":"model \'raw\' not found"}', status="404 Not Found"),
+        whole(b'{"error":"error parsing tool call: raw=\'{\', err=EOF"}', status="500 Error"),
+        stream_head() + NAMELESS,
+    ],
+    ids=["invalid options", "missing model", "malformed call", "call without a name"],
 )
 def test_host_that_refuses_one_request_stays_up(
-    start: Start, hosts: list[RawOllama], status: str, error: str, caplog: pytest.LogCaptureFixture
+    start: Start, hosts: list[RawOllama], response: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = start(f"a={hosts[0].url}", f"b={hosts[1].url}").api()
     session_id = session_on(api, "a")
-    hosts[0].chat = refuse(whole(b'{"error":"%s"}' % error.encode(), status=status))
+    hosts[0].chat = refuse(response)
     api.http.post(f"/chat/{session_id}", json={"message": "And now?"})
     assert "Ollama host left" not in caplog.text
     assert state_of(api, "a") == "up"

@@ -24,7 +24,11 @@ from mochi_server.inference.slots import HeldPrompt, ModelSlots
 from mochi_server.inference.waiting import FairQueue, RequestTracker
 from mochi_server.inference.window_registry import WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
+from mochi_server.ollama.errors import (
+    is_context_refusal,
+    is_out_of_memory,
+    is_unparsed_call,
+)
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.util.tasks import call_in_daemon_thread, cancel_and_wait, start_in
@@ -107,7 +111,7 @@ def is_host_failure(error: MochiError) -> bool:
     if not isinstance(error, OllamaError):
         return isinstance(error, OllamaUnreachable)
     is_about_request = error.is_reported and error.details.get("upstream_status") in _REFUSALS
-    if is_about_request:
+    if is_about_request or is_unparsed_call(error):
         return False
     return not is_context_refusal(error) and not is_out_of_memory(error)
 
@@ -126,6 +130,18 @@ def _has_responded(error: MochiError) -> bool:
     if not isinstance(error, OllamaError):
         return False
     return bool(error.upstream_text) or "upstream_status" in error.details
+
+
+def _without_text(host: Host, error: MochiError) -> MochiError:
+    """Return the error of one request as other requests receive it.
+
+    Ollama's own text may contain text of the conversation.
+    """
+    if isinstance(error, OllamaBusy) or not _has_responded(error):
+        return error
+    url = host.client.endpoint.url
+    text = f"Ollama at {url} is left out for a moment, because another request failed there."
+    return HostsUnreachable(text, ollama_host=url)
 
 
 class Fleet:
@@ -190,9 +206,9 @@ class Fleet:
 
         After a failure, leave out the host for a growing pause, unless it is alone.
 
-        Requests that wait for the host get the error. If ``is_answering`` is true, Ollama may have
-        reported the failure of one answer, which does not concern the host. If ``is_cloud`` is
-        true, Ollama may have reported an error of the provider, which does not concern other
+        Requests that wait for the host fail there, too. If ``is_answering`` is true, Ollama may
+        have reported the failure of one answer, which does not concern the host. If ``is_cloud``
+        is true, Ollama may have reported an error of the provider, which does not concern other
         models.
         """
         if host.failure is not None or host.is_draining or not is_host_failure(error):
@@ -201,14 +217,14 @@ class Fleet:
             return
         if is_cloud and isinstance(error, OllamaError) and error.is_reported:
             return
-        host.failure = error
+        host.failure = _without_text(host, error)
         if not self.is_single:
             host.models.clear()
             reason = error.message if isinstance(error, OllamaUnreachable) else error.code
             logger.warning(
                 "Ollama host left host=%s pause_seconds=%g: %s", host.name, host.pause, reason
             )
-            host.queue.abort(error)
+            host.queue.abort(host.failure)
             start_in(self._tasks, self._probe(host))
 
     async def _probe(self, host: Host) -> None:
