@@ -110,6 +110,44 @@ async def test_models_get_a_schema_with_references_in_place(mapper: Mapper) -> N
     }
 
 
+async def test_models_get_the_joined_parts_of_a_parameter(mapper: Mapper) -> None:
+    tool = await mapper.tool(
+        properties={
+            "unit": {"allOf": [{"$ref": "#/$defs/Unit"}], "default": "c", "description": "Of it"},
+            "where": {
+                "allOf": [
+                    {"$ref": "#/$defs/Place"},
+                    {"properties": {"floor": {"type": "integer"}}, "required": ["floor"]},
+                ],
+                "properties": {"room": {"type": "string"}},
+            },
+        },
+        **{
+            "$defs": {
+                "Unit": {"type": "string", "enum": ["c", "f"]},
+                "Place": {
+                    "type": "object",
+                    "properties": {"city": {"type": "string"}},
+                    "required": ["city"],
+                },
+            }
+        },
+    )
+    assert tool.schema.parameters["properties"] == {
+        "unit": {"type": "string", "enum": ["c", "f"], "description": "Of it (default: c)"},
+        "where": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "floor": {"type": "integer"},
+                "room": {"type": "string"},
+            },
+            "required": ["city", "floor"],
+        },
+    }
+    assert tool.schema.overview["unit"]["type"] == "Literal['c', 'f']"
+
+
 async def test_arguments_are_checked_against_the_servers_schema(mapper: Mapper) -> None:
     tool = await mapper.tool(
         properties={"day": {"enum": ["today"]}}, required=["day"], additionalProperties=False

@@ -3,7 +3,7 @@ functions.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -201,7 +201,7 @@ def _adapter(signature: inspect.Signature) -> tuple[TypeAdapter[Any], dict[str, 
 
 
 def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """Replace each ``$ref`` of a JSON schema by its target.
+    """Replace each ``$ref`` of a JSON schema by its target, and merge the parts of each ``allOf``.
 
     Raises ``InvalidTool`` if the result is too large.
     """
@@ -220,6 +220,10 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
             del siblings["$ref"]
             target = _resolve(schema, pointer)
             return inline(target | siblings, (*parents, pointer), depth + 1)
+        if "allOf" in node:
+            own = dict(node)
+            parts = [*own.pop("allOf"), own]
+            return _merged([inline(part, parents, depth + 1) for part in parts])
         result = dict(node)
         for key in {"anyOf", "oneOf", "prefixItems"} & node.keys():
             result[key] = [inline(each, parents, depth + 1) for each in node[key]]
@@ -232,6 +236,22 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
         return result
 
     return inline(schema)
+
+
+def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return one schema for all parts of an ``allOf``. Later parts take precedence."""
+    merged: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
+    required: dict[str, None] = {}
+    for part in parts:
+        merged |= part
+        properties |= part.get("properties", {})
+        required |= dict.fromkeys(part.get("required", ()))
+    if properties:
+        merged["properties"] = properties
+    if required:
+        merged["required"] = [*required]
+    return merged
 
 
 def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
