@@ -27,8 +27,13 @@ def test_http_server_is_listed_called_and_listed_after_changes(
         with PatientServer(tmp_path, stub.url) as server:
             api = server.api()
             body = api.ok(api.http.get("/tools"))
-            assert body["groups"] == {"hand": ["shout", "much", "learn"]}
-            assert [tool["destructive"] for tool in body["tools"].values()] == [False, True, True]
+            assert body["groups"] == {"hand": ["shout", "much", "refuse", "learn"]}
+            assert [tool["destructive"] for tool in body["tools"].values()] == [
+                False,
+                True,
+                True,
+                True,
+            ]
             assert called(api, "shout", text="loud")["result"] == "LOUD"
             assert len(called(api, "much")["result"]) == 20_000
             assert "Wrong arguments" in called(api, "shout")["error_message"]
@@ -44,10 +49,26 @@ def test_server_with_only_sse_is_listed_and_called(
         write_mcp(tmp_path, hand={**remote.entry, **entry})
         with PatientServer(tmp_path, stub.url) as server:
             api = server.api()
-            assert api.ok(api.http.get("/tools"))["groups"] == {"hand": ["shout", "much", "learn"]}
+            assert api.ok(api.http.get("/tools"))["groups"] == {
+                "hand": ["shout", "much", "refuse", "learn"]
+            }
             assert called(api, "shout", text="loud")["result"] == "LOUD"
             assert called(api, "learn")["result"] == "learnt"
             until(lambda: "whisper" in api.ok(api.http.get("/tools"))["tools"])
+
+
+@pytest.mark.parametrize("over_sse", [False, True], ids=["http", "sse"])
+def test_error_answer_over_http_keeps_the_connection(
+    stub: StubServer, tmp_path: Path, over_sse: bool
+) -> None:
+    with HttpMcp(over_sse=over_sse) as remote:
+        write_mcp(tmp_path, hand=remote.entry)
+        with PatientServer(tmp_path, stub.url) as server:
+            api = server.api()
+            for code in (-32000, -32600, -32603):
+                outcome = called(api, "refuse", code=code)
+                assert outcome["error_message"] == "refuse failed: Not today."
+                assert problems(api) == {}, code
 
 
 @pytest.mark.slow

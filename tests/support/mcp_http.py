@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 def _server() -> "MCPServer":
     # Importing the SDK takes 0.6 s, which only the process that runs these tests should spend.
+    from mcp import MCPError
     from mcp.server.mcpserver import Context, MCPServer
     from mcp_types import ToolAnnotations
 
@@ -25,6 +26,11 @@ def _server() -> "MCPServer":
     def much() -> str:
         """Say much."""
         return "x" * 1_000_000
+
+    @server.tool()
+    def refuse(code: int) -> str:
+        """Refuse with a code."""
+        raise MCPError(code, "Not today.")
 
     @server.tool()
     async def learn(context: Context) -> str:

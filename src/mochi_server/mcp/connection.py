@@ -29,7 +29,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from mochi_server import __version__
-from mochi_server.mcp.config import LocalServer, RemoteServer, ServerConfig
+from mochi_server.mcp.config import LocalServer, ServerConfig
 from mochi_server.mcp.credentials import Credentials
 from mochi_server.mcp.http import open_http
 from mochi_server.mcp.messages import MAX_TOOLS, MessageFilter, decode, read_lines
@@ -42,8 +42,12 @@ from mochi_server.util.schema_checks import SchemaChecks
 # Maximum seconds to wait until the event loop detects that a killed server has exited.
 _REAP_SECONDS = 1
 _CHUNK_BYTES = 64 * 1024  # maximum size of one read, and of one line of stderr
-# A restarted server rejects requests of the old session.
-_SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
+_SESSION_LOST = (
+    (404, mcp_types.INVALID_REQUEST),
+    (404, mcp_types.CONNECTION_CLOSED),
+    (400, mcp_types.CONNECTION_CLOSED),
+)
+"""HTTP status and code with which a restarted server rejects requests of the old session."""
 # Prefixes of the SDK's messages for a refused response, and for a closed connection, whose code has
 # other uses
 _FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
@@ -59,7 +63,6 @@ class McpConnection:
     client: Client
     session: McpSession
     filter: MessageFilter
-    is_remote: bool
 
     async def tools(self, checks: SchemaChecks) -> tuple[list[McpTool], list[str]]:
         """Return the usable tools of the server, and the problems of its unusable tools.
@@ -113,7 +116,7 @@ class McpConnection:
         if error.code == mcp_types.CONNECTION_CLOSED and reason.startswith(_CLOSED_MESSAGES):
             self.session.end()
             return "the connection ended before the response"
-        if self.is_remote and reason == error.message and error.code in _SESSION_LOST_CODES:
+        if (self.session.error_status, error.code) in _SESSION_LOST:
             self.session.end()
         return reason
 
@@ -154,9 +157,7 @@ async def connect(
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed:
             tasks.start_soon(watch_tools)
-        yield McpConnection(
-            client, session, message_filter, is_remote=isinstance(server, RemoteServer)
-        )
+        yield McpConnection(client, session, message_filter)
         tasks.cancel_scope.cancel()
 
 
