@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_stub import StubServer
+from mochi_stub import Prompt, StubServer
 from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.hosts.conftest import Start
 from tests.support.api import Api, error_of, text_of
@@ -44,6 +44,26 @@ def test_turn_goes_to_the_next_host_if_one_refuses_connections(
     assert len(chats(stubs[1])) == 1
     assert state_of(api, "a") == "down"
     assert len(api.messages(session_id)) == 4
+
+
+def test_each_host_may_halve_the_window_once(start: Start) -> None:
+    def small(_: Prompt) -> Reply:
+        return Reply([Failure("cudaMalloc failed: out of memory")])
+
+    def large(prompt: Prompt) -> Reply:
+        fits = prompt.options["num_ctx"] <= 4096
+        return Reply.of("Fine.") if fits else small(prompt)
+
+    with StubServer(speed=0, resolve=large) as other:
+        replies = [Reply.of("Fine.")]
+        with StubServer(
+            speed=0, resolve=lambda prompt: replies.pop() if replies else small(prompt)
+        ) as failing:
+            api = start(f"a={failing.url}", f"b={other.url}").api()
+            session_id = pinned_first(api, "a")
+            assert text_of(api.stream_message(session_id, "And now?")) == "Fine."
+        windows = [(exchange.body or {})["options"]["num_ctx"] for exchange in chats(other)]
+    assert windows == [8192, 4096]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,8 @@ class Allocation:
     is_fixed: bool = False  # whether the requests always use the window of `decision`
     # For the latest request, with the reason of the latest change.
     decision: WindowDecision | None = None
-    _has_stepped_down: bool = field(default=False, init=False)
+    _stepped_down: WindowRegistry | None = field(default=None, init=False)
+    """Windows of the host that has halved the window, or None."""
     _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
 
     @property
@@ -152,12 +153,16 @@ class Allocation:
         return is_grown
 
     def step_down(self) -> bool:
-        """Halve the window, once, after Ollama ran out of memory. Return False if not possible."""
+        """Halve the window, once on each host, after Ollama ran out of memory.
+
+        Return False if that is not possible.
+        """
         manual = self.manual
         reason = "load_failed_step_down"
-        if self._has_stepped_down and self._can_change:
+        has_stepped_down = self._stepped_down is self.windows
+        if has_stepped_down and self._can_change:
             self.windows.lower_ceiling(self.model, self.size)
-        if self._has_stepped_down or self.is_fixed or self.model.is_cloud:
+        if has_stepped_down or self.is_fixed or self.model.is_cloud:
             return False
         if manual is not None and manual >= 2 * MIN_WINDOW:
             self.config = {**(self.config or {}), "current_window": manual // 2}
@@ -166,7 +171,7 @@ class Allocation:
             self.decision = self.windows.current(self.model, reason)
         else:
             return False
-        self._has_stepped_down = True
+        self._stepped_down = self.windows
         return True
 
     def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
