@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from mochi_server import __version__
+from mochi_server.cli.main import TEST_PORT
 from mochi_server.cli.server import duplicates, listen
 from mochi_stub import StubServer
 from tests.cli.commands import run_here
@@ -148,16 +149,22 @@ def model_names(api: Api) -> set[str]:
 @pytest.mark.parametrize(
     ("arguments", "environment"),
     [
-        pytest.param(["--test-mode"], {}, id="by flag"),
-        pytest.param([], {"MOCHI_ENV": "test"}, id="by environment", marks=pytest.mark.slow),
+        pytest.param(["--test-mode", "--port", "0"], {}, id="by flag"),
+        pytest.param(
+            [],
+            {"MOCHI_ENV": "test", "MOCHI_PORT": "0"},
+            id="by environment",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_test_mode_curl_command_streams_and_leaves_no_files(
     tmp_path: Path, arguments: list[str], environment: dict[str, str]
 ) -> None:
     start = Command if environment else FreshCommand
-    with start("mochi_server", *arguments, "--port", "0", cwd=tmp_path, **environment) as command:
+    with start("mochi_server", *arguments, cwd=tmp_path, **environment) as command:
         api = command.api()
+        assert api.http.base_url.port != TEST_PORT
         curl = command.read_until("curl -N")
         assert '{"model": "mochi-demo"}' in curl
         # Short answers instead of hundreds of words. The rest is run as printed.

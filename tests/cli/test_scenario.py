@@ -23,6 +23,7 @@ from tests.cli.commands import run_here
 from tests.support.cases import cases
 from tests.support.process import run
 from tests.support.tools import write_tools
+from tests.support.webhooks import SECRET, Receiver
 
 TOOLS = '''
     from itertools import count
@@ -486,6 +487,21 @@ def test_replay_approves_only_tools_that_the_user_approved(
     assert code == 0
     assert "+  content: Bo lives in Oslo." in text.splitlines()
     assert "+  content: The user denied this call." in text.splitlines()
+
+
+def test_replay_uses_the_tools_of_a_relative_directory_and_sends_no_webhooks(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    call = ToolCall("find_person", {"name": "Ana"})
+    scenario = recorder.export(recorder.record([("Who is Ana?", [call, "She lives in Oslo."])]))
+    receiver = Receiver()
+    with StubServer(config=scenario, speed=0) as stub:
+        command = ["replay", str(scenario), "--data-dir", tmp_path.name]
+        settings = {"MOCHI_WEBHOOK_URL": receiver.url, "MOCHI_WEBHOOK_SECRET": SECRET}
+        code, text = run_here(*command, "--ollama-host", stub.url, cwd=tmp_path.parent, **settings)
+    receiver.close()
+    assert (code, text) == (0, "turn 1: equal\n")
+    assert receiver.received == []
 
 
 def test_replay_with_another_model_prints_what_differs(recorder: Recorder, tmp_path: Path) -> None:

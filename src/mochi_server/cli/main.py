@@ -385,7 +385,6 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, config=config) as stub,
     ):
         values = {
-            "port": TEST_PORT,
             **options,
             "ollama_host": stub.url,
             "store_url": "",
@@ -398,6 +397,8 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
             "agent_chats_dir": f"{sessions}/agent_chats",
         }
         settings = MochiServerSettings(**values)
+        if "port" not in settings.model_fields_set:
+            values["port"] = TEST_PORT
         missing: list[str] = [
             name for name in CODE_DIRECTORIES if settings.code_directory(name) is None
         ]

@@ -9,18 +9,28 @@ from mochi_server.cli.scenario import differences, load_recording
 from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
 from mochi_server.testing import ThreadedServer
 
+_OF_THE_OPERATOR = {
+    "api_keys_file",
+    "store_url",
+    "workers",
+    "host",
+    "summarization_enabled",
+    "webhook_url",
+    "webhook_secret",
+}
+"""Settings of the operator's own server, which a replay does not use."""
+
 
 def replay(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
     """Print how the answers of a model differ from the recorded ones.
 
     Raises ``ValueError`` or ``ClientError``.
     """
+    settings = settings.with_absolute_data_dir()
     recorded = load_recording(Path(arguments.scenario))
     recorded["session"]["model"] = arguments.model or recorded["session"]["model"]
     with TemporaryDirectory(prefix="mochi-server-") as directory:
-        values = settings.model_dump(
-            exclude={"api_keys_file", "store_url", "workers", "host", "summarization_enabled"}
-        )
+        values = settings.model_dump(exclude=_OF_THE_OPERATOR)
         values |= {
             "sessions_dir": directory,
             "agent_chats_dir": f"{directory}/agent_chats",
