@@ -16,6 +16,7 @@ from mochi_stub import Failure, Reply, StubServer, Text
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Gate, Reasoning, ToolCalls
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of
+from tests.support.agents import write_agent
 from tests.support.api import Api, error_of, text_of, types_of
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -35,7 +36,9 @@ TOOLS = '''
 
     __all__ = ["look"]
     __read_only__ = ["look"]
+    __views__ = ["look"]
 '''
+FENCED = '```json\n{"name": "Oslo"}\n```'
 WRONG, RIGHT = '{"name": "oslo", "people": "many"}', '{"name": "Oslo", "people": 700000}'
 FORM: Any = {"type": "json_schema", "json_schema": {"name": "city", "strict": True, "schema": CITY}}
 TEXT: Any = {"format": {"type": "json_schema", "name": "city", "schema": CITY, "strict": True}}
@@ -88,6 +91,7 @@ def stub(careless_model: CarelessModel) -> Iterator[StubServer]:
 @pytest.fixture(scope="module")
 def server(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_tools(directory := tmp_path_factory.mktemp("format"), TOOLS)
+    write_agent(directory)
     with RunningServer(directory, stub.url, summarization_enabled=False) as server:
         yield server
 
@@ -164,6 +168,37 @@ def test_repair_cannot_be_answered_with_a_tool_call(
     first, repair = conversation.sent
     assert first["tools"]
     assert "tools" not in repair
+
+
+@STREAMED
+def test_any_json_object_is_one_answer_if_tools_are_offered(
+    conversation: Conversation, model: CarelessModel, stream: bool
+) -> None:
+    model.first = Reply.of(FENCED)
+    asks: Any = {"tools": [LOOK], "response_format": {"type": "json_object"}}
+    conversation.stream = stream
+    assert message_of(conversation.send_message("A city?", **asks)).content == RIGHT
+    conversation.messages.clear()
+    conversation.client = conversation.client.with_options(
+        default_headers={"X-Mochi-Tools": "look"}
+    )
+    del asks["tools"]
+    assert message_of(conversation.send_message("A city?", **asks)).content == RIGHT
+
+
+def test_any_json_object_is_streamed_if_no_tools_are_offered(
+    conversation: Conversation, model: CarelessModel
+) -> None:
+    gate = Gate()
+    model.first = Reply([Text(WRONG), gate])
+    create: Any = conversation.client.chat.completions.create
+    question = {"role": "user", "content": "A city?"}
+    asks = {"response_format": {"type": "json_object"}, "tools": [LOOK], "tool_choice": "none"}
+    chunks = create(model="mochi", messages=[question], stream=True, **asks)
+    texts = (chunk.choices[0].delta.content for chunk in chunks)
+    first = next(text for text in texts if text)
+    gate.open()
+    assert first + "".join(text or "" for text in texts) == WRONG
 
 
 @STREAMED
@@ -297,6 +332,11 @@ AI_SDK: Any = {
 )
 def test_frontends_receive_only_text_that_fits(api: Api, route: str, body: Any) -> None:
     session_id = api.create_session("mochi")["session_id"]
+    assert deltas_of(api, session_id, route, body) == RIGHT
+
+
+def deltas_of(api: Api, session_id: str, route: str, body: Any) -> str:
+    """Send a request of a frontend, and return the text of the answer."""
     data = api.http.post(f"/chat/{session_id}/{route}", json=body).text
     events = [json.loads(line[6:]) for line in data.splitlines() if line.startswith("data: {")]
     deltas = [
@@ -304,7 +344,24 @@ def test_frontends_receive_only_text_that_fits(api: Api, route: str, body: Any) 
         for event in events
         if event["type"] in ("TEXT_MESSAGE_CONTENT", "text-delta")
     ]
-    assert "".join(deltas) == RIGHT
+    return "".join(deltas)
+
+
+@pytest.mark.parametrize(
+    "enabled",
+    [
+        {"tool_settings": {"tools": ["look"]}},
+        {"tool_settings": {"tool_group": "views"}},
+        {"agent_settings": {"enabled_agents": ["helper"]}},
+    ],
+    ids=["tool", "group", "agent"],
+)
+def test_frontends_receive_only_one_json_object_in_a_session_with_tools(
+    api: Api, model: CarelessModel, enabled: Any
+) -> None:
+    model.first = Reply.of(FENCED)
+    session_id = api.create_session("mochi", format="json", **enabled)["session_id"]
+    assert deltas_of(api, session_id, "ai-sdk", {**AI_SDK, "format": None}) == RIGHT
 
 
 def test_held_text_is_bridged_by_pings(

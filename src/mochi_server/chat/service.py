@@ -31,7 +31,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
 from mochi_server.chat.stored_events import announcement, denied_event, snapshot
 from mochi_server.chat.stored_runs import StoredRuns
-from mochi_server.chat.turn_input import TurnInput, restored_input
+from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.writer import turn_messages
 from mochi_server.events import (
@@ -332,14 +332,13 @@ class TurnService:
         *,
         continued_after: int = 0,
     ) -> Run:
-        answer_format = turn_input.generation.answer_format(session.metadata.format)
         return Run(
             conversation,
             turn_input.without_data(),
             run_ids,
             model=turn_input.model or session.model,
             position=position,
-            holds_text=isinstance(answer_format, dict),
+            holds_text=_is_answer_checked(session, turn_input),
             caller=self._keys.caller_inside(session.metadata.owner),
             disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
             log=EventLog(self._limits.log_bytes),
@@ -801,6 +800,28 @@ async def _when_free(attempt: Callable[[], Awaitable[_Result]]) -> _Result:
             return await attempt()
         await asyncio.sleep(_RETRY_SECONDS)
     return await attempt()
+
+
+def _is_answer_checked(session: ChatSession, turn_input: TurnInput) -> bool:
+    """Return whether an answer that does not have its format is replaced.
+
+    Without tools, the answers of Ollama always have the format `json`.
+    """
+    answer_format = turn_input.generation.answer_format(session.metadata.format)
+    if answer_format == "json":
+        return _may_offer_tools(session, turn_input.tools)
+    return answer_format is not None
+
+
+def _may_offer_tools(session: ChatSession, selected: ToolSelection) -> bool:
+    if not selected.may_call:
+        return False
+    metadata = session.metadata
+    enabled = metadata.tool_settings
+    has_own = bool(selected.names)
+    if selected.names is None:
+        has_own = bool(enabled.tools or enabled.tool_group)
+    return has_own or bool(metadata.agent_settings.enabled_agents or selected.client_tools)
 
 
 def _position(session: ChatSession, turn_input: TurnInput) -> int:
