@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mochi_stub import StubServer
+from mochi_stub import Reply, StubServer
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import ToolCalls
 from tests.openai.conversation import Conversation, client_of, message_of, stored
 from tests.support.agents import delegate, nested, notes, write_agent
+from tests.support.api import text_of, types_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
@@ -85,6 +89,63 @@ def test_text_of_agents_in_a_session_is_reasoning(
         "A lorem ipsum A",
         "A lorem ipsum dolor A",
     ]
+
+
+def plan_with_a_tag(prompt: Prompt) -> Reply:
+    """Return the reply of a model that writes its reasoning as text when it plans."""
+    offered = [tool["function"]["name"] for tool in prompt.tools]
+    if "note" in offered:
+        return Reply.of("Done.")
+    if not offered:
+        return Reply.of("I should look.</think>I look.")
+    if prompt.after_tools:
+        return Reply.of("It is done.")
+    return Reply([ToolCalls((ToolCall("agent", {"agent": "helper", "instruction": "Look."}),))])
+
+
+@pytest.fixture(scope="module")
+def tagged_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0, resolve=plan_with_a_tag) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def tagged_server(
+    tagged_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    write_agent(data_dir := tmp_path_factory.mktemp("tagged"))
+    with RunningServer(data_dir, tagged_stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+@STREAMED
+def test_plan_with_a_tag_is_not_part_of_the_answer(
+    tagged_server: RunningServer, tagged_stub: StubServer, stream: bool
+) -> None:
+    session = tagged_server.client.create_session(
+        "mochi", agent_settings={"enabled_agents": ["helper"]}
+    )["session_id"]
+    with client_of(tagged_server) as client:
+        conversation = Conversation(client, tagged_stub, stream=stream)
+        of_agent: Any = message_of(conversation.send_message("Look.", model="agent:helper"))
+        conversation.messages.clear()
+        of_session: Any = message_of(
+            conversation.send_message("Look.", extra_headers={"X-Mochi-Session": session})
+        )
+    assert of_agent.content == "Done.\n\nDone."
+    assert of_session.content == "It is done."
+    if not stream:
+        assert of_agent.reasoning == "I should look.I look."
+
+
+def test_plan_with_a_tag_does_not_replace_the_text_of_the_session(
+    tagged_server: RunningServer,
+) -> None:
+    api = tagged_server.client
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})
+    events = api.stream_message(session["session_id"], "Look.")
+    assert "snapshot" not in types_of(events)
+    assert text_of(events) == "It is done."
 
 
 def test_repeated_key_returns_the_answer_of_the_agent(server: RunningServer) -> None:

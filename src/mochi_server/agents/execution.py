@@ -217,7 +217,8 @@ class AgentEvents:
                 return replace(event, agent_name=name)
             case events.TurnWarning():
                 return replace(event, message=f"Agent {name!r}: {event.message}")
-            case events.ThinkingDelta() | events.ToolContinuationStart():
+            # A snapshot is for clients the text of the session's own turn.
+            case events.ThinkingDelta() | events.Snapshot() | events.ToolContinuationStart():
                 return None
         return event
 
