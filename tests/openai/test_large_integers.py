@@ -77,6 +77,31 @@ def test_other_fields_may_be_large(server: RunningServer, path: str, body: Any) 
     assert answer.status_code == 200, answer.text
 
 
+USER: Any = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "Hello!"}]}
+SHOWN: Any = {"type": "data-chart", "data": {"total": LARGE}}
+ASSISTANT: Any = {"id": "2", "role": "assistant", "parts": [SHOWN]}
+AG_UI: Any = {"threadId": "t", "runId": "r", "messages": [{"id": "1", **HELLO["messages"][0]}]}
+
+
+@cases(
+    ("protocol", "body"),
+    [
+        ("ai-sdk", {"messages": [USER, ASSISTANT, {**USER, "id": "3"}]}),
+        ("ai-sdk", {"messages": [USER], "format": SCHEMA}),
+        ("ag-ui", AG_UI | {"state": {"total": LARGE}}),
+        ("ag-ui", AG_UI | {"forwardedProps": {"unknown": LARGE}}),
+        ("ag-ui", AG_UI | {"tools": [{"name": "x", "description": "X.", "parameters": SCHEMA}]}),
+    ],
+)
+def test_chats_of_frontends_may_contain_large_integers(
+    server: RunningServer, protocol: str, body: Any
+) -> None:
+    session_id = server.client.create_session("mochi")["session_id"]
+    answer = post(server, f"/api/v1/chat/{session_id}/{protocol}", body)
+    assert answer.status_code == 200, answer.text
+    assert server.client.messages(session_id)[-1]["role"] == "assistant"
+
+
 def test_options_and_deep_bodies_are_still_checked(server: RunningServer) -> None:
     deep: Any = LARGE
     for _ in range(400):

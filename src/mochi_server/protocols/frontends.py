@@ -15,7 +15,7 @@ from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.container import Services
 from mochi_server.protocols.new_messages import to_turn
 from mochi_server.protocols.sent_messages import SentMessages
-from mochi_server.schemas.common import Body, OnDisconnect, Options
+from mochi_server.schemas.common import OnDisconnect, Options, UnstoredBody
 from mochi_server.sessions.turn import Decision
 from mochi_server.sessions.types import Format, KeepAlive, Think
 from mochi_server.web.routes import STORAGE_ERRORS, Responses, responses
@@ -37,7 +37,7 @@ _ERRORS = (
 )
 
 
-class FrontendOptions(Body):
+class FrontendOptions(UnstoredBody):
     """Options of a turn. Unknown fields are ignored."""
 
     think: Think = None

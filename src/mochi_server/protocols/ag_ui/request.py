@@ -19,7 +19,7 @@ from mochi_server.protocols.sent_messages import (
     new_result,
 )
 from mochi_server.protocols.tool_choice import FunctionTool
-from mochi_server.schemas.common import Body
+from mochi_server.schemas.common import Body, UnstoredBody
 from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.turn import Decision
@@ -37,7 +37,7 @@ _EXAMPLE = {
 }
 
 
-class AgUiRequest(Body, extra="allow", json_schema_extra={"examples": [_EXAMPLE]}):
+class AgUiRequest(UnstoredBody, extra="allow", json_schema_extra={"examples": [_EXAMPLE]}):
     """`RunAgentInput` of AG-UI.
 
     Only the messages after the last answer are new. Unknown fields are ignored.
