@@ -89,6 +89,31 @@ def test_continued_stream_has_the_ids_of_the_first() -> None:
     ]
 
 
+def test_plan_and_work_of_an_agent_are_separate_blocks() -> None:
+    about = ("helper", "s", "c")
+    published = (
+        events.AgentPlanning("A plan.", *about),
+        events.AgentExecution("I", *about),
+        events.AgentExecution(" work.", *about),
+    )
+    of_ai_sdk = encode(ai_sdk(), *published)
+    assert [(chunk["type"], chunk.get("delta")) for chunk in of_ai_sdk] == [
+        ("reasoning-start", None),
+        ("reasoning-delta", "A plan."),
+        ("reasoning-end", None),
+        ("reasoning-start", None),
+        ("reasoning-delta", "I"),
+        ("reasoning-delta", " work."),
+    ]
+    assert len({chunk["id"] for chunk in of_ai_sdk}) == 2
+    of_ag_ui = encode(ag_ui(), *published)
+    messages_by_id: dict[str, str] = {}
+    for event in of_ag_ui:
+        text = messages_by_id.get(event["messageId"], "")
+        messages_by_id[event["messageId"]] = text + event.get("delta", "")
+    assert [*messages_by_id.values()] == ["A plan.", "I work."]
+
+
 def test_decided_call_does_not_end_a_repeated_stream() -> None:
     assert encode(ai_sdk(), CONFIRMATION, RESULT)[-1]["type"] == "tool-output-available"
     encoder = ai_sdk(pending=True)

@@ -58,6 +58,13 @@ class InteractiveEncoder(BlockEncoder):
         )
         return b""
 
+    def text(self, part: Text | Reasoning) -> bytes:
+        if part.is_separate:
+            return self.close_block() + super().text(part)
+        return super().text(part)
+
+    reasoning = text
+
     def text_end(self, _: TextEnd) -> bytes:
         return self.close_block()
 
