@@ -11,6 +11,7 @@ import pytest
 
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
 from tests.openai.conversation import client_of
+from tests.support.agents import delegate, nested, write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -138,6 +139,45 @@ def test_background_response_can_be_streamed(
         reference: Any = {"input": [{"type": "item_reference", "id": last.response.output[0].id}]}
         for following in (follow_up, reference):
             assert client.responses.create(model="mochi", **following).status == "completed"
+
+
+@IN_SESSION
+def test_background_response_of_an_agent_completes_after_a_disconnect(
+    tmp_path: Path, in_session: bool
+) -> None:
+    gate = Gate()
+
+    def work(prompt: Prompt) -> Reply | None:
+        is_asked = any(message.content == "Work." for message in prompt.messages)
+        return Reply([Text(["one "]), gate]) if is_asked else None
+
+    write_agent(tmp_path)
+    with (
+        StubServer(speed=0, resolve=work) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        client_of(server) as client,
+    ):
+        headers = {"X-Mochi-Session": new_agent_chat(server)} if in_session else {}
+        created: Any = client.responses.create(
+            model="agent:helper", input="Work.", background=True, stream=True, extra_headers=headers
+        )
+        with created as events:
+            response_id = next(iter(events)).response.id
+        runs = server.app.state.services.turns.table
+        until(lambda: not any(run.subscribers for run in runs.running()))
+        gate.open()
+        response = ended(client, response_id)
+        assert (response.status, response.output_text) == ("completed", "one \n\none ")
+
+
+def new_agent_chat(server: RunningServer) -> str:
+    """Return the ID of a conversation with the agent `helper`."""
+    api = server.client
+    enabled = {"enabled_agents": ["helper"]}
+    session = api.create_session("mochi", agent_settings=enabled)["session_id"]
+    api.send_message(session, nested(delegate(words(1)), words(1)))
+    (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
+    return str(chat["session_id"])
 
 
 @IN_SESSION

@@ -172,6 +172,7 @@ async def _with_agent(
         agent=agent.name,
         model=await fallback_model(services, agent),
         policy=turn.policy or _DEFAULT_POLICY,
+        on_disconnect=turn.on_disconnect,
         interactive=False,
     )
     if session_id is None:
