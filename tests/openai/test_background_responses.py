@@ -34,7 +34,8 @@ IN_SESSION = pytest.mark.parametrize("in_session", [True, False], ids=["session"
 
 
 def resolve(prompt: Prompt) -> Reply | None:
-    if prompt.user_text == "hold":
+    # An agent has a reminder after its task.
+    if prompt.user_text == "hold" or any(each.content == "hold it" for each in prompt.messages):
         return Reply([Text(["one "]), Gate()])
     return Reply([Text(["one "]), Cut()]) if prompt.user_text == "fail" else None
 
@@ -168,6 +169,39 @@ def test_background_response_of_an_agent_completes_after_a_disconnect(
         gate.open()
         response = ended(client, response_id)
         assert (response.status, response.output_text) == ("completed", "one \n\none ")
+
+
+def test_conversation_with_an_agent_has_its_responses_after_a_restart(
+    tmp_path: Path, stub: StubServer
+) -> None:
+    write_agent(tmp_path)
+    work = instruct(words(2), calls("look"), words(3), label="A")
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        headers = {"X-Mochi-Session": new_agent_chat(server)}
+        first = ended(client, start(client, work, headers, model="agent:helper").id)
+        assert [item.type for item in first.output] == ["reasoning", "message"]
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        again = client.responses.retrieve(first.id)
+    assert (again.status, again.model, again.usage) == (first.status, first.model, first.usage)
+    assert again.output == first.output
+
+
+def test_streamed_response_of_an_agent_is_in_progress_and_can_be_cancelled(
+    tmp_path: Path, stub: StubServer
+) -> None:
+    write_agent(tmp_path)
+    work: Any = {"model": "agent:helper", "input": "hold it", "stream": True}
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        headers = {"X-Mochi-Session": new_agent_chat(server)}
+        stub.clear_exchanges()
+        with client.responses.create(**work, extra_headers=headers) as events:
+            response_id = next(iter(events)).response.id
+            stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks for e in all_))
+            assert client.responses.retrieve(response_id).status == "in_progress"
+            (plan,) = client.responses.cancel(response_id).output
+        assert plan.type == "reasoning"
+        response = start(client, "hold it", headers, model="agent:helper")
+        assert client.responses.cancel(response.id).status == "cancelled"
 
 
 def new_agent_chat(server: RunningServer) -> str:

@@ -5,18 +5,20 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.container import Services
 from mochi_server.errors import ResponseNotFound, SessionNotFound
+from mochi_server.protocols.agent_models import PREFIX
 from mochi_server.protocols.encoded_response import collected
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
 from mochi_server.protocols.responses.encoder import ResponseEncoder, stable_id
 from mochi_server.protocols.responses.items import to_items
 from mochi_server.services.recent_responses import BackgroundResponse, RecentResponses
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import OWNER, ChatSession
 from mochi_server.sessions.types import AssistantMessage
 from mochi_server.util.clock import timestamp
 
@@ -51,11 +53,12 @@ async def find_response(services: Services, response_id: str) -> Json:
     response = services.responses.get(response_id)
     match = _ID.fullmatch(response_id)
     if match is not None:
-        session = await _load(services, match[1])
-        if session is None:
+        found = await _load(services, match[1])
+        if found is None:
             response = None
         elif response is None:
-            response = await _from_session(services, session, response_id)
+            conversation, session = found
+            response = await _from_session(services, conversation, session, response_id)
     if response is None:
         raise ResponseNotFound(response_id)
     return response
@@ -82,9 +85,10 @@ async def input_items(services: Services, response_id: str) -> list[Json]:
 
 async def _items_in_session(services: Services, response_id: str) -> list[Json]:
     match = _ID.fullmatch(response_id)
-    session = None if match is None else await _load(services, match[1])
-    if match is None or session is None:
+    found = None if match is None else await _load(services, match[1])
+    if match is None or found is None:
         raise ResponseNotFound(response_id)
+    _, session = found
     history = session.history
     end = int(match[2])
     while end < len(history) and history[end]["role"] != "assistant":
@@ -96,8 +100,11 @@ async def cancel(services: Services, response_id: str) -> None:
     """Stop the turn of a response in the background, if it is running or suspended, and wait
     for its end.
     """
-    if await _running_turn(services, response_id) is not None:
-        await services.turns.stop(response_id.split("_")[1])
+    run = await _running_turn(services, response_id)
+    if run is not None and run.conversation.kind == "session":
+        await services.turns.stop(run.session_id)
+    elif run is not None:
+        await run.stop()
     await services.responses.stop(response_id)
 
 
@@ -108,25 +115,32 @@ async def _running_turn(services: Services, response_id: str) -> Run | None:
     match = _ID.fullmatch(response_id)
     if match is None:
         return None
-    with suppress(SessionNotFound):  # a session of an agent, whose turns are never suspended
+    try:
         run = await services.turns.find(match[1], match[3])
-        if run is not None and run.running and match[3] in run.run_ids:
-            return run
+    except SessionNotFound:  # a session of an agent, whose turns are never suspended
+        key = services.conversations.agent_chat(match[1]).run_key
+        run = services.turns.table.find(key, match[3])
+    if run is not None and run.running and match[3] in run.run_ids:
+        return run
     return None
 
 
-async def _load(services: Services, session_id: str) -> ChatSession | None:
-    for store in (services.store, services.agent_chats):
+async def _load(services: Services, session_id: str) -> tuple[Conversation, ChatSession] | None:
+    of_user = services.conversations.stored(session_id)
+    of_agent = services.conversations.agent_chat(session_id)
+    for conversation in (of_user, of_agent):
         with suppress(SessionNotFound):
-            return await store.load(session_id)
+            return conversation, await conversation.store.load(session_id)
     return None
 
 
-async def _from_session(services: Services, session: ChatSession, response_id: str) -> Json | None:
+async def _from_session(
+    services: Services, conversation: Conversation, session: ChatSession, response_id: str
+) -> Json | None:
     """Return the response that a turn of a session stored, or None if the session has no
     such turn.
     """
-    _, session_id, start, run_id = response_id.split("_")
+    _, _, start, run_id = response_id.split("_")
     answers = _answers(session.history, int(start))
     state = _stored_state(session, run_id, answers)
     if state is None:
@@ -135,11 +149,15 @@ async def _from_session(services: Services, session: ChatSession, response_id: s
     if answers:
         fields["created_at"] = int(timestamp(answers[0]["timestamp"]))
         fields["model"] = answers[-1]["model"]
-    run = Run(services.conversations.stored(session_id), TurnInput(), [run_id])
+    is_of_agent = conversation.kind == "agent_chat"
+    if is_of_agent:
+        agent = session.metadata.extra.get(OWNER, "")
+        fields["model"] = f"{PREFIX}{agent}"
+    run = Run(conversation, TurnInput(), [run_id])
     encoder = ResponseEncoder(run, fields)
     if await _running_turn(services, response_id) is not None:
         return encoder.response
-    response = encoder.complete(_answer_parts(answers))
+    response = encoder.complete(_answer_parts(answers, plans=is_of_agent))
     match _STATUS.get(state, state):
         case "completed":
             return response
@@ -173,13 +191,23 @@ def _answers(history: History, start: int) -> list[AssistantMessage]:
     return answers
 
 
-def _answer_parts(answers: Sequence[AssistantMessage]) -> list[Part]:
+def _answer_parts(answers: Sequence[AssistantMessage], *, plans: bool) -> list[Part]:
+    """Return the parts of the answers in a turn.
+
+    ``plans`` states whether the first one is the plan of an agent, which is its only reasoning.
+    """
     parts: list[Part] = []
     seen: set[type[Part]] = set()
-    for answer in answers:
-        texts = ((Reasoning, answer.get("thinking")), (Text, answer["content"]))
-        for part_class, text in texts:
-            if text:
-                parts.append(part_class(text, is_separate=part_class in seen))
+    for number, answer in enumerate(answers):
+        reasoning = answer.get("thinking")
+        text = answer["content"]
+        if plans:
+            reasoning = None
+        if plans and number == 0:
+            reasoning = text
+            text = ""
+        for part_class, content in ((Reasoning, reasoning), (Text, text)):
+            if content:
+                parts.append(part_class(content, is_separate=part_class in seen))
                 seen.add(part_class)
     return [*parts, End(TurnResult(stored=answers))]
