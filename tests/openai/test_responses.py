@@ -428,6 +428,22 @@ def test_previous_response_without_session_is_continued(
         assert sent(stub)["messages"][-1]["content"] == question
 
 
+def test_previous_response_can_contain_a_call_without_arguments(
+    client: openai.OpenAI, stub: StubServer
+) -> None:
+    called: Any = [
+        {"type": None, "role": "user", "content": "Look."},
+        {"type": "function_call", "call_id": "a", "name": "look", "arguments": None},
+        {"type": "function_call_output", "call_id": "a", "output": "blue"},
+    ]
+    first = respond(client, input=called)
+    respond(client, input="And now?", previous_response_id=first.id)
+    call = sent(stub)["messages"][1]["tool_calls"][0]
+    assert call["function"]["arguments"] == {}
+    items = client.responses.input_items.list(first.id, order="asc")
+    assert [item.type for item in items] == ["message", "function_call", "function_call_output"]
+
+
 def test_unknown_previous_response_names_the_session_header(
     client: openai.OpenAI, server: RunningServer
 ) -> None:

@@ -75,7 +75,8 @@ async def input_items(services: Services, response_id: str) -> list[Json]:
         items = await _items_in_session(services, response_id)
     listed = []
     for index, item in enumerate(items):
-        fields = {"type": "message", "id": stable_id("in", response_id, index), **item}
+        fields = {"id": stable_id("in", response_id, index), **item}
+        fields["type"] = item.get("type") or "message"
         if isinstance(item.get("content"), str):  # clients expect a list
             part = "output_text" if item.get("role") == "assistant" else "input_text"
             fields["content"] = [{"type": part, "text": item["content"]}]

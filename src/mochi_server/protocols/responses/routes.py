@@ -66,7 +66,7 @@ async def create_response(
             known.add(response)
 
     if body.store is not False and not is_session:
-        known.add_input(response_id, [item.model_dump(exclude_none=True) for item in items])
+        known.add_input(response_id, [item.model_dump(exclude_unset=True) for item in items])
 
     build = partial(
         ResponseEncoder,
