@@ -32,6 +32,11 @@ _CHANGES_OF_ALL = [
     ("DELETE", "/system-prompts/x.md", None),
     ("GET", "/metrics", None),
     ("GET", "../../metrics", None),
+    ("GET", "/metrics%0A", None),
+    ("POST", "/tools/reload%0A", None),
+    ("DELETE", "/mcp/servers/%0Anone/authorize%0A", None),
+    ("POST", "/system-prompts%0A", {"filename": "x.md", "content": "x"}),
+    ("PUT", "/system-prompts/x%0A.md", {"content": "x"}),
 ]
 
 

@@ -34,11 +34,15 @@ USER_HEADER = b"x-mochi-user"
 _USER_NEEDS_KEY = "X-Mochi-User is for backends. It requires an API key of the scope `all`."
 _USER = re.compile("[!-~]{1,128}")
 _SHARED = re.compile(
-    rf"(GET|HEAD) (|{API_PREFIX})/metrics/?|POST {API_PREFIX}/\w+/reload/?|"
+    rf"((GET|HEAD) (|{API_PREFIX})/metrics/?|POST {API_PREFIX}/\w+/reload/?|"
     rf"(POST|DELETE) {API_PREFIX}/mcp/.*|"
-    rf"(?!GET|HEAD).* {API_PREFIX}/system-prompts.*"
+    rf"(?!GET|HEAD).* {API_PREFIX}/system-prompts.*)$",
+    re.DOTALL,
 )
-"""Methods and paths of the routes that show or change what all users share."""
+"""Methods and paths of the routes that show or change what all users share.
+
+Like a route of Starlette, a path may end with a line feed.
+"""
 _SINGLE_HEADERS = (
     b"host",
     b"origin",
@@ -341,7 +345,7 @@ def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiEr
             )
         # Keys without a name share their users.
         caller = replace(caller, owner=f"{caller.owner or UNNAMED}/{user}", sees_all=False)
-    if not caller.sees_all and _SHARED.fullmatch(f"{scope['method']} {route_path(scope)}"):
+    if not caller.sees_all and _SHARED.match(f"{scope['method']} {route_path(scope)}"):
         return errors.Forbidden(
             "This route concerns all users. It requires an API key of the scope `all`."
         )
