@@ -1,6 +1,8 @@
 """`mochi-server keys` and the start with a keys file."""
 
+import os
 import stat
+import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from mochi_server.services import keys
 from mochi_server.services.keys import KeyRing, read_keys
 from mochi_server.sessions.permissions import EVERYTHING
 from mochi_server.tools.discovery import ToolDiscoveryService
+from tests.support.keys import write_keys
 from tests.support.tools import SAMPLES
 
 
@@ -161,6 +164,28 @@ def test_mode_and_limits_are_kept(path: Path) -> None:
     assert main(["keys", "add", "b"]) == 0
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert "turns_per_minute: 5\n" in path.read_text()
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root gives files")
+def test_owner_and_group_are_kept(path: Path) -> None:
+    path.write_text(f"- name: a\n  hash: sha256:{'0' * 64}\n")
+    os.chown(path, 1234, 2345)
+    assert main(["keys", "revoke", "a"]) == 0
+    status = path.stat()
+    assert (status.st_uid, status.st_gid) == (1234, 2345)
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may read anything")
+def test_file_is_read_as_soon_as_it_is_permitted(tmp_path: Path) -> None:
+    path = write_keys(tmp_path / "keys.yaml", ann={})
+    ring = KeyRing(path=path)
+    new = tmp_path / "keys.new"
+    new.write_text("[]\n")
+    new.chmod(0)
+    new.replace(path)
+    assert ring.find([b"ann secret"]) is not None
+    path.chmod(0o600)
+    assert ring.find([b"ann secret"]) is None
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """``mochi-server keys``: add, list and revoke the keys of a keys file."""
 
 import json
+import os
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from secrets import token_urlsafe
@@ -152,7 +155,7 @@ def _expiry(text: str) -> str:
 
 
 def _write(path: Path, keys: Sequence[Key], default: Key | None) -> None:
-    mode = path.stat().st_mode if path.exists() else 0o600
+    earlier = path.stat() if path.exists() else None
     text = "# Written by `mochi-server keys`, without the comments of earlier versions\n"
     if default is not None:
         fields = ", ".join(f"{field}: {_yaml(value)}" for field, value in default.items())
@@ -162,9 +165,21 @@ def _write(path: Path, keys: Sequence[Key], default: Key | None) -> None:
         text += "- " + "  ".join(lines)
     try:
         atomic_files.write(path.resolve(), text.encode())
-        path.chmod(mode)
+        if earlier is not None:
+            _restore_permissions(path, earlier)
     except OSError as error:
         raise KeysFileInvalid(f"cannot write {path}: {error.strerror}") from error
+
+
+def _restore_permissions(path: Path, earlier: os.stat_result) -> None:
+    """Give a new file the owner, the group and the mode of an earlier one.
+
+    Otherwise the server might be unable to read its keys.
+    """
+    if sys.platform != "win32":
+        with suppress(PermissionError):  # only root may change the owner
+            os.chown(path, earlier.st_uid, earlier.st_gid)
+    path.chmod(earlier.st_mode)
 
 
 def _yaml(value: str | list[str]) -> str:

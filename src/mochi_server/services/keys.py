@@ -326,9 +326,13 @@ class KeyRing:
 
 
 def _file_version(path: Path) -> tuple[int, ...]:
-    """Return values that differ between versions of a file, or nothing if it is missing."""
+    """Return values that differ between versions of a file, or nothing if it is missing.
+
+    They also differ after a change of its permissions, because the earlier ones may have prevented
+    reading.
+    """
     try:
         status = os.stat(path)  # noqa: PTH116 - each request does this; Path.stat is slower
     except OSError:
         return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
