@@ -247,9 +247,10 @@ def test_repeated_whole_completion_is_answered_once(
 
 
 @pytest.mark.parametrize("ended", [0, 1], ids=["owner", "forwarder"])
-def test_forwarded_openai_stream_ends_with_an_error(start: Start, ended: int) -> None:
+@pytest.mark.parametrize("prefix", ["", "/mochi"])
+def test_forwarded_openai_stream_ends_with_an_error(start: Start, ended: int, prefix: str) -> None:
     """A stream that just ends would be a complete answer for an OpenAI client."""
-    servers = start(), start(shutdown_grace_seconds=0)
+    servers = start(root_path=prefix), start(root_path=prefix, shutdown_grace_seconds=0)
     with Api(servers[0].url) as a:
         session_id = a.create_session("mochi")["session_id"]
     route = "chat/completions"

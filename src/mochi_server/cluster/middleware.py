@@ -170,7 +170,7 @@ class PeerRequest:
             return False
         except MochiError as error:
             if self._has_begun:
-                body = closing_body(self.scope["path"], self.session_id, error, self._last_id)
+                body = closing_body(route_path(self.scope), self.session_id, error, self._last_id)
                 await self.send(body_message(body, more=False))
             else:
                 await send_error(error, self.scope, self.send)
@@ -179,8 +179,7 @@ class PeerRequest:
         return True
 
     async def _exchange(self, peer: Peer, content: bytes, idle_seconds: float | None) -> None:
-        # The other server adds its own path prefix.
-        target = self.scope["raw_path"].removeprefix(self.scope.get("root_path", "").encode())
+        target = target_of(self.scope)
         if self.scope["query_string"]:
             target += b"?" + self.scope["query_string"]
         opening = self.http.request(
@@ -493,6 +492,18 @@ class ClusterMiddleware:
             await send(message)
 
         return send_signed
+
+
+def target_of(scope: Scope) -> bytes:
+    """Return the path of a request as it was sent, without the path prefix of this server.
+
+    A proxy may have removed the prefix. The other server adds its own.
+    """
+    sent: bytes = scope["raw_path"]
+    if unquote(sent.decode("latin-1")) == route_path(scope):
+        return sent
+    prefix: str = scope.get("root_path", "")
+    return sent.removeprefix(prefix.encode())
 
 
 def _sent_caller(scope: Scope) -> Caller:
