@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -17,6 +18,7 @@ from mochi_server.sessions import (
 )
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
+from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.storage.files.backend import SessionDirectory
 from mochi_server.storage.files.session_index import SessionIndex
 from tests.sessions.samples import assistant, file_of, log_of, read_count, stored_session, user
@@ -225,6 +227,29 @@ def test_other_files_are_not_sessions(
         (sessions_dir / name).write_text("{}")
     assert listed(manager) == ids
     assert (sessions_dir / "notes.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("signature", [Signature(2**64 - 1, 0, 1), Signature(1, 2**63, 1)])
+def test_numbers_of_a_file_may_exceed_those_of_sqlite(
+    ids: list[str], sessions_dir: Path, signature: Signature
+) -> None:
+    """Inodes of some file systems have 64 bits, and files can be dated after the year 2262."""
+    directory = SessionDirectory(sessions_dir)
+    index = SessionIndex(sessions_dir, lambda session_id: (directory.load(session_id), signature))
+    (sessions_dir / ".index.sqlite").unlink()
+    entries = index.list(SessionQuery(), use_file=True).entries
+    assert [entry["session_id"] for entry in entries] == ids
+
+
+def test_file_of_a_distant_year_is_not_read_again(
+    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 10_413_792_000  # 2300-01-01
+    os.utime(file_of(sessions_dir, ids[1]), (seconds, seconds))
+    assert listed(manager) == ids
+    reads = read_count(monkeypatch)
+    assert listed(SessionManager(sessions_dir)) == ids
+    assert reads() == 0
 
 
 def test_unreadable_file_is_listed_once_it_is_readable(

@@ -39,6 +39,11 @@ class Signature(NamedTuple):
     def of(cls, status: os.stat_result) -> "Signature":
         return cls(status.st_ino, status.st_mtime_ns, status.st_size)
 
+    @property
+    def text(self) -> str:
+        """Text for databases whose integers have 63 bits. Some inodes and times are larger."""
+        return f"{self.inode} {self.modified_ns} {self.size}"
+
 
 @contextmanager
 def storage_errors(operation: str) -> Iterator[None]:

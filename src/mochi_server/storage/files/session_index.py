@@ -32,17 +32,16 @@ from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.util.clock import timestamp
 from mochi_server.util.platform import scan_directory
 
-_VERSION = 11
+_VERSION = 12
 _BUSY_SECONDS = 0.5
 _TRIGRAMS_PER_WORD = 20
 
 _SCHEMA = """
 CREATE TABLE sessions
-    (session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER,
-    updated REAL, owner TEXT, pinned INTEGER, archived INTEGER, temporary INTEGER, expires REAL,
-    due REAL, entry BLOB, notices BLOB);
+    (session_id TEXT PRIMARY KEY, signature TEXT, updated REAL, owner TEXT, pinned INTEGER,
+    archived INTEGER, temporary INTEGER, expires REAL, due REAL, entry BLOB, notices BLOB);
 CREATE TABLE tags (session_id TEXT, tag TEXT);
-CREATE INDEX signatures ON sessions (session_id, inode, modified_ns, size);
+CREATE INDEX signatures ON sessions (session_id, signature);
 CREATE INDEX newest ON sessions (temporary, updated DESC, session_id, archived);
 CREATE INDEX pinned_first ON sessions (temporary, pinned DESC, updated DESC, session_id);
 CREATE INDEX parked ON sessions (due) WHERE due IS NOT NULL;
@@ -70,9 +69,9 @@ _EXPIRED = """
 SELECT session_id FROM sessions WHERE expires <= ?
 UNION SELECT session_id FROM sessions WHERE temporary = 1 AND updated <= ?"""
 _INSERT = """
-INSERT INTO sessions (session_id, inode, modified_ns, size, updated, owner, pinned, archived,
-    temporary, expires, due, entry, notices)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+INSERT INTO sessions (session_id, signature, updated, owner, pinned, archived, temporary, expires,
+    due, entry, notices)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _WITH_TAG = "session_id IN (SELECT session_id FROM tags WHERE tag = ?)"
 _IN_IDS = "session_id IN (SELECT value FROM json_each(?))"
 _TEXTS = "SELECT session_id FROM texts {where}"
@@ -88,7 +87,7 @@ logger = logging.getLogger(__name__)
 class _Files:
     """Signatures of the session files of a directory, and the sessions that have a turn log."""
 
-    signatures: Mapping[str, tuple[int, int, int]]
+    signatures: Mapping[str, str]
     logs: Set[str]
 
 
@@ -227,8 +226,7 @@ class SessionIndex:
 
     def _refresh(self, database: sqlite3.Connection, files: "_Files") -> bool:
         """Read the files that differ from the index. Return whether there were none."""
-        rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
-        known = {session_id: tuple(signature) for session_id, *signature in rows}
+        known = dict(database.execute("SELECT session_id, signature FROM sessions"))
         changed = files.logs & files.signatures.keys()
         for session_id, signature in files.signatures.items():
             if known.get(session_id) != signature and is_session_id(session_id):
@@ -280,7 +278,7 @@ def _row(session_id: str, session: ChatSession, signature: Signature | None) -> 
     entry = session.summary_object()
     return (
         session_id,
-        *(signature or (None, None, None)),
+        None if signature is None else signature.text,
         timestamp(entry["updated_at"]),
         metadata.owner,
         metadata.pinned,
@@ -295,7 +293,7 @@ def _row(session_id: str, session: ChatSession, signature: Signature | None) -> 
 
 def _scan(directory: Path) -> _Files:
     """Return the session files and the turn logs in a directory."""
-    signatures: dict[str, tuple[int, int, int]] = {}
+    signatures: dict[str, str] = {}
     logs = set[str]()
     with suppress(FileNotFoundError), scan_directory(directory) as entries:
         for entry in entries:
@@ -308,8 +306,7 @@ def _scan(directory: Path) -> _Files:
                 except FileNotFoundError:
                     continue
                 if stat.S_ISREG(status.st_mode):
-                    signature = (status.st_ino, status.st_mtime_ns, status.st_size)
-                    signatures[name[: -len(".json")]] = signature
+                    signatures[name[: -len(".json")]] = Signature.of(status).text
     return _Files(signatures, logs)
 
 
