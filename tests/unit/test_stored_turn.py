@@ -120,6 +120,14 @@ EARLIER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"pending_approval": RECORD | {"agent": AGENT, "started": "aaaaaaaaaa/0"}},
         {"state": "waiting_for_approval", "started_call": "call_1"},
     ),
+    "ended, with null": (
+        {"last_run": {"run_id": "r1", "state": "completed", "earlier": None}},
+        {"run_ids": ["r1"], "state": "completed"},
+    ),
+    "waiting, with null": (
+        {"pending_approval": RECORD | {"earlier": None}},
+        {"run_ids": ["r2"], "state": "waiting_for_approval"},
+    ),
     "session of an agent": (
         {"pending_approval": {"due": None, "session_id": "0123456789"}},
         {"state": "running", "parent": Parent("0123456789", "", "")},
@@ -141,6 +149,13 @@ def test_agent_of_an_earlier_file_is_migrated() -> None:
     assert turn is not None
     assert turn.approval is not None
     assert turn.approval.agent == AgentCall("helper", "aaaaaaaaaa", "call_1")
+
+
+@pytest.mark.parametrize("wrong", [{"agent": "helper"}, {"earlier": 5}])
+def test_damaged_turn_of_an_earlier_file_is_no_error(wrong: dict[str, Any]) -> None:
+    turn = read_turn({"pending_approval": RECORD | {"started": "aaaaaaaaaa/0"} | wrong})
+    assert turn is not None
+    assert turn.run_id == "r2"
 
 
 UNREADABLE: list[Any] = [

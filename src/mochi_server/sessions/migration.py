@@ -69,9 +69,15 @@ def _earlier_turn(record: Any, last_run: Any) -> dict[str, Any] | None:
         }
     if not isinstance(last_run, dict) or not isinstance(last_run.get("run_id"), str):
         return None if record is None else {"run_ids": []}
-    run_ids = [*last_run.get("earlier", ()), last_run["run_id"]]
     state = "failed" if record is not None else last_run.get("state")
-    return {"run_ids": run_ids, "state": state, "answer_id": last_run.get("answer_id")}
+    return {"run_ids": _run_ids(last_run), "state": state, "answer_id": last_run.get("answer_id")}
+
+
+def _run_ids(stored: dict[str, Any]) -> list[Any]:
+    """Return the IDs of the earlier runs, if any, and of the latest run."""
+    earlier = stored.get("earlier")
+    ids = earlier if isinstance(earlier, list) else []
+    return [*ids, stored.get("run_id")]
 
 
 def _waiting_turn(record: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +97,7 @@ def _waiting_turn(record: dict[str, Any]) -> dict[str, Any]:
     )
     approval = {name: record[name] for name in shared if name in record} | {"agent": agent}
     turn = {
-        "run_ids": [*record.get("earlier", ()), record.get("run_id")],
+        "run_ids": _run_ids(record),
         "state": "waiting_for_approval" if record.get("decision") is None else "running",
         "first": record.get("position", 0),
         "input": record.get("input"),
@@ -102,5 +108,7 @@ def _waiting_turn(record: dict[str, Any]) -> dict[str, Any]:
     started = record.get("started")
     is_in_agent = isinstance(started, str) and "/" in started and not started.startswith("/")
     if started is not None:
-        turn["started_call"] = agent["call_id"] if is_in_agent and agent else started
+        turn["started_call"] = started
+    if is_in_agent and isinstance(agent, dict):
+        turn["started_call"] = agent["call_id"]
     return turn
