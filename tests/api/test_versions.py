@@ -271,6 +271,15 @@ def test_malformed_versions_of_a_file(api: Api, version: object, problem: str) -
     assert problem in message
 
 
+def test_import_omits_invalid_images_of_versions(api: Api) -> None:
+    message = {"role": "user", "content": "x", "message_id": "a"}
+    version = {"version_id": "v", "message_id": "a", "messages": [{**message, "images": 5}]}
+    file = {"metadata": {"model": "mochi"}, "messages": [message], "versions": [version]}
+    session = imported(api, orjson.dumps(file))
+    other, _ = listed(api, session["session_id"], "a")
+    assert "images" not in other
+
+
 def test_import_warns_about_versions_that_exceed_the_number(api: Api) -> None:
     message = {"role": "user", "content": "x", "message_id": "a"}
     versions = [

@@ -63,6 +63,7 @@ from mochi_server.sessions.versions import (
     Versions,
     blobs_in_versions,
     excess_versions,
+    read_versions,
     versions_removed,
     with_versions,
     within,
@@ -344,6 +345,7 @@ def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[
     blobs = item.pop("blobs", None) or {}
     try:
         session = ChatSession.from_dict(item)
+        session = with_versions(session, read_versions(session.extra.get(KEY)))
         return session, _blobs(session, blobs)
     except SessionTooNew as error:
         problem = (
