@@ -50,6 +50,7 @@ def test_stored_file_follows_specification(private_api: Api, tmp_path: Path) -> 
     [
         {"content": "Hi"},
         {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5},
+        {"role": "assistant", "content": "Hi", "message_id": ["a"], "timestamp": 5},
     ],
 )
 def test_invalid_values_in_files_are_omitted(
@@ -69,6 +70,8 @@ def test_invalid_values_in_files_are_omitted(
         "session_id": None,
     }
     stored["messages"] = [{"role": "user", "content": "Hello!", "source_file": 5}, message]
+    version = {"version_id": "v", "message_id": "a", "messages": [{"role": "user"}]}
+    stored["versions"] = [version]
     file.write_bytes(orjson.dumps(stored))
 
     assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]].count(

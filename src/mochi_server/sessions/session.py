@@ -161,6 +161,8 @@ responses.
 
 _STRING_FIELDS = (
     "role",
+    "message_id",
+    "timestamp",
     "source_file",
     "model",
     "thinking",
