@@ -100,3 +100,40 @@ async def test_turn_keeps_a_window_that_a_client_sets_while_the_turn_ends(
     await services.fleet.aclose()
     config = (await store.load(session_id)).metadata.context_window_config
     assert (config["current_window"], config["manual_override"]) == (2048, True)
+
+
+async def test_window_that_a_client_sets_during_another_patch_returns_with_its_model(
+    services: Services,
+) -> None:
+    sessions, store, session_id = await create_service(services)
+    store.earlier = lambda: sessions.patch(session_id, {"context_window": {"current_window": 2048}})
+    await sessions.patch(session_id, {"model": "mochi-chat"})
+    assert await manual_of(sessions, session_id) is None
+    await sessions.patch(session_id, {"model": MODEL})
+    assert await manual_of(sessions, session_id) == 2048
+    await services.fleet.aclose()
+
+
+async def test_window_applies_to_the_model_that_another_patch_sets(services: Services) -> None:
+    sessions, store, session_id = await create_service(services)
+    store.earlier = lambda: sessions.patch(session_id, {"model": "mochi-chat"})
+    await sessions.patch(session_id, {"context_window": {"current_window": 100_000}})
+    metadata = (await store.load(session_id)).metadata
+    await services.fleet.aclose()
+    config = metadata.context_window_config
+    model_of_window = (metadata.model, config["current_window"])
+    assert model_of_window == ("mochi-chat", 8192)
+
+
+async def test_patch_keeps_a_window_that_a_turn_stores_meanwhile(services: Services) -> None:
+    sessions, store, session_id = await create_service(services)
+    session = await store.load(session_id)
+    turn = turn_allocation(
+        services.gateway, await services.fleet.find_model(MODEL), session, session.history
+    )
+    turn.decision = WindowDecision(16_384, "usage_threshold")
+    store.earlier = lambda: save_window(turn, session, store)
+    await sessions.patch(session_id, {"context_window": {"current_window": 2048}})
+    await services.fleet.aclose()
+    config = (await store.load(session_id)).metadata.context_window_config
+    assert [entry["window"] for entry in config["adjustment_history"]] == [16_384, 2048]

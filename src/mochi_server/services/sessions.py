@@ -22,12 +22,13 @@ from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.session import (
     ChatSession,
+    SessionMetadata,
     edited,
     refuse_if_turn_goes_on,
     with_system_prompt,
     without_system_prompt,
 )
-from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.store import FieldChanges, SessionStore
 from mochi_server.sessions.types import (
     AgentSettings,
     AttachmentReference,
@@ -84,6 +85,10 @@ class SessionState:
     host: HostOfTurn | None  # host of the latest turn
 
 
+class _WindowChanged(Exception):
+    """Another request or a turn has changed the model or the window of a session."""
+
+
 _ORDER = frozenset({"tags", "pinned", "archived"})
 """Fields that sort sessions for a user: a list shows them where they were."""
 
@@ -131,7 +136,6 @@ class SessionService:
         return changed
 
     async def _patched(self, session: ChatSession, fields: dict[str, Any]) -> ChatSession:
-        session_id = session.session_id
         if "model" in fields and fields["model"] is None:
             raise errors.ValidationFailed(
                 "model cannot be null. Send a model name, or omit the field.", field="model"
@@ -146,16 +150,37 @@ class SessionService:
             await self.gateway.find_model(fields["summary_model"])
         if host is None and fields.keys().isdisjoint({"model", "context_window"}):
             only_reorders = fields.keys() <= _ORDER
-            return await self.store.patch(session_id, fields, touch=not only_reorders)
-        gateway = await self.gateway.pinned(fields.get("ollama_host", session.metadata.ollama_host))
+            return await self.store.patch(session.session_id, fields, touch=not only_reorders)
+        while True:
+            change = await self._change_of_model(session, fields)
+            with suppress(_WindowChanged):
+                return await self.store.patch(session.session_id, change)
+            session = await self.store.load(session.session_id)
+
+    async def _change_of_model(self, session: ChatSession, fields: dict[str, Any]) -> FieldChanges:
+        """Return the change of a session's model, host or window.
+
+        It raises ``_WindowChanged`` if the model or the window is not that of ``session`` any more.
+        """
+        before = session.metadata
+        gateway = await self.gateway.pinned(fields.get("ollama_host", before.ollama_host))
         model = await gateway.find_model(fields.get("model") or session.model)
+        changes = dict(fields)
         has_window = "context_window" in fields
-        chosen = (fields.pop("context_window", None) or {}).get("current_window")
+        chosen = (changes.pop("context_window", None) or {}).get("current_window")
         if has_window or qualified_name(model.name) != qualified_name(session.model):
-            fields["context_window_config"] = await self._window_config(
+            changes["context_window_config"] = await self._window_config(
                 session, model, chosen, has_window=has_window
             )
-        return await self.store.patch(session_id, fields)
+
+        def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
+            if stored.model != before.model:
+                raise _WindowChanged
+            if stored.context_window_config != before.context_window_config:
+                raise _WindowChanged
+            return changes
+
+        return unless_changed
 
     async def _check_host(self, name: str) -> None:
         await self.gateway.fleet.refresh()
