@@ -202,7 +202,7 @@ def test_wrong_password_is_reported_and_never_printed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database: str) -> None:
     said = run("mochi_server", "migrate", cwd=tmp_path, MOCHI_STORE_URL=database)
-    assert said == (0, "mochi-server: the database schema is up to date (version 18)\n")
+    assert said == (0, "mochi-server: the database schema is up to date (version 19)\n")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
             "DROP TABLE processes, runs, idempotency_keys, peer_secret, images, named_images, "
@@ -225,7 +225,7 @@ def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database:
     code, refused = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=database)
     assert (code, refused.count("\n")) == (1, 1)
     assert (
-        "schema has version 1000, but this mochi-server supports only versions up to 18" in refused
+        "schema has version 1000, but this mochi-server supports only versions up to 19" in refused
     )
 
 

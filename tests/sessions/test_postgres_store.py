@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from mochi_server.cli.store_copy import content_of, copy
+from mochi_server.constants import FORMAT_VERSION
 from mochi_server.errors import SessionBusy, SessionNotFound, SessionTooNew, StorageFailed
 from mochi_server.sessions import (
     ChatSession,
@@ -73,21 +74,45 @@ async def test_history_changed_by_another_process_is_read_anew(database: str) ->
         assert contents(await there.chats.load(session_id)) == []
 
 
-async def test_session_of_a_later_version_is_kept_and_not_listed(database: str) -> None:
+async def test_session_of_a_later_version_is_kept_and_not_listed(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with open_stores(database) as stores, open_database(database) as other:
         listed, later = [
             (await stored_session(stores.chats, user(text))).session_id for text in ("a", "aa")
         ]
+        for session_id in (listed, later):
+            await stores.chats.patch(session_id, {"tags": ["t"]})
         async with other.transaction("write as a later version") as connection:
             statement = """UPDATE sessions SET metadata = replace(metadata, '"1.4"', '"9.0"') WHERE session_id = %s"""
             await connection.execute(statement, [later])
         for operation in (stores.chats.delete, stores.chats.load):
             with pytest.raises(SessionTooNew):
                 await operation(later)
-        for query in (SessionQuery(), SessionQuery(text="a")):
-            assert [entry["session_id"] for entry in (await stores.chats.list(query)).entries] == [
-                listed
-            ]
+        for query in (SessionQuery(), SessionQuery(text="a"), SessionQuery(limit=1)):
+            page = await stores.chats.list(query)
+            assert [entry["session_id"] for entry in page.entries] == [listed]
+            assert page.total == 1
+        assert await stores.chats.count_tags(SessionQuery()) == {"t": 1}
+    assert "omitted" not in caplog.text
+
+
+async def definition(database: Database, index: str) -> str:
+    """Return the statement that creates an index."""
+    async with database.connection("read the schema") as connection:
+        statement = "SELECT pg_get_indexdef(%s::text::regclass)"
+        row = await fetch_one(connection, statement, [index])
+    assert row is not None
+    return str(row[0])
+
+
+async def test_index_of_later_versions_has_those_after_the_version_of_this_server(
+    database: str,
+) -> None:
+    async with open_stores(database), open_database(database) as other:
+        created = await definition(other, "sessions_of_later_versions")
+    version = FORMAT_VERSION.replace(".", ",")
+    assert f"> '{{{version}}}'" in created
 
 
 async def test_session_in_transaction_of_frozen_process_can_be_deleted(database: str) -> None:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from psycopg.errors import ReadOnlySqlTransaction
 
 from mochi_server import errors
+from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions import store as rules
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import History, with_missing_results
@@ -108,6 +109,12 @@ _LIST = f"""
 SELECT {_COLUMNS} FROM sessions s WHERE {{}}
 ORDER BY {{}} LIMIT %(limit)s OFFSET %(offset)s"""
 _NEWEST = "s.updated_at DESC, s.session_id"
+_VERSION = FORMAT_VERSION.replace(".", ",")
+_SUPPORTED = f"""s.key NOT IN (
+    SELECT key FROM sessions WHERE string_to_array(substring(
+        metadata FROM '"format_version":"([0-9]{{1,6}}([.][0-9]{{1,6}})*)"'), '.')::int[]
+        > '{{{_VERSION}}}')"""
+"""Condition without the sessions of later versions, for which there is an index."""
 _FILTERS = {
     "owner": " AND s.owner = %(owner)s",
     "archived": " AND s.archived = %(archived)s",
@@ -298,10 +305,8 @@ class PostgresSessionStore(rules.SessionStore):
         for row in rows:
             try:
                 entries.append(encode(SessionRow(*row).entry()))
-            except errors.SessionDamaged:
-                continue  # it was logged
-            except errors.SessionTooNew as error:
-                logger.warning("session omitted from the list: %s", error.message)
+            except (errors.SessionDamaged, errors.SessionTooNew):
+                continue  # damage was logged
         return rules.SessionPage.of(entries, count[0] if count else 0)
 
     async def count_tags(self, query: SessionQuery) -> Mapping[str, int]:
@@ -311,7 +316,7 @@ class PostgresSessionStore(rules.SessionStore):
 
     def _filters(self, query: SessionQuery) -> tuple[str, dict[str, Any]]:
         """Return the condition for the filters of a query, and its values."""
-        condition = "s.collection = %(collection)s"
+        condition = f"s.collection = %(collection)s AND {_SUPPORTED}"
         values: dict[str, Any] = {"collection": self._collection}
         for name, filter_condition in _FILTERS.items():
             value = getattr(query, name)
