@@ -58,6 +58,17 @@ async def test_taken_ids_are_replaced(store: SessionStore) -> None:
     assert len({first.session_id, *ids_of(stored)}) == 4
 
 
+@pytest.mark.parametrize("system_prompt", [None, "Be brief."])
+async def test_session_without_conversation_keeps_its_times(
+    store: SessionStore, system_prompt: str | None
+) -> None:
+    session = new_session(system_prompt=system_prompt)
+    session.metadata.created_at = "2024-05-06T07:08:09.123456+00:00"
+    session.metadata.updated_at = "2024-05-07T07:08:09.123456+00:00"
+    (stored,) = await store.create_all([(session, [])])
+    assert stored == await store.load(session.session_id) == session
+
+
 @pytest.mark.parametrize(
     "time", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59.999999", "9999-12-31T23:00:00-14:00"]
 )

@@ -165,8 +165,8 @@ class SessionStore(Protocol):
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Store all new sessions, or none of them after an error, an exception of ``check`` or a
-        crash.
+        """Store all new sessions with their times, or none of them after an error, an exception of
+        ``check`` or a crash.
         """
         check()
         return [await self.create(session, images=images) for session, images in sessions]

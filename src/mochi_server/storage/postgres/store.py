@@ -193,18 +193,30 @@ class PostgresSessionStore(rules.SessionStore):
         self._histories = SessionCache[CachedHistory]()
 
     async def create(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
-        (stored,) = await self.create_all([(session, images)])
+        is_copy = any(message["role"] != "system" for message in session.history)
+        (stored,) = await self._create_all([(session, images)], keeps_times=is_copy)
         return await self.load(stored.session_id)
 
-    @_shielded
     async def create_all(
         self, sessions: Sequence[rules.NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> Sequence[ChatSession]:
+        return await self._create_all(sessions, keeps_times=True, check=check)
+
+    @_shielded
+    async def _create_all(
+        self,
+        sessions: Sequence[rules.NewSession],
+        *,
+        keeps_times: bool,
+        check: Callable[[], None] = lambda: None,
     ) -> Sequence[ChatSession]:
         stored = []
         async with self._database.transaction("store sessions") as connection:
             for session, images in sessions:
                 check()
-                stored.append(await self._insert_new(connection, session, images))
+                stored.append(
+                    await self._insert_new(connection, session, images, keeps_times=keeps_times)
+                )
         return stored
 
     @_shielded
@@ -409,13 +421,18 @@ class PostgresSessionStore(rules.SessionStore):
             await self.recover_crashed(session_id)
 
     async def _insert_new(
-        self, connection: Connection, session: ChatSession, images: Sequence[Blob]
+        self,
+        connection: Connection,
+        session: ChatSession,
+        images: Sequence[Blob],
+        *,
+        keeps_times: bool,
     ) -> ChatSession:
         fresh = rules.normalized(session)
         # The clocks of servers may differ.
         row = await fetch_one(connection, "SELECT clock_timestamp()")
         moment: datetime = row[0] if row else datetime.now(timezone.utc)
-        if any(message["role"] != "system" for message in fresh.messages):  # imported
+        if keeps_times:
             moment = min(moment, as_datetime(timestamp(fresh.metadata.updated_at)))
         else:
             fresh.metadata.created_at = as_text(moment)
