@@ -535,6 +535,15 @@ async def test_image_of_a_running_turn_is_not_deleted(store: SessionStore) -> No
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
 
+async def test_image_that_no_message_names_is_deleted_with_others(store: SessionStore) -> None:
+    """A failed regeneration has such images."""
+    session = await session_with_image(store)
+    await store.write(session.session_id, Change([], images=[OTHER]))
+    await store.delete(session.session_id)
+    with pytest.raises(BlobNotFound):
+        await store.load_image(OTHER.sha256)
+
+
 async def test_image_of_a_refused_change_is_not_required(store: SessionStore) -> None:
     session = await session_with_image(store)
     with pytest.raises(SessionConflict):

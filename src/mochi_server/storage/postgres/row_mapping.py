@@ -3,7 +3,7 @@ images.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -336,14 +336,20 @@ async def _store_images(
     references: set[tuple[int, str]] = set()
     for position, message in enumerate(messages, start):
         references.update((position, name) for name in blobs_of(message))
-    if not references and not images:
+    if not references:
         return
-    await connection.execute(IMAGES_LOCK)
-    for sha256, data in {image.sha256: image.data for image in images}.items():
-        await connection.execute(
-            "INSERT INTO images VALUES (%s, %s) ON CONFLICT DO NOTHING", [sha256, data]
-        )
+    await store_referenced(connection, images, {name for _, name in references})
     for position, name in sorted(references):
         await connection.execute(
             "INSERT INTO named_images VALUES (%s, %s, %s)", [session, position, name]
+        )
+
+
+async def store_referenced(connection: Connection, images: Sequence[Blob], names: Set[str]) -> None:
+    """Store those of ``images`` that have the hashes ``names``, and lock all images."""
+    await connection.execute(IMAGES_LOCK)
+    referenced = {image.sha256: image.data for image in images if image.sha256 in names}
+    for sha256, data in referenced.items():
+        await connection.execute(
+            "INSERT INTO images VALUES (%s, %s) ON CONFLICT DO NOTHING", [sha256, data]
         )

@@ -464,7 +464,7 @@ class PostgresSessionStore(rules.SessionStore):
             await row_mapping.replace_tail(
                 connection, head, 0, session.messages, images=images, touch=False
             )
-            await insert_versions(connection, head.key, versions)
+            await insert_versions(connection, head.key, versions, images)
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:

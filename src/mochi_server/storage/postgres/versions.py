@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from mochi_server.sessions.change import VersionChange
 from mochi_server.sessions.serialization import decode
-from mochi_server.sessions.types import Message, blobs_in
+from mochi_server.sessions.types import Blob, Message, blobs_in
 from mochi_server.sessions.versions import (
     ChangedVersions,
     Version,
@@ -51,14 +51,16 @@ async def load_versions(connection: Connection, session: int) -> Versions:
     return read_versions(stored)
 
 
-async def insert_versions(connection: Connection, session: int, versions: Versions) -> None:
-    """Store new versions with the references to their images."""
+async def insert_versions(
+    connection: Connection, session: int, versions: Versions, images: Sequence[Blob] = ()
+) -> None:
+    """Store new versions with the references to their images, and the referenced ``images``."""
     for version in versions:
         values = {"key": session, **_row(version), "messages": text_of([*version.messages])}
         await connection.execute(_INSERT, values)
         names = blobs_in(version.messages)
         if names:
-            await connection.execute(row_mapping.IMAGES_LOCK)
+            await row_mapping.store_referenced(connection, images, names)
         for name in sorted(names):
             await connection.execute(
                 "INSERT INTO version_images VALUES (%s, %s, %s)",
