@@ -355,6 +355,26 @@ def test_import_accepts_answer_without_text(api: Api) -> None:
     assert api.send_message(imported["session_id"], "Thanks!")["state"] == "completed"
 
 
+def test_import_accepts_calls_without_id(api: Api) -> None:
+    """Exports of sessions whose files were written by hand have such calls."""
+    call = {"function": {"name": "add", "arguments": {"a": 1, "b": 2}}}
+    messages = [
+        {"role": "user", "content": "Add 1 and 2."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "3", "tool_name": "add"},
+        {"role": "assistant", "content": "It is 3."},
+    ]
+    turn = {"run_ids": ["r1"], "state": "completed", "first": 1}
+    file = {"metadata": {"model": "mochi", "turn": turn}, "messages": messages}
+    (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
+    session_id = imported["session_id"]
+    assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "completed"
+    exported = api.http.get(f"/sessions/{session_id}/export").content
+    (again,) = api.ok(_import(api, exported), 201)["sessions"]
+    assert api.send_message(again["session_id"], "Thanks!")["state"] == "completed"
+    assert api.session(again["session_id"])["message_count"] == 6
+
+
 def test_import_accepts_null_settings(api: Api) -> None:
     nulls = dict.fromkeys(("options", "keep_alive", "think", "format"))
     file = {"metadata": {"model": "mochi", **nulls}, "messages": []}

@@ -85,7 +85,7 @@ class FileCallFunction(OpenModel):
 
 
 class FileCall(OpenModel):
-    id: str
+    id: str | None = None
     function: FileCallFunction
 
 
