@@ -146,6 +146,7 @@ def test_invalid_order_is_refused(api: Api, field: str, value: object, reason: s
         ({"tag": "a\0b"}, "tag"),
         ({"tag": ["work", ""]}, "tag"),
         ({"tag": ["work"] * 51}, "tag"),
+        ({"owner": "a\0b"}, "owner"),
         ({"archived": "maybe"}, "archived"),
         ({"temporary": "2"}, "temporary"),
         ({"pinned": "last"}, "pinned"),
@@ -153,6 +154,13 @@ def test_invalid_order_is_refused(api: Api, field: str, value: object, reason: s
 )
 def test_invalid_filter_is_refused(api: Api, params: dict[str, Any], field: str) -> None:
     assert field in message_of(api.http.get("/sessions", params=params))
+
+
+@pytest.mark.two_servers
+@pytest.mark.parametrize("path", ["/sessions/tags", "/agents/chats"])
+def test_owner_with_a_nul_character_is_refused(api: Api, path: str) -> None:
+    response = api.http.get(path, params={"owner": "\0"})
+    assert message_of(response) == "query.owner: must not contain NUL characters"
 
 
 @pytest.mark.two_servers

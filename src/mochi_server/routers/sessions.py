@@ -27,6 +27,7 @@ from mochi_server.schemas.sessions import (
 from mochi_server.schemas.versions import HistoryChanged
 from mochi_server.services.attachments import MEDIA_TYPE
 from mochi_server.sessions.types import MEDIA_TYPES, SessionQuery
+from mochi_server.util.validation import StorableText
 from mochi_server.web.requests import read_body, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, PrefixRouter, Responses, responses
 
@@ -46,7 +47,7 @@ FormatQuery = Annotated[
     ExportFormat, Query(description="`json` can be imported. `markdown` is for reading.")
 ]
 _OWNER = "Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`."
-OwnerQuery = Annotated[str | None, Query(max_length=200, description=_OWNER)]
+OwnerQuery = Annotated[StorableText | None, Query(max_length=200, description=_OWNER)]
 TagQuery = Annotated[
     list[schemas.Tag] | None,
     Query(

@@ -8,7 +8,7 @@ the memory.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 
 MAX_REPORTED = 20  # maximum number of entries in the details of an API error
 _OBJECT_TYPES = ("dict_type", "model_type", "model_attributes_type")
@@ -30,6 +30,18 @@ Items = Annotated[list[_Item], Field(fail_fast=True)]
 """List that reports only its first invalid item."""
 Entries = Annotated[dict[str, _Item], WrapValidator(_validate_each)]
 """Object with any field names that reports only its first invalid value."""
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain NUL characters")
+    return text
+
+
+StorableText = Annotated[
+    str, AfterValidator(_without_nul), Field(json_schema_extra={"pattern": r"^[^\x00]*$"})
+]
+"""Text for a column of PostgreSQL, which cannot store NUL characters."""
 
 
 def to_entry(error: Mapping[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
