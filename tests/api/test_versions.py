@@ -11,6 +11,7 @@ import pytest
 from mochi_server.sessions import versions as limits
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.images import PNG
 from tests.support.server import RunningServer
@@ -269,6 +270,33 @@ def test_malformed_versions_of_a_file(api: Api, version: object, problem: str) -
     message = response.json()["error"]["message"]
     assert message.startswith("Item 0 of the file cannot be imported: versions.0")
     assert problem in message
+
+
+VERSION = {"version_id": "v", "message_id": "a", "messages": [{"role": "user", "content": "x"}]}
+
+
+@cases(
+    ("message_id", "version", "field"),
+    [
+        ("a\0", {}, "messages.0.message_id"),
+        ("a", {"version_id": "v\0"}, "versions.0.version_id"),
+        ("a", {"message_id": "a\0"}, "versions.0.message_id"),
+        ("a", {"inside": "v\0"}, "versions.0.inside"),
+        ("a", {"replaced_at": "\0"}, "versions.0.replaced_at"),
+    ],
+)
+def test_import_refuses_nul_characters_in_ids(
+    api: Api, message_id: str, version: dict[str, str], field: str
+) -> None:
+    """PostgreSQL could not store them with the next edit."""
+    file = {
+        "metadata": {"model": "mochi"},
+        "messages": [{"role": "user", "content": "x", "message_id": message_id}],
+        "versions": [VERSION | version],
+    }
+    response = api.http.post("/sessions/import", json=file)
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert f"{field}: must not contain NUL characters" in response.text
 
 
 def test_import_omits_invalid_images_of_versions(api: Api) -> None:

@@ -73,6 +73,7 @@ from mochi_server.util.validation import (
     MAX_REPORTED,
     Entries,
     Items,
+    StorableText,
     describe,
     field_path,
     to_entry,
@@ -92,18 +93,18 @@ class FileCall(OpenModel):
 class FileMessage(OpenModel):
     role: Role
     content: str | None
-    message_id: str | None = None
+    message_id: StorableText | None = None
     timestamp: str | None = None
     tool_calls: Items[FileCall] | None = None
     attachments: Items[AttachmentReference] | None = None
 
 
 class FileVersion(OpenModel):
-    version_id: Annotated[str, Field(min_length=1, max_length=200)]
-    message_id: str
+    version_id: Annotated[StorableText, Field(min_length=1, max_length=200)]
+    message_id: StorableText
     messages: Annotated[list[FileMessage], Field(min_length=1)]
-    replaced_at: str | None = None
-    inside: str | None = None
+    replaced_at: StorableText | None = None
+    inside: StorableText | None = None
 
 
 class FileMetadata(OpenModel):
