@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from tests.servers.conftest import Start
 from tests.support.api import Api, Event, error_of, read_events, text_of, types_of
 from tests.support.cluster import Member
 from tests.support.holding import GatedStub
+from tests.support.process import Command
 from tests.support.stub import chats
 from tests.support.waiting import until
 
@@ -247,10 +249,9 @@ def test_repeated_whole_completion_is_answered_once(
 
 
 @pytest.mark.parametrize("ended", [0, 1], ids=["owner", "forwarder"])
-@pytest.mark.parametrize("prefix", ["", "/mochi"])
-def test_forwarded_openai_stream_ends_with_an_error(start: Start, ended: int, prefix: str) -> None:
+def test_forwarded_openai_stream_ends_with_an_error(start: Start, ended: int) -> None:
     """A stream that just ends would be a complete answer for an OpenAI client."""
-    servers = start(root_path=prefix), start(root_path=prefix, shutdown_grace_seconds=0)
+    servers = start(), start(shutdown_grace_seconds=0)
     with Api(servers[0].url) as a:
         session_id = a.create_session("mochi")["session_id"]
     route = "chat/completions"
@@ -264,6 +265,34 @@ def test_forwarded_openai_stream_ends_with_an_error(start: Start, ended: int, pr
         *_, error, done, rest = response.read().decode().split("\n\n")
     code = "server_lost" if ended == 0 else "shutting_down"
     assert json.loads(error.removeprefix("data: "))["error"]["code"] == code
+    assert (done, rest) == ("data: [DONE]", "")
+
+
+def test_server_behind_a_proxy_forwards_requests(
+    start: Start, holding: GatedStub, database: str, tmp_path: Path
+) -> None:
+    """The proxy removes its prefix from the path."""
+    owner = start()
+    arguments = ("--port", "0", "--ollama-host", holding.stub.url)
+    with (
+        Api(owner.url) as a,
+        Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_STORE_URL=database) as command,
+    ):
+        b = command.api(headers={"X-Forwarded-Prefix": "/api"})
+        session_id = a.create_session("mochi")["session_id"]
+        with a.open_stream(session_id, "hold") as events:
+            next(events)
+            assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+        body = {"model": "mochi", "stream": True, "messages": [{"role": "user", "content": "hold"}]}
+        headers = {"X-Mochi-Session": session_id, "Idempotency-Key": "k1"}
+        with (
+            httpx.stream("POST", f"{owner.url}/v1/chat/completions", json=body, headers=headers),
+            b.http.stream("POST", "../../v1/chat/completions", json=body, headers=headers) as sent,
+        ):
+            assert sent.status_code == 200
+            owner.kill()
+            *_, error, done, rest = sent.read().decode().split("\n\n")
+    assert "server_lost" in error
     assert (done, rest) == ("data: [DONE]", "")
 
 
