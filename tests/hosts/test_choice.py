@@ -169,6 +169,22 @@ def test_summary_goes_to_the_host_of_the_prompt(start: Start, stubs: list[StubSe
         assert is_cached(summary)
 
 
+def test_window_of_a_pinned_session_changes_only_at_its_host(
+    start: Start, stubs: list[StubServer]
+) -> None:
+    api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
+    sessions = {name: api.create_session("mochi")["session_id"] for name in ("a", "b")}
+    for name, session_id in sessions.items():
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name}))
+        api.send_message(session_id, "Hello!")
+    api.send_message(sessions["b"], "word " * 2500)
+    reset = {"context_window": None}
+    api.ok(api.http.patch(f"/sessions/{sessions['b']}", json=reset))
+    api.send_message(sessions["a"], "And now?")
+    windows = [(exchange.body or {})["options"]["num_ctx"] for exchange in chats(stubs[0])]
+    assert windows == [8192, 8192]
+
+
 def test_pinned_session_uses_only_its_host(start: Start, stubs: list[StubServer]) -> None:
     api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
     for name, counts in (("b", [0, 1]), ("a", [1, 1])):

@@ -13,7 +13,11 @@ from mochi_server import errors
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.events import TurnWarning
 from mochi_server.inference.gateway import HostOfTurn, ModelGateway
-from mochi_server.inference.window_registry import WindowDecision, manual_window
+from mochi_server.inference.window_registry import (
+    WindowDecision,
+    WindowRegistry,
+    manual_window,
+)
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.history_changes import ChangedHistory, change_history
@@ -169,8 +173,9 @@ class SessionService:
         has_window = "context_window" in fields
         chosen = (changes.pop("context_window", None) or {}).get("current_window")
         if has_window or qualified_name(model.name) != qualified_name(session.model):
-            changes["context_window_config"] = await self._window_config(
-                session, model, chosen, has_window=has_window
+            windows = gateway.of_session(session.session_id, model.name).windows
+            changes["context_window_config"] = await _window_config(
+                windows, session, model, chosen, has_window=has_window
             )
 
         def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
@@ -220,9 +225,10 @@ class SessionService:
         return selection
 
     async def _window_warnings(self, session: ChatSession) -> list[TurnWarning]:
-        model = await self.gateway.find_model(session.model)
+        gateway = await self.gateway.pinned(session.metadata.ollama_host)
+        model = await gateway.find_model(session.model)
         own = manual_window(model, session.metadata.context_window_config)
-        windows = self.gateway.windows
+        windows = gateway.of_session(session.session_id, model.name).windows
         others = windows.size(model.name) or windows.initial_config(model)["current_window"]
         if model.is_cloud or own in (None, others):
             return []
@@ -358,34 +364,43 @@ class SessionService:
             )
         return text
 
-    async def _window_config(
-        self, session: ChatSession, model: ModelInfo, chosen: int | None, *, has_window: bool
-    ) -> dict[str, Any]:
-        windows = self.gateway.windows
-        before = session.metadata.context_window_config
-        name = qualified_name(model.name)
-        previous = qualified_name(session.model)
-        of_model = before
-        was_manual = before["manual_override"]
-        if name != previous:
-            stored = before.get("other_models")
-            others = dict(stored) if isinstance(stored, dict) else {}
-            if was_manual:
-                others[previous] = {key: before[key] for key in _STORED_OF_OTHER_MODELS}
-            of_model = window_config(others.pop(name, None))
-            before = before | {"other_models": others}
-        if chosen is not None:
-            size = min(chosen, model.context_length or chosen)
-            decision = WindowDecision(size, "manual_override")
-            return windows.adjusted(before, decision, now(), by_user=True)
-        if has_window and of_model["manual_override"]:
-            of_model = of_model | {"manual_override": False, "current_window": None}
-        decision = await windows.decide(model, of_model, previous_model=session.model)
-        by_user = decision.reason == "manual_override"
-        if name == previous and was_manual:
-            decision = replace(decision, reason="initial_setup")
-            by_user = True
-        return windows.adjusted(before, decision, now(), by_user=by_user)
+
+async def _window_config(
+    windows: WindowRegistry,
+    session: ChatSession,
+    model: ModelInfo,
+    chosen: int | None,
+    *,
+    has_window: bool,
+) -> dict[str, Any]:
+    """Return the ``context_window_config`` of a session after a change of its model or window.
+
+    ``windows`` are those of the session's host.
+    """
+    before = session.metadata.context_window_config
+    name = qualified_name(model.name)
+    previous = qualified_name(session.model)
+    of_model = before
+    was_manual = before["manual_override"]
+    if name != previous:
+        stored = before.get("other_models")
+        others = dict(stored) if isinstance(stored, dict) else {}
+        if was_manual:
+            others[previous] = {key: before[key] for key in _STORED_OF_OTHER_MODELS}
+        of_model = window_config(others.pop(name, None))
+        before = before | {"other_models": others}
+    if chosen is not None:
+        size = min(chosen, model.context_length or chosen)
+        decision = WindowDecision(size, "manual_override")
+        return windows.adjusted(before, decision, now(), by_user=True)
+    if has_window and of_model["manual_override"]:
+        of_model = of_model | {"manual_override": False, "current_window": None}
+    decision = await windows.decide(model, of_model, previous_model=session.model)
+    by_user = decision.reason == "manual_override"
+    if name == previous and was_manual:
+        decision = replace(decision, reason="initial_setup")
+        by_user = True
+    return windows.adjusted(before, decision, now(), by_user=by_user)
 
 
 def check_policy(
