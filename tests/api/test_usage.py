@@ -149,7 +149,11 @@ def test_turn_that_waits_counts_on_every_route(server: RunningServer) -> None:
 def test_refused_request_is_not_counted_as_a_turn(server: RunningServer) -> None:
     minute = as_key(server, "minute")
     url = f"{server.url}/v1/embeddings"
+    file = {"metadata": {"model": "absent"}, "messages": [{"role": "user", "content": "Hello"}]}
+    (session,) = minute.ok(minute.http.post("/sessions/import", json=file), 201)["sessions"]
+    summary = f"/sessions/{session['session_id']}/summarize"
     for _ in range(2):
+        assert minute.http.post(summary).status_code == 404
         response = minute.http.post(url, json={"model": "absent", "input": "Hello"})
         assert response.status_code == 404
     body = {"model": "mochi-embed", "input": "Hello"}

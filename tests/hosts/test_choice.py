@@ -169,6 +169,18 @@ def test_summary_goes_to_the_host_of_the_prompt(start: Start, stubs: list[StubSe
         assert is_cached(summary)
 
 
+def test_first_request_of_a_server_may_be_a_summary(start: Start) -> None:
+    with (
+        StubServer(speed=0, models=[Model("left")]) as one,
+        StubServer(speed=0, models=[Model("right")]) as two,
+    ):
+        api = start(one, two).api()
+        file = {"metadata": {"model": "right"}, "messages": [{"role": "user", "content": "Hello"}]}
+        (session,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
+        api.ok(api.http.post(f"/sessions/{session['session_id']}/summarize"))
+        assert len(chats(two)) == 1
+
+
 def test_window_of_a_pinned_session_changes_only_at_its_host(
     start: Start, stubs: list[StubServer]
 ) -> None:

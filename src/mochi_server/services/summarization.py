@@ -190,13 +190,14 @@ class SummarizationService:
         session = await self.store.load(session_id)
         if not any(_is_dialogue(message) for message in session.history):
             raise NothingToSummarize(session_id)
+        chosen = model or self.selector.choose(session.metadata) or session.model
+        gateway = await self.gateway.pinned(session.metadata.ollama_host)
+        await gateway.find_model(chosen)
         if model is not None:
-            await self.gateway.find_model(model)
             session = await self.store.patch(session_id, {"summary_model": model})
             audit("Session settings changed", session_id=session_id, fields="summary_model")
         count_start()
         self._postpone_for(session_id)
-        chosen = model or self.selector.choose(session.metadata) or session.model
         state = self._states.setdefault(session_id, _SummaryState())
         return await self._update_summary(session, chosen, state, in_background=False)
 
