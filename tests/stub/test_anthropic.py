@@ -201,7 +201,15 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
                 {
                     "type": "tool_result",
                     "tool_use_id": "t1",
-                    "content": [{"type": "text", "text": "noon"}],
+                    "content": [
+                        {"type": "text", "text": "noon"},
+                        {
+                            "type": "search_result",
+                            "source": "a",
+                            "title": "b",
+                            "content": [{"type": "text", "text": "found"}],
+                        },
+                    ],
                 },
                 {"type": "text", "text": "go on"},
             ],
@@ -221,7 +229,11 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
     assert (user.content, user.images) == ("look", 1)
     assert (assistant.thinking, assistant.content) == ("hm", "let me")
     assert assistant.tool_calls == (ToolCall("now", {"a": 1}, "t1"),)
-    assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "noon", "t1")
+    assert (tool.role, tool.content, tool.tool_call_id) == (
+        "tool",
+        "noon\nfound",
+        "t1",
+    )
     assert (last.role, last.content) == ("user", "go on")
     expected = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 2048}
     assert {name: seen[0].options[name] for name in expected} == expected

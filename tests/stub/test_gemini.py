@@ -202,6 +202,22 @@ def test_answer_matches_the_schema(client: genai.Client) -> None:
     assert isinstance(json.loads(plain.text or ""), dict)
 
 
+def test_sizes_of_a_schema_can_be_texts(module_stub: StubServer) -> None:
+    """JavaScript's client sends them so."""
+    names = {"type": "ARRAY", "minItems": "5", "maxItems": "5", "items": {"type": "STRING"}}
+    config = {"responseMimeType": "application/json", "responseSchema": names}
+    body = {**HELLO, "generationConfig": config}
+    answer = send_request(module_stub, "POST", path("generateContent"), body).json
+    assert len(json.loads(answer["candidates"][0]["content"]["parts"][0]["text"])) == 5
+    city = {"type": "OBJECT", "properties": {"city": {"type": "STRING", "minLength": "3"}}}
+    tool = {"name": "get_weather", "parameters": {**city, "required": ["city"]}}
+    forced = {"functionCallingConfig": {"mode": "ANY"}}
+    body = {**HELLO, "tools": [{"functionDeclarations": [tool]}], "toolConfig": forced}
+    answer = send_request(module_stub, "POST", path("generateContent"), body).json
+    (part,) = answer["candidates"][0]["content"]["parts"]
+    assert len(part["functionCall"]["args"]["city"]) >= 3
+
+
 class Instrument(Enum):
     BRASS = "Brass"
     STRING = "String instrument"

@@ -20,12 +20,20 @@ from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text
 
 _TEXT = {"text!": str}
 _SOURCE = {"source!": dict}
-_RESULT = string_or([tagged("type", {"text": _TEXT, "image": _SOURCE, "document": _SOURCE})])
+_FOUND = {"source!": str, "title!": str, "content!": [tagged("type", {"text": _TEXT})]}
+_RESULT = string_or(
+    [
+        tagged(
+            "type",
+            {"text": _TEXT, "image": _SOURCE, "document": _SOURCE, "search_result": _FOUND},
+        )
+    ]
+)
 _BLOCKS = {
     "text": _TEXT,
     "image": _SOURCE,
     "document": _SOURCE,
-    "search_result": dict,
+    "search_result": _FOUND,
     "thinking": {"thinking!": str, "signature!": str},
     "redacted_thinking": {"data!": str},
     "tool_use": {"id!": str, "name!": str, "input!": dict},
@@ -177,6 +185,8 @@ def _joined_text(content: str | Iterable[JsonObject]) -> str:
     for block in content:
         if block["type"] == "text":
             lines.append(block["text"])
+        elif block["type"] == "search_result":
+            lines.append(_joined_text(block["content"]))
     return "\n".join(lines)
 
 

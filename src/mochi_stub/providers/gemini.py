@@ -29,6 +29,15 @@ _PART = {
     "functionCall": {"id": str, "name!": str, "args": dict},
     "functionResponse": {"id": str, "name!": str, "response!": dict},
 }
+_SIZES = (
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "minProperties",
+    "maxProperties",
+)
+"""Keywords of a schema whose values can be texts, because they are 64-bit integers."""
 _CONTENT = {"role": str, "parts": [_PART]}
 _DECLARATION = {"name!": str, "description": str, "parameters": dict, "parametersJsonSchema": dict}
 _CONFIG = {
@@ -129,7 +138,10 @@ def _reply_format(config: JsonObject) -> Any:
 
 
 def json_schema(schema: Any) -> Any:
-    """Convert a schema of Gemini, in which type names are in capitals, to a JSON schema."""
+    """Convert a schema of Gemini to a JSON schema.
+
+    In Gemini, type names are in capitals, and sizes are texts.
+    """
     if isinstance(schema, list):
         return [json_schema(item) for item in schema]
     if not isinstance(schema, dict):
@@ -139,6 +151,8 @@ def json_schema(schema: Any) -> Any:
         name = _camel_case(field)
         if name == "type" and isinstance(value, str):
             converted[name] = value.lower()
+        elif name in _SIZES and isinstance(value, str) and value.isdecimal():
+            converted[name] = int(value)
         elif name == "properties" and isinstance(value, dict):
             converted[name] = {key: json_schema(item) for key, item in value.items()}
         elif field not in ("nullable", "propertyOrdering"):
