@@ -1,5 +1,7 @@
 """Sessions, answers, approvals and errors through the client."""
 
+import multiprocessing
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -525,3 +527,23 @@ def test_api_key_is_sent(connect: Connect, stub: StubServer, tmp_path: Path) -> 
             assert client.list_sessions() == []
         with connect(server.url) as client, pytest.raises(ApiError, match="UNAUTHORIZED"):
             client.list_sessions()
+
+
+def request_in_a_child(url: str) -> None:
+    with MochiClient(url) as client:
+        client.list_sessions()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_forked_process_has_a_client_of_its_own(adding_server: RunningServer) -> None:
+    request_in_a_child(adding_server.url)
+    child = multiprocessing.get_context("fork").Process(
+        target=request_in_a_child, args=(adding_server.url,)
+    )
+    child.start()
+    child.join(60)
+    exit_code = child.exitcode
+    child.kill()
+    child.join()
+    assert exit_code == 0

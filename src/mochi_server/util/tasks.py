@@ -3,6 +3,7 @@ clients.
 """
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
@@ -168,6 +169,11 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="clients", daemon=True).start()
     return loop
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process does not have the thread of the loop.
+    os.register_at_fork(after_in_child=_event_loop.cache_clear)
 
 
 def _close(client: _Closable, loop: asyncio.AbstractEventLoop) -> None:
