@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from mochi_server.chat.limits import RunLimits
+from mochi_server.container import Components
 from mochi_server.errors import StorageFailed
 from mochi_server.sessions import Change, FileSessionStore
 from mochi_stub import Failure, Gate, Prompt, Reply, StubServer, Text, ToolCall, ToolCalls
+from tests.frontends.chats import Frontend, user
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, error_of, read_events, text_of
 from tests.support.instructions import calls, instruct, words
@@ -273,6 +275,27 @@ def test_stop_ends_a_turn_that_is_about_to_continue(
             "user",
             "assistant",
         ]
+
+
+def test_message_does_not_end_a_turn_that_is_about_to_continue(
+    stub: StubServer, gate: Gate, data_dir: Path
+) -> None:
+    with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        begin(server.client, session_id, "hold")
+    gate.open()
+    stub.stop()
+    components = Components(runs=RunLimits(scan_seconds=0.05, retry_seconds=0.05))
+    with RunningServer(data_dir, stub.url, components) as server:
+        api = server.client
+        denies = {"message": "Hi", "if_waiting": "deny"}
+        assert error_of(api.http.post(f"/chat/{session_id}", json=denies)) == (409, "SESSION_BUSY")
+        refused = Frontend(api, session_id).post_ai_sdk(user("Hi"))
+        assert error_of(refused) == (409, "SESSION_BUSY")
+        stub.start()
+        until(lambda: run_of(api, session_id)["state"] == "completed")
+        contents = [message["content"] for message in api.messages(session_id)]
+    assert contents == ["hold", "one two"]
 
 
 @pytest.mark.parametrize("field", ["input", "first"])

@@ -38,6 +38,7 @@ from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
 from mochi_server.tools.toolbox import BoundCall, FindTool, ToolInvocation
 from mochi_stub import Gate, Model, Prompt, Reply, StubServer, Text
+from tests.frontends.chats import Frontend, user
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
 from tests.support.cases import cases
@@ -523,6 +524,10 @@ def test_decision_while_ollama_is_unreachable_counts_when_it_is_back(
         assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
         assert confirmations(api, session_id) == []
         assert state(api, session_id) == "running"
+        denies = {"message": "Hi", "if_waiting": "deny"}
+        assert error_of(api.http.post(f"/chat/{session_id}", json=denies)) == (409, "SESSION_BUSY")
+        refused = Frontend(api, session_id).post_ai_sdk(user("Hi"))
+        assert error_of(refused) == (409, "SESSION_BUSY")
         assert decide(api, stopped_id, to_stop).status_code == 202
         assert api.ok(api.http.post(f"/chat/{stopped_id}/stop"))["state"] == "stopped"
         private_stub.start()

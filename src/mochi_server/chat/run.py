@@ -90,11 +90,6 @@ class Run:
         return self.state in ("running", "waiting_for_approval") and not self._left.is_set()
 
     @property
-    def is_busy(self) -> bool:
-        """Whether the turn goes on without a decision."""
-        return self.running and not self.pending and not self.control.is_suspending
-
-    @property
     def is_suspended(self) -> bool:
         """Whether the turn goes on, but no task executes it."""
         return self.running and self.task is None

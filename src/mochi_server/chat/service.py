@@ -265,8 +265,8 @@ class TurnService:
                 await self._deny(session_id)
                 return await self._start_locked(conversation, turn_input)
             except errors.SessionBusy:
-                run = self.table.find(session_id)
-                if run is not None and run.is_busy:
+                turn = (await self.store.load(session_id)).metadata.turn
+                if turn is not None and turn.state == "running":
                     raise
             await asyncio.sleep(_RETRY_SECONDS)  # a request decides, or looks at the turn
         return await self._start_locked(conversation, turn_input)
@@ -507,18 +507,20 @@ class TurnService:
             is_suspending = live.control.suspend()
             if is_suspending:
                 await asyncio.wait([live.task])
-        await self._deny_stored(session_id)
+        await self._deny_stored(session_id, only_waiting=True)
 
-    async def _deny_stored(self, session_id: str) -> Run | None:
+    async def _deny_stored(self, session_id: str, *, only_waiting: bool = False) -> Run | None:
         """End a stored turn that goes on, with denied calls. Return its run, or None if none
         does.
+
+        If ``only_waiting`` is true, a turn that is about to continue does not end.
         """
-        if not goes_on(await self.store.load(session_id)):
+        if _turn_to_end(await self.store.load(session_id), only_waiting=only_waiting) is None:
             return None
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
-            turn = session.metadata.turn
-            if turn is None or not goes_on(session):
+            turn = _turn_to_end(session, only_waiting=only_waiting)
+            if turn is None:
                 return None
             run = await self._stored_runs.unfinished(session, turn)
             messages = turn_messages(session, turn)
@@ -822,6 +824,19 @@ def _may_offer_tools(session: ChatSession, selected: ToolSelection) -> bool:
     if selected.names is None:
         has_own = bool(enabled.tools or enabled.tool_group)
     return has_own or bool(metadata.agent_settings.enabled_agents or selected.client_tools)
+
+
+def _turn_to_end(session: ChatSession, *, only_waiting: bool) -> StoredTurn | None:
+    """Return the turn of a session if it goes on, or None.
+
+    If ``only_waiting`` is true, the turn must wait for approval. Its time may have passed.
+    """
+    turn = session.metadata.turn
+    if turn is None or not goes_on(session):
+        return None
+    if only_waiting and turn.state != "waiting_for_approval":
+        return None
+    return turn
 
 
 def _position(session: ChatSession, turn_input: TurnInput) -> int:

@@ -16,6 +16,7 @@ from mochi_server.container import Services
 from mochi_server.protocols.new_messages import to_turn
 from mochi_server.protocols.sent_messages import SentMessages
 from mochi_server.schemas.common import OnDisconnect, Options, UnstoredBody
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.turn import Decision
 from mochi_server.sessions.types import Format, KeepAlive, Think
 from mochi_server.web.routes import STORAGE_ERRORS, Responses, responses
@@ -82,7 +83,7 @@ async def start(
     conversation = services.conversations.stored(session_id)
     session = await conversation.store.load(session_id)
     if withdraws and not keyed_indexes(session, turn.key):
-        await _withdraw(services, session_id)
+        await _withdraw(services, session)
         session = await conversation.store.load(session_id)
     try:
         run = await services.turns.start(conversation, to_turn(session, sent, turn))
@@ -91,11 +92,14 @@ async def start(
     return FrontendRun(run)
 
 
-async def _withdraw(services: Services, session_id: str) -> None:
-    run = await services.turns.find(session_id)
+async def _withdraw(services: Services, session: ChatSession) -> None:
+    turn = session.metadata.turn
+    if turn is None or turn.state != "waiting_for_approval":
+        return
+    run = await services.turns.find(session.session_id)
     if run is not None and (run.is_suspended or (run.client_will_return and run.pending)):
         services.turns.refuse_at_shutdown()  # a refused message must not stop a turn
-        await services.turns.stop(session_id)
+        await services.turns.stop(session.session_id)
 
 
 async def running(services: Services, session_id: str) -> FrontendRun | None:
