@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.container import Components
 from mochi_server.errors import ConfirmationResolved, SessionBusy, StorageFailed
 from mochi_server.events import Done
-from mochi_server.sessions import Change, FileSessionStore
+from mochi_server.sessions import Change, ChatSession, FileSessionStore
 from mochi_server.sessions.turn import Approval, Decision
 from mochi_server.storage.files.store import FileStores
 from mochi_server.storage.memory import MemorySessionStore
@@ -934,6 +935,57 @@ def test_collected_request_follows_a_parked_turn(parking: RunningServer) -> None
         "completed",
         "Noted x.",
     )
+
+
+class PausingStore(FileSessionStore):
+    """Store that has written that a turn continues, and then waits until `may_return` is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.loads = 0
+        self.is_written, self.may_return = threading.Event(), threading.Event()
+
+    async def load(self, session_id: str) -> ChatSession:
+        self.loads += 1
+        return await super().load(session_id)
+
+    async def write(self, session_id: str, change: Change) -> int:
+        removed = await super().write(session_id, change)
+        if change.turn is not None and len(change.turn.run_ids) == 2:
+            self.is_written.set()
+            await asyncio.to_thread(self.may_return.wait, 60)
+        return removed
+
+
+@cases("reader", ["client", "scan"])
+def test_clients_of_a_parked_turn_stay_connected_while_a_decision_continues_it(
+    private_stub: StubServer, tmp_path: Path, reader: str
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    components = replace(with_store(PausingStore), runs=RunLimits(scan_seconds=0.05))
+    with (
+        RunningServer(tmp_path, private_stub.url, components, park_seconds=0) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        api, turns = server.client, server.app.state.services.turns
+        store: PausingStore = server.app.state.services.stores.chats
+        session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+        with api.open_stream(session_id, PLAN) as events:
+            asked = next(event for event in events if event.type == ASKED)
+            until(lambda: not turns.table.running())
+            deciding = pool.submit(decide, api, session_id, asked.data)
+            assert store.is_written.wait(60)
+            if reader == "client":
+                assert state(api, session_id) in ("waiting_for_approval", "running")
+            else:
+                server.call(partial(turns.open, is_shared=True))
+                loads = store.loads
+                until(lambda: store.loads >= loads + 6)
+            store.may_return.set()
+            rest = list(events)
+        api.ok(deciding.result())
+    assert [event.type for event in rest if event.type == "tool_result"] == ["tool_result"]
+    assert rest[-1].type == "done"
 
 
 def test_disconnect_parks_a_turn_that_waits(restarted: Restarted) -> None:

@@ -1,7 +1,8 @@
 """Table of the runs of this process: live ones, and ended ones whose events can still be read."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from weakref import WeakValueDictionary
 
@@ -32,6 +33,8 @@ class RunTable:
         self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
         # By session ID, while a client is connected.
         self._suspended: WeakValueDictionary[str, Run] = WeakValueDictionary()
+        # IDs of the runs that are about to continue suspended turns here, by session ID.
+        self._continuing: dict[str, str] = {}
         self._bytes = 0
 
     def add(self, run: Run) -> None:
@@ -91,11 +94,23 @@ class RunTable:
         self._suspended[run.session_id] = run
 
     def suspended(self, session_id: str, run_id: str) -> Run | None:
-        """Return the suspended run with this ID if a client is connected to it, or None."""
+        """Return the suspended run with this ID if a client is connected to it, or None.
+
+        It also has the ID of the run that is about to continue its turn here.
+        """
         run = self._suspended.get(session_id)
-        if run is None or run.run_id != run_id or not run.is_suspended:
+        if run is None or not run.is_suspended:
             return None
-        return run
+        return run if run_id in (run.run_id, self._continuing.get(session_id)) else None
+
+    @contextmanager
+    def continuing(self, run: Run) -> Iterator[None]:
+        """Keep the clients of the suspended run of a session until ``run`` continues its turn."""
+        self._continuing[run.session_id] = run.run_id
+        try:
+            yield
+        finally:
+            del self._continuing[run.session_id]
 
     def take_suspended(self, session_id: str) -> Run | None:
         """Remove the suspended run of a session, which another run continues."""

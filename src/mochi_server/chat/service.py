@@ -600,11 +600,12 @@ class TurnService:
         await locks.enter_async_context(self._limiter.running(run.caller, is_limited=is_requested))
         with acting_as(run.caller):
             prepared = await self._preparation.prepare_continued(run, session, turn)
-        await prepared.writer.begin()
-        if self.shutdown.is_set():
-            return None
-        run.log.add([*earlier, Status("continued", 0, continues=run.continues)])
-        self._launch(run, execute_run(prepared, run), locks.pop_all())
+        with self.table.continuing(run):
+            await prepared.writer.begin()
+            if self.shutdown.is_set():
+                return None
+            run.log.add([*earlier, Status("continued", 0, continues=run.continues)])
+            self._launch(run, execute_run(prepared, run), locks.pop_all())
         self._due.remove(run.session_id)
         suspended = self.table.take_suspended(run.session_id)
         if suspended is not None:
@@ -638,11 +639,17 @@ class TurnService:
     async def _release_clients(self) -> None:
         """End the streams of turns that another server continues. The clients resume them there."""
         for run in self.table.all_suspended():
-            if run.subscribers and run.is_suspended:
-                with suppress(errors.MochiError):
-                    turn = (await self.store.load(run.session_id)).metadata.turn
-                    if turn is None or turn.has_ended or turn.run_id != run.run_id:
-                        run.release_clients()
+            if not run.subscribers:
+                continue
+            with suppress(errors.MochiError):
+                turn = (await self.store.load(run.session_id)).metadata.turn
+                goes_on_here = (
+                    turn is not None
+                    and not turn.has_ended
+                    and self.table.suspended(run.session_id, turn.run_id) is not None
+                )
+                if run.is_suspended and not goes_on_here:
+                    run.release_clients()
 
     async def _continue_alone(self, session_id: str) -> None:
         """Continue a turn whose approval has expired, or whose server died."""
