@@ -786,6 +786,35 @@ def test_stream_of_a_parked_turn_shows_that_its_call_is_denied(
     assert rest[0].data["error_code"] == "TOOL_EXECUTION_DENIED"
 
 
+@cases("answers", [0, 1])
+def test_stopped_regeneration_keeps_what_it_has_produced(
+    parking: RunningServer, answers: int
+) -> None:
+    api = parking.client
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+    calling = instruct(calls("note", text="first"), calls("note", text="second"), words(2))
+    park(api, session_id, calling)
+    api.ok(api.http.post(f"/chat/{session_id}/stop"))
+    old = api.messages(session_id)
+    api.ok(api.http.post(f"/chat/{session_id}", json={"background": True}), 202)
+    for number in range(answers + 1):
+        until(lambda: confirmations(api, session_id))
+        asked = confirmations(api, session_id)[0]
+        if number < answers:
+            api.ok(decide(api, session_id, asked))
+    assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+    stored = api.messages(session_id)
+    assert [message["role"] for message in stored] == [
+        "user",
+        *["assistant", "tool"] * (answers + 1),
+    ]
+    assert stored[1]["message_id"] != old[1]["message_id"]
+    assert stored[-1]["error_code"] == "TOOL_EXECUTION_DENIED"
+    file = parking.settings.resolved_sessions_dir / f"{session_id}.json"
+    assert turn_in(file)["answer_id"] == stored[-2]["message_id"]
+    assert [each["count"] for each in api.session(session_id)["versions"].values()] == [2]
+
+
 def test_agent_stream_shows_that_its_call_is_denied(parking: RunningServer) -> None:
     api, (message, settings) = parking.client, through("helper")
     session_id = api.create_session("mochi", **settings)["session_id"]

@@ -33,7 +33,7 @@ from mochi_server.chat.stored_events import announcement, denied_event, snapshot
 from mochi_server.chat.stored_runs import StoredRuns
 from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
 from mochi_server.chat.turn_result import TurnResult
-from mochi_server.chat.writer import turn_messages
+from mochi_server.chat.writer import stopped_change, turn_messages
 from mochi_server.events import (
     ChatEvent,
     Done,
@@ -55,10 +55,8 @@ from mochi_server.sessions.session import (
     waiting_calls,
 )
 from mochi_server.sessions.turn import Approval, Decision, StoredTurn
-from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.stored_calls import open_calls, tool_message
-from mochi_server.tools.toolbox import ToolInvocation, changed_warning, denied
+from mochi_server.tools.toolbox import ToolInvocation, changed_warning
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
@@ -523,12 +521,7 @@ class TurnService:
             if turn is None:
                 return None
             run = await self._stored_runs.unfinished(session, turn)
-            messages = turn_messages(session, turn)
-            results: list[Message] = []
-            if turn.replacement is None:
-                results = [tool_message(call, denied(call)) for call in open_calls(messages)]
-            ended = turn.ended("stopped", TurnResult(messages).answer_id)
-            await run.conversation.write(Change(results, turn=ended))
+            await run.conversation.write(stopped_change(session, turn))
         shown: list[ChatEvent] = []
         if turn.state == "waiting_for_approval" and turn.approval is not None:
             approval = turn.approval

@@ -36,7 +36,7 @@ from mochi_server.tools.stored_calls import (
     stored_outcomes,
     tool_message,
 )
-from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
+from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, denied
 from mochi_server.util.tasks import run_shielded
 
 FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
@@ -386,6 +386,25 @@ def turn_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
     if turn.replacement is not None:
         return list(turn.replacement)  # type: ignore[arg-type]  # messages are dictionaries
     return list(session.history[turn.first :])
+
+
+def stopped_change(session: ChatSession, turn: StoredTurn) -> Change:
+    """Return the change that ends a stored turn with denied calls.
+
+    What a regeneration has produced replaces the old answer.
+    """
+    messages = turn_messages(session, turn)
+    results = [tool_message(call, denied(call)) for call in open_calls(messages)]
+    ended = turn.ended("stopped", TurnResult(messages).answer_id)
+    if not turn.replacement:
+        return Change(results, turn=ended)
+    return Change(
+        [*messages, *results],
+        start=turn.first,
+        turn=ended,
+        versions=VersionChange(),
+        revision=session.revision,
+    )
 
 
 def _without_images(messages: Sequence[Message]) -> list[dict[str, object]]:
