@@ -65,7 +65,7 @@ def stub(gate: Gate) -> Iterator[StubServer]:
         gate.open()
 
 
-def begin(api: Api, session_id: str, message: str, **headers: str) -> str:
+def begin(api: Api, session_id: str, message: str | None, **headers: str) -> str:
     body = {"message": message, "background": True}
     run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
     return str(run["run_id"])
@@ -142,6 +142,35 @@ def test_stopped_server_leaves_a_background_turn_to_the_next_one(
             "hold",
             "one two",
         ]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_interrupted_regeneration_without_an_answer_goes_on_or_ends(
+    stub: StubServer, gate: Gate, data_dir: Path, *, is_stopped: bool
+) -> None:
+    old: list[dict[str, Any]] = [
+        {"role": "user", "content": "hold"},
+        {"role": "assistant", "content": "old"},
+    ]
+    file = {"metadata": {"model": "mochi"}, "messages": old}
+    with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
+        imported = server.client.ok(server.client.http.post("/sessions/import", json=file), 201)
+        session_id = imported["sessions"][0]["session_id"]
+        begin(server.client, session_id, None)
+    gate.open()
+    if is_stopped:
+        stub.stop()  # the turn does not continue before
+    with RunningServer(data_dir, stub.url) as server:
+        api = server.client
+        if is_stopped:
+            api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        until(lambda: run_of(api, session_id)["state"] != "running")
+    stored = json.loads((data_dir / "chat_sessions" / f"{session_id}.json").read_text())
+    answer, turn = stored["messages"][-1], stored["metadata"]["turn"]
+    if is_stopped:
+        assert (answer["content"], turn["state"], turn.get("answer_id")) == ("old", "stopped", None)
+    else:
+        assert (answer["content"], turn["state"]) == ("one two", "completed")
 
 
 def test_call_that_has_begun_does_not_run_again(stub: StubServer, data_dir: Path) -> None:

@@ -94,7 +94,8 @@ class TurnWriter:
             self.is_regeneration = first < len(self.history)
             self.turn = StoredTurn([run_id], first=first, parent=parent)
             if survives:
-                self.turn = replace(self.turn, input=self._stored_input())
+                replacement: list[dict[str, Any]] | None = [] if self.is_regeneration else None
+                self.turn = replace(self.turn, input=self._stored_input(), replacement=replacement)
         else:
             self.is_regeneration = turn_input.change == "regenerate"
             self.turn = continued
