@@ -16,6 +16,7 @@ from mochi_stub.journal import Exchange
 from mochi_stub.models import Model
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Gate, Reply, Text, Usage
+from tests.frontends.chats import Frontend, user
 from tests.support.api import Api, Event, error_of, types_of
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
@@ -196,6 +197,38 @@ def test_editing_covered_message_drops_checkpoint(
     assert "compaction" not in json.loads(path.read_bytes())["metadata"]
     api.stream_message(session_id)
     assert "Summary of the earlier" not in sent_text(chats(stub)[-1])
+
+
+@cases("change", ["edit", "fork"])
+def test_prompt_has_the_message_to_answer_although_a_checkpoint_covers_it(
+    api: Api, stub: ModelStub, change: str
+) -> None:
+    model = stub.add_model()
+    compaction = {"text": "Old facts.", "covers_through_message_id": "b" * 10, "model": model}
+    messages = [
+        {"role": "user", "content": "Hello!", "message_id": "a" * 10},
+        {"role": "user", "content": "Are you there?", "message_id": "b" * 10},
+        {"role": "user", "content": "Hi!", "message_id": "c" * 10},
+        {"role": "assistant", "content": "Yes.", "message_id": "d" * 10},
+    ]
+    file = {"metadata": {"model": model, "compaction": compaction}, "messages": messages}
+    imported = api.ok(api.http.post("/sessions/import", json=file), 201)
+    session_id = imported["sessions"][0]["session_id"]
+    if change == "edit":
+        sent = [user("Hello!"), user("Are you there?") | {"id": "m2"}]
+        edited = sent[1] | {"parts": [{"type": "text", "text": "Anyone?"}]}
+        Frontend(api, session_id).ai_sdk(sent[0], edited, messageId="m2")
+        asked = ["Hello!", "Anyone?"]
+    else:
+        fork = api.http.post(f"/sessions/{session_id}/fork", json={"message_id": "b" * 10})
+        session_id = api.ok(fork, 201)["session_id"]
+        api.send_message(session_id)
+        asked = ["Hello!", "Are you there?"]
+    (body,) = [exchange.body or {} for exchange in chats(stub)]
+    assert [message["content"] for message in body["messages"]] == asked
+    api.send_message(session_id, "Fine.")
+    is_summarized = "Old facts." in sent_text(chats(stub)[-1])
+    assert is_summarized == (change == "fork")
 
 
 @pytest.mark.two_servers

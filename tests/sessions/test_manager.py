@@ -59,12 +59,13 @@ def test_edit_keeps_message_id_and_removes_later_messages(
 
 
 @pytest.mark.parametrize(("index", "is_kept"), [(1, False), (3, True)])
-def test_edit_drops_the_checkpoint_of_removed_messages(
-    manager: SessionManager, session: ChatSession, index: int, is_kept: bool
+@pytest.mark.parametrize("covered", [1, 2])
+def test_edit_drops_the_checkpoint_of_changed_messages(
+    manager: SessionManager, session: ChatSession, index: int, is_kept: bool, covered: int
 ) -> None:
     checkpoint = {
         "text": "t",
-        "covers_through_message_id": session.messages[2]["message_id"],
+        "covers_through_message_id": session.messages[covered]["message_id"],
         "model": "m",
     }
     manager.update_session(session.session_id, compaction=checkpoint)

@@ -87,8 +87,9 @@ class ModelTurns(TurnPreparation):
         drops_checkpoint = False
         if turn_input.edit_index is not None:
             opening = edited(session, turn_input.edit_index, turn_input.text or "")
+            unchanged = session.history.prefix(turn_input.edit_index)
+            drops_checkpoint = has_stale_checkpoint(session.metadata, unchanged)
             session = session.changed(opening)
-            drops_checkpoint = has_stale_checkpoint(session.metadata, session.history)
         conversation = run.conversation
         is_background = turn_input.on_disconnect == "continue" and conversation.kind == "session"
         writer = TurnWriter(

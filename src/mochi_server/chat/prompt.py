@@ -68,12 +68,12 @@ class Prompt:
     @cached_property
     def covered(self) -> int:
         """Number of messages that the checkpoint covers, including the system message. 0 without a
-        valid checkpoint.
+        valid checkpoint, which covers no message of the current turn.
         """
         if self.checkpoint is None:
             return 0
         last = self.checkpoint.covers_through_message_id
-        for number, message in enumerate(self.history, 1):
+        for number, message in enumerate(self.history[: self.turn_start], 1):
             if message.get("message_id") == last:
                 return number
         return 0

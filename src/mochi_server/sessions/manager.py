@@ -71,7 +71,7 @@ class SessionManager:
         Raises ``InvalidMessageIndex``.
         """
         changed = self._change(session_id, lambda session: edited(session, index, content))
-        if has_stale_checkpoint(changed.metadata, changed.history):
+        if has_stale_checkpoint(changed.metadata, changed.history.prefix(index)):
             changed = self._use.directory.patch(session_id, {"compaction": None})
         return changed
 
