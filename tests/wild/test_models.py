@@ -12,6 +12,7 @@ import pytest
 from mochi_stub import Failure, Gate, Prompt, StubServer
 from mochi_stub import Reply as StubReply
 from tests.support.api import Api, Event, error_of, text_of, types_of
+from tests.support.cases import cases
 from tests.support.images import GIF, PNG, base64_image
 from tests.support.mcp import by_hand, write_mcp
 from tests.support.server import RunningServer
@@ -448,6 +449,60 @@ def test_earlier_image_that_cannot_be_decoded_is_omitted(api: Api, ollama: FakeO
     assert [any(each) for each in images] == [True, False, False]
     roles = [message["role"] for message in api.messages(session_id)]
     assert roles == ["user", "assistant"] * 3
+
+
+UNDECODABLE = Refusal(500, "Failed to load image or audio file")
+PICTURED = lines(calls=[call("picture", {})])
+
+
+@pytest.fixture(scope="module")
+def picturing(
+    ollama: FakeOllama, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """A server with the MCP tool `picture`, that parks turns at once."""
+    data_dir = tmp_path_factory.mktemp("picturing")
+    write_mcp(data_dir, hand=by_hand(data_dir, "picture"))
+    with RunningServer(
+        data_dir, ollama.url, park_seconds=0, summarization_enabled=False
+    ) as running:
+        until(lambda: "picture" in running.client.ok(running.client.http.get("/tools"))["tools"])
+        yield running
+
+
+@cases("images", [[], [base64_image(PNG)]])
+@pytest.mark.parametrize("old", [[lines("Two dots.")], [PICTURED, lines("Two dots.")]])
+def test_tool_image_of_a_regenerated_answer_that_cannot_be_decoded(
+    picturing: RunningServer, ollama: FakeOllama, images: list[str], old: list[Reply]
+) -> None:
+    api, tools = picturing.client, {"tools": ["picture"], "execution_policy": "never_confirm"}
+    session_id = api.create_session(MODEL, tool_settings=tools)["session_id"]
+    ollama.script(lines("A dot."), *old)
+    api.send_message(session_id, "See?", images=images)
+    api.send_message(session_id, "Look!")
+    before = api.messages(session_id)
+
+    ollama.script(PICTURED, UNDECODABLE)
+    response = api.http.post(f"/chat/{session_id}")
+    assert error_of(response) == (422, "IMAGE_NOT_READABLE")
+    assert api.messages(session_id) == before
+
+
+def test_tool_image_of_a_continued_turn_that_cannot_be_decoded(
+    picturing: RunningServer, ollama: FakeOllama
+) -> None:
+    api = picturing.client
+    session_id = api.create_session(MODEL, tool_settings={"tools": ["picture"]})["session_id"]
+    ollama.script(PICTURED, UNDECODABLE)
+    with api.open_stream(session_id, "Look!") as events:
+        asked = next(e for e in events if e.type == "tool_call_confirmation_required")
+        body = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+        until(lambda: not picturing.app.state.services.turns.table.running())
+        api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=body))
+        codes = [event.data["code"] for event in events if event.type == "error"]
+    assert codes == ["IMAGE_NOT_READABLE"]
+    stored = api.messages(session_id)
+    assert [message["role"] for message in stored] == ["user", "assistant", "tool"]
+    assert [image["unreadable"] for image in stored[2]["images"]] == [True, True]
 
 
 def test_client_without_a_session_gets_past_an_image(

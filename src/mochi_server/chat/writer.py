@@ -188,7 +188,7 @@ class TurnWriter:
         Return whether the turn has images. Later prompts have a note in their place.
         """
         start = last_user_index(self.history)
-        return start is not None and await self._mark_images(start)
+        return await self._mark_images(self.turn.first if start is None else start)
 
     async def hide_earlier_images(self) -> bool:
         """Mark the images of earlier messages, because the model cannot decode one of them.
@@ -204,17 +204,21 @@ class TurnWriter:
         return True
 
     async def _mark_images(self, start: int) -> bool:
-        """Store that the images from the index ``start`` are unreadable, or return False if there
-        are none.
+        """Mark the images from the index ``start`` and those of the turn as unreadable, or return
+        False if there are none.
+
+        The old answer of a regeneration stays as it is.
         """
-        messages = list(self.history[start:])
-        if not self.is_regeneration:
-            messages += self.added
+        messages = [*self.history[start : self.turn.first], *self.added]
         marked = [with_unreadable_images(message) for message in messages]
         if marked == messages:
             return False
+        change = Change(marked, start=start, images=self._images())
+        if self.is_regeneration:
+            earlier = marked[: self.turn.first - start]
+            change = Change([*earlier, *self.history[self.turn.first :]], start=start)
         await self._finish_writes()
-        await self._write(Change(marked, start=start, images=self._images()))
+        await self._write(change)
         return True
 
     async def store_decision(self, decision: Decision | None) -> None:
