@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
+from mochi_stub import Cut, Gate, Model, Prompt, Reply, StubServer, Text
 from tests.openai.conversation import client_of
 from tests.support.agents import delegate, nested, write_agent
 from tests.support.instructions import calls, instruct, words
@@ -316,6 +316,30 @@ def test_background_response_of_a_session_waits_for_approval(
         *_, result, answer = server.client.messages(session)
         assert (answered.status, answered.output_text) == ("completed", answer["content"])
         assert (result["content"], result["decided_by"]) == ("Nothing", "user")
+
+
+def test_continued_background_response_keeps_a_change_of_the_model(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    models = [Model(name) for name in ("first", "requested", "changed")]
+    with (
+        StubServer(speed=0, models=models) as stub,
+        RunningServer(tmp_path, stub.url, park_seconds=0, summarization_enabled=False) as server,
+        client_of(server) as client,
+    ):
+        api = server.client
+        session = api.create_session("first", tool_settings={"tools": ["look"]})["session_id"]
+        text, headers = instruct(calls("look"), words(2)), {"X-Mochi-Session": session}
+        response = start(client, text, headers, model="requested")
+        until(lambda: api.ok(api.http.get(f"/chat/{session}/run"))["state"] == WAITING)
+        assert api.session(session)["model"] == "requested"
+        until(lambda: not server.app.state.services.turns.table.running())
+        api.ok(api.http.patch(f"/sessions/{session}", json={"model": "changed"}))
+        (waiting,) = api.ok(api.http.get(f"/chat/{session}/confirmations"))["confirmations"]
+        decision = {"confirmation_id": waiting["confirmation_id"], "approved": True}
+        api.ok(api.http.post(f"/chat/{session}/confirm-tool", json=decision))
+        assert ended(client, response.id).status == "completed"
+        assert api.session(session)["model"] == "changed"
+        assert api.messages(session)[-1]["model"] == "changed"
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -20,8 +20,6 @@ from mochi_server.events import (
 )
 from mochi_server.inference.session_window import save_window
 from mochi_server.ollama.errors import is_unreadable_image
-from mochi_server.ollama.payloads import qualified_name
-from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.versions import versions_removed
 from mochi_server.tools.stored_calls import calls_in, interrupted_outcome, open_calls
 from mochi_server.tools.toolbox import ToolOutcome, failed
@@ -55,7 +53,6 @@ class TurnLoop:
         if isinstance(turn.model, MochiError):
             await self._refuse_calls(turn.model)
             raise turn.model
-        session = await self._with_requested_model()
         if turn.drops_checkpoint:
             await writer.wait_until_stored()
             await writer.conversation.patch({"compaction": None})
@@ -64,7 +61,7 @@ class TurnLoop:
             writer,
             turn.phases.publisher("planning", self.publish),
             turn.model,
-            session,
+            turn.session,
             turn.input.generation,
             turn.ticket,
         )
@@ -78,7 +75,7 @@ class TurnLoop:
             await self._do_steps(model_call)
         finally:
             writer.window = model_call.allocation.decision
-        await save_window(model_call.allocation, session, writer.conversation.store)
+        await save_window(model_call.allocation, turn.session, writer.conversation.store)
 
     async def _do_steps(self, model_call: ModelCall) -> None:
         while True:
@@ -96,15 +93,6 @@ class TurnLoop:
                     await self._ask(step, model_call)
                 case RunCalls():
                     await self._run_calls(step)
-
-    async def _with_requested_model(self) -> ChatSession:
-        session, sessions = self.turn.session, self.turn.sessions
-        wanted = self.turn.input.model
-        if sessions is None or wanted is None:
-            return session
-        if qualified_name(wanted) == qualified_name(session.model):
-            return session
-        return await sessions.patch(session.session_id, {"model": wanted})
 
     async def _refuse_calls(self, reason: MochiError) -> None:
         """Store and publish why the open calls of a turn that continues cannot run."""

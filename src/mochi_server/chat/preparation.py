@@ -130,8 +130,7 @@ class ModelTurns(TurnPreparation):
             await self.registry.extra_source.wait_for(turn.approval.source)
         conversation = run.conversation
         writer = TurnWriter(conversation, session, run.input, turn.run_id, continued=turn)
-        name = _requested_model(session, run.input, conversation)
-        gateway, model = await self._find_model(session, name)
+        gateway, model = await self._find_model(session, session.model)
         if isinstance(model, MochiError) and not isinstance(model, errors.ModelNotFound):
             raise model
         prepared = await self._prepared(

@@ -31,6 +31,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
 from mochi_server.chat.stored_events import announcement, denied_event, snapshot
 from mochi_server.chat.stored_runs import StoredRuns
+from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.writer import stopped_change, turn_messages
@@ -41,6 +42,7 @@ from mochi_server.events import (
     Stopped,
     TurnError,
 )
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.usage import TurnLimiter
@@ -292,6 +294,8 @@ class TurnService:
             preparation = self._preparation if new_input.agent is None else self._agent_preparation
             with acting_as(run.caller):
                 turn = await preparation.prepare(run, session, new_input)
+                # A turn that continues later answers with the model that the session has then.
+                turn = await _with_requested_model(turn)
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_blobs)
             count_start()
@@ -824,6 +828,20 @@ def _may_offer_tools(session: ChatSession, selected: ToolSelection) -> bool:
     if selected.names is None:
         has_own = bool(enabled.tools or enabled.tool_group)
     return has_own or bool(metadata.agent_settings.enabled_agents or selected.client_tools)
+
+
+async def _with_requested_model(turn: PreparedTurn) -> PreparedTurn:
+    """Store another model of the request with the session. Return the turn with that session.
+
+    Nothing changes if the model was not found.
+    """
+    wanted = turn.input.model
+    if turn.sessions is None or wanted is None or isinstance(turn.model, errors.MochiError):
+        return turn
+    if qualified_name(wanted) == qualified_name(turn.session.model):
+        return turn
+    session = await turn.sessions.patch(turn.session.session_id, {"model": wanted})
+    return replace(turn, session=session)
 
 
 def _turn_to_end(session: ChatSession, *, only_waiting: bool) -> StoredTurn | None:

@@ -148,14 +148,14 @@ def _adapter() -> TypeAdapter[TurnInput]:
 def stored_input(turn_input: TurnInput, *, replaces: bool) -> dict[str, Any]:
     """Return the JSON object from which a turn continues after its messages were stored.
 
-    ``replaces`` states whether the answer replaces stored messages.
+    The session has the model of the request. ``replaces`` states whether the answer replaces stored
+    messages.
     """
     continued = TurnInput(
         change="regenerate" if replaces else "continue",
         generation=turn_input.generation,
         tools=turn_input.tools,
         policy=turn_input.policy,
-        model=turn_input.model,
         instructions=turn_input.instructions,
         on_disconnect=turn_input.on_disconnect,
         interactive=turn_input.interactive,
