@@ -71,6 +71,20 @@ def test_plan_of_agent_is_separate_from_answer(
         assert message.reasoning == plan
 
 
+def test_agent_answers_with_the_model_of_the_request_that_calls_it(
+    conversation: Conversation, server: RunningServer
+) -> None:
+    api = server.client
+    settings = {"agent_settings": {"enabled_agents": ["helper"]}}
+    session = api.create_session("mochi", **settings)["session_id"]
+    conversation.send_message(
+        nested(delegate(words(1)), words(2)),
+        model="tool-caller",
+        extra_headers={"X-Mochi-Session": session},
+    )
+    assert {body["model"] for body in conversation.sent} == {"tool-caller"}
+
+
 def test_text_of_agents_in_a_session_is_reasoning(
     conversation: Conversation, server: RunningServer
 ) -> None:

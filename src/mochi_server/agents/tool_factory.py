@@ -63,7 +63,6 @@ class AgentToolbox:
     service: AgentExecutionService
     registry: AgentRegistry
     agents: Mapping[str, AgentDefinition]
-    session: ChatSession
     approver: SessionApprover
 
     @cached_property
@@ -95,7 +94,8 @@ class AgentToolbox:
         except InvalidArguments as error:
             return _rejected(call, publish, str(error))
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
-        enabled = (await conversation.load()).metadata.agent_settings.enabled_agents
+        metadata = (await conversation.load()).metadata  # not those of the start of the turn
+        enabled = metadata.agent_settings.enabled_agents
         available = [agent for agent in self.agents if agent in enabled]
         if name not in available:
             text = (
@@ -111,7 +111,6 @@ class AgentToolbox:
             agent = await self.registry.current(self.agents[name])
         except AgentInvalid as error:
             return _rejected(call, publish, error.message, error.code)
-        metadata = self.session.metadata
         generation = GenerationOptions(keep_alive=metadata.keep_alive)
         return await self.service.execute(
             agent,
@@ -133,9 +132,7 @@ class AgentTools(AgentSource):
     async def toolbox(self, session: ChatSession, approver: SessionApprover) -> AgentToolbox | None:
         """Return the toolbox of a session, or None if the session enables no valid agent."""
         agents = await self.registry.enabled(session.metadata.agent_settings.enabled_agents)
-        return (
-            AgentToolbox(self.service, self.registry, agents, session, approver) if agents else None
-        )
+        return AgentToolbox(self.service, self.registry, agents, approver) if agents else None
 
     async def tools_of(self, name: str) -> Mapping[str, Tool]:
         """Return the tools of an agent by name, or none if the agent does not exist."""
