@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ TURNS = {
     ),
     "running a call": WAITING.decided(Decision(approved=True)).started("call_1", 0),
     "continued": WAITING.decided(None).continued("r2", is_new_start=True),
+    "regenerated": replace(
+        WAITING, replacement=[{"role": "tool", "content": "x"}], replacement_images=("eA==",)
+    ),
     "of an agent": StoredTurn(["r1"], parent=Parent("0123456789", "r0", "call_1")),
     "completed": WAITING.ended("completed", "m1"),
     "failed": StoredTurn(["r1", "r2"]).ended(

@@ -4,6 +4,7 @@ turn.
 
 import asyncio
 import logging
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -100,6 +101,9 @@ class TurnWriter:
             self.is_regeneration = turn_input.change == "regenerate"
             self.turn = continued
             self.added += turn_messages(session, continued)
+            self.unstored_images.update(
+                {image.sha256: image for image in _replacement_images(continued)}
+            )
         self._revision = session.revision if self.is_regeneration else None
         user_index = last_user_index(self.history)
         self.messages, self.turn_start = with_instructions(
@@ -174,7 +178,7 @@ class TurnWriter:
         """Store that the turn waits for the approval of a call, after so many published events."""
         turn = self.turn.requested(approval, self._stored_input(), events)
         if self.is_regeneration:
-            turn = replace(turn, replacement=_without_images(self.added))
+            turn = _with_replacement(turn, self.added, self._images())
         await self._write(Change(turn=turn))
 
     async def keep(self) -> None:
@@ -306,8 +310,8 @@ class TurnWriter:
         elif is_last:
             await self._replace([*self.added, message], turn)
         elif self.turn.survives:
-            replacement = _without_images([*self.added, message])
-            await self._write(Change(turn=replace(self.turn, replacement=replacement)))
+            turn = _with_replacement(self.turn, [*self.added, message], self._images())
+            await self._write(Change(turn=turn))
         self.answer = None
         self.messages = self.messages.extended([message])
         self.added.append(message)
@@ -406,18 +410,22 @@ def stopped_change(session: ChatSession, turn: StoredTurn) -> Change:
     return Change(
         [*messages, *results],
         start=turn.first,
+        images=_replacement_images(turn),
         turn=ended,
         versions=VersionChange(),
         revision=session.revision,
     )
 
 
-def _without_images(messages: Sequence[Message]) -> list[dict[str, object]]:
-    """Return the messages of a regenerated answer.
+def _with_replacement(
+    turn: StoredTurn, messages: Sequence[Message], images: Sequence[Image]
+) -> StoredTurn:
+    """Return a turn with the messages of its regenerated answer and the images of their results."""
+    copies: list[dict[str, Any]] = [{**message} for message in messages]
+    encoded = tuple(b64encode(image.data).decode() for image in images)
+    return replace(turn, replacement=copies, replacement_images=encoded)
 
-    Their images are not stored before the answer is complete.
-    """
-    copies: list[dict[str, object]] = [{**message} for message in messages]
-    for copy in copies:
-        copy.pop("images", None)
-    return copies
+
+def _replacement_images(turn: StoredTurn) -> list[Image]:
+    """Return the images of a regenerated answer. Raises ``ValueError`` if one is damaged."""
+    return [Image.of(b64decode(each)) for each in turn.replacement_images]

@@ -137,6 +137,11 @@ class StoredTurn:
 
     The history has the old answer until the new one is complete.
     """
+    replacement_images: tuple[str, ...] = ()
+    """Images of the results in ``replacement``, in base64.
+
+    They are stored as blobs when the history refers to them.
+    """
     parent: Parent | None = None
     events: int = 0
     """Number of events that clients had received when the turn began to wait."""
