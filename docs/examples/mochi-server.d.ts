@@ -3334,8 +3334,11 @@ export interface components {
         };
         /** FileCall */
         FileCall: {
-            /** Id */
-            id: string;
+            /**
+             * Id
+             * @default null
+             */
+            id?: string | null;
             function: components["schemas"]["FileCallFunction"];
         } & {
             [key: string]: unknown;
