@@ -41,7 +41,14 @@ class ForkedWorker:
 
 async def start() -> Process:
     """Start a worker, as ``start_worker`` of ``SchemaChecks`` does."""
-    process, connection = await asyncio.to_thread(shared_fork_server().connect, __name__)
+    connecting = asyncio.ensure_future(asyncio.to_thread(shared_fork_server().connect, __name__))
+    try:
+        process, connection = await asyncio.shield(connecting)
+    except asyncio.CancelledError:  # the worker starts despite the cancellation
+        process, connection = await connecting
+        connection.close()
+        process.kill()
+        raise
     streams = await asyncio.open_unix_connection(sock=connection, limit=MAX_RESULT_BYTES)
     return cast("Process", ForkedWorker(process, *streams))
 
