@@ -1353,9 +1353,12 @@ export interface components {
              * Context
              * @description Texts that are added to the instructions.
              */
-            context?: {
+            context?: ({
+                description: string;
+                value: string;
+            } & {
                 [key: string]: unknown;
-            }[] | null;
+            })[] | null;
             /**
              * Resume
              * @description Decisions for tool calls.

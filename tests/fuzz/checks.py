@@ -43,6 +43,7 @@ _LIMITS_OUTSIDE_SCHEMA = (
     ),
     *("Markdown files have no versions", "the file is empty", "not an http:// or https:// URL"),
     *("are not supported. Supported are", "cannot read PDF files", "not a file", "the PDF"),
+    "not valid base64",
 )
 """Errors for limits that the schema does not express: integers of 64 bits, durations, and names
 that file systems, tools or models reject.

@@ -23,6 +23,8 @@ _GUARDS = (401, 403, 413, 431)
 
 The document has them under `default`.
 """
+_MAX_LENGTH = 10_000
+"""Largest limit of characters for which the fuzzer can write a longer text."""
 
 
 def document() -> dict[str, Any]:
@@ -39,4 +41,17 @@ def document() -> dict[str, Any]:
             for parameter in operation.get("parameters", ()):
                 if names := _NAMES.get(parameter["name"]):
                     parameter["schema"] = {"type": parameter["schema"]["type"], "enum": names}
+    _remove_large_limits(written)
     return written
+
+
+def _remove_large_limits(node: Any) -> None:
+    if isinstance(node, list):
+        for item in node:
+            _remove_large_limits(item)
+    if isinstance(node, dict):
+        limit = node.get("maxLength")
+        if isinstance(limit, int) and limit > _MAX_LENGTH:
+            del node["maxLength"]
+        for item in node.values():
+            _remove_large_limits(item)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
@@ -35,6 +35,10 @@ _EXAMPLE = {
     "runId": "r",
     "messages": [{"id": "m", "role": "user", "content": "Hello!"}],
 }
+_CONTEXT = {
+    "properties": {"description": {"type": "string"}, "value": {"type": "string"}},
+    "required": ["description", "value"],
+}
 
 
 class AgUiRequest(UnstoredBody, extra="allow", json_schema_extra={"examples": [_EXAMPLE]}):
@@ -53,7 +57,7 @@ class AgUiRequest(UnstoredBody, extra="allow", json_schema_extra={"examples": [_
         description="Messages of the conversation, oldest first."
     )
     tools: Items[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
-    context: Items[dict[str, Any]] | None = Field(
+    context: Items[Annotated[dict[str, Any], Field(json_schema_extra=_CONTEXT)]] | None = Field(
         None, description="Texts that are added to the instructions."
     )
     resume: Items[dict[str, Any]] | None = Field(None, description="Decisions for tool calls.")
