@@ -120,6 +120,22 @@ def test_unknown_file_is_not_found(api: Api, session_id: str) -> None:
         assert error_of(api.http.get(path)) == (404, "BLOB_NOT_FOUND")
 
 
+@cases(
+    ("media_type", "data"),
+    [
+        ("text/csv; charset=utf-8", "Müller;1".encode("cp1252")),
+        ("text/plain; charset=us-ascii", "Müller;1".encode()),
+    ],
+)
+def test_file_may_declare_another_charset_than_its_own(
+    api: Api, session_id: str, media_type: str, data: bytes
+) -> None:
+    file = attached(data, "list.csv", media_type=media_type)
+    api.send_message(session_id, "Read.", attachments=[file])
+    sent = api.messages(session_id)[-2]
+    assert sent["attachments"][0]["characters"] == len("Müller;1")
+
+
 BROKEN = {
     "broken base64": ({"data": "aGFsbG8!"}, "not valid base64"),
     "a link": ({"data": "https://example.org/notes.txt"}, "not valid base64"),

@@ -458,6 +458,29 @@ def test_librechat_can_have_the_thinking_in_the_text(
     assert (stored["content"], stored.get("thinking")) == expected
 
 
+def test_open_webui_can_have_code_that_it_ran_in_the_text(api: Api) -> None:
+    ran = (
+        '<details type="code_interpreter" done="true" output="&quot;1&quot;">\n'
+        "<summary>Analyzed</summary>\n```python\nprint(1)\n```\n</details>\nIt prints 1."
+    )
+    messages = {"m": {"role": "assistant", "content": ran}}
+    export = [{"title": "Code", "chat": {"history": {"messages": messages, "currentId": "m"}}}]
+    imported = api.ok(send(api, json.dumps(export).encode()), 201)
+    (stored,) = api.messages(imported["sessions"][0]["session_id"])
+    assert stored["content"] == "```python\nprint(1)\n```\n\nIt prints 1."
+    (warning,) = imported["warnings"]
+    assert warning["message"] == "The import left out tool calls and their results: 1."
+
+
+def test_question_of_claude_can_have_its_text_beside_unknown_blocks(api: Api) -> None:
+    spoken = {"type": "voice_note", "text": "spoken"}
+    question = {"uuid": "a", "sender": "human", "text": "Why?", "content": [spoken]}
+    export = [{"uuid": "c", "name": "Voice", "chat_messages": [question]}]
+    imported = api.ok(send(api, json.dumps(export).encode()), 201)
+    (stored,) = api.messages(imported["sessions"][0]["session_id"])
+    assert stored["content"] == "Why?"
+
+
 # Damaged exports
 
 

@@ -97,8 +97,13 @@ def test_session_decides_about_thinking_if_the_request_does_not(
 
 @cases(
     "image",
-    [f"data:image/png;base64,{PNG}", f"data:;base64,{PNG}", {"url": f"data:;base64,{PNG}"}],
-    ids=["text", "no type", "object"],
+    [
+        f"data:image/png;base64,{PNG}",
+        f"data:;base64,{PNG}",
+        {"url": f"data:;base64,{PNG}"},
+        f"data:image/png;name=photo.png;charset=utf-8;base64,{PNG}",
+    ],
+    ids=["text", "no type", "object", "parameters"],
 )
 def test_images_are_accepted_in_all_forms(conversation: Conversation, image: Any) -> None:
     conversation.send_message([{"type": "image_url", "image_url": image}], model="echo")

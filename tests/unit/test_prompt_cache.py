@@ -109,6 +109,19 @@ def test_model_without_vision_gets_no_images(seed: int) -> None:
     assert blind.size_with([]) == PromptSize.of(plain)
 
 
+def test_answer_with_only_an_image_is_part_of_the_prompt() -> None:
+    drawn: AssistantMessage = {
+        "role": "assistant",
+        "content": "",
+        "message_id": new_id(),
+        "timestamp": now(),
+        "images": [{"sha256": "0" * 64, "media_type": "image/png"}],
+    }
+    messages = [user_message("Draw."), drawn, user_message("Make it darker.")]
+    _, answer, _ = to_ollama_messages(messages, 2)
+    assert (answer["content"], answer["images"]) == ("", ["0" * 64])
+
+
 def test_trimming_removes_images_of_old_results() -> None:
     result: ToolMessage = {
         "role": "tool",

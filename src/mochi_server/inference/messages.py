@@ -42,7 +42,8 @@ def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[Cha
             for call in tool_calls_of(message):
                 if call.get("id"):
                     missing[call["id"]] = call["function"]["name"]
-        if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
+        has_content = message["content"] or tool_calls_of(message) or images_of(message)
+        if has_content or message["role"] != "assistant":
             sent.append(_to_ollama(message, with_thinking=index > turn_start))
     return [*sent, *_missing_results(missing)]
 

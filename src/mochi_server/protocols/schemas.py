@@ -21,7 +21,7 @@ TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")],
 
 Because of the tags, the error for an invalid item does not contain the error for a text.
 """
-_DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
+_DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
 NO_LIMIT = -1
 """Value of `max_tokens` for an answer that ends only when it is complete or the context window is
 full.

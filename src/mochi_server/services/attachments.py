@@ -206,10 +206,10 @@ def _decoded(data: bytes, media_type: str, name: str) -> str | None:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return _decode(data, encoding)
+    encodings = ["utf-8"]
     charset = _CHARSET.search(media_type)
     if charset and _FILE_ENCODING.match(charset[1]):
-        return _decode(data, charset[1])
-    encodings = ["utf-8"]
+        encodings = [charset[1], "utf-8"]  # some clients declare another encoding than the file's
     if _is_named_as_text(media_type, name):
         encodings += _OLD_ENCODINGS
     for encoding in encodings:

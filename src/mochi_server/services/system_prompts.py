@@ -5,6 +5,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from mochi_server.constants import MAX_PROMPT_CHARS
 from mochi_server.errors import PromptExists, PromptNotFound, ValidationFailed
@@ -37,6 +38,7 @@ class SystemPromptService:
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
+        self._creating = Lock()
 
     def list(self) -> list[PromptEntry]:
         entries = []
@@ -67,9 +69,10 @@ class SystemPromptService:
             raise ValidationFailed(
                 "filename must be a plain file name that ends in .md or .txt.", filename=filename
             )
-        if os.path.exists(self._path(filename)):  # noqa: PTH110 - errors are raised by the write
-            raise PromptExists(filename)
-        return self._write(filename, content)
+        with self._creating:
+            if os.path.exists(self._path(filename)):  # noqa: PTH110 - errors are raised by the write
+                raise PromptExists(filename)
+            return self._write(filename, content)
 
     def update(self, filename: str, content: str) -> SystemPrompt:
         """Overwrite a prompt file.

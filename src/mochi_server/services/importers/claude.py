@@ -144,7 +144,8 @@ def _blocks(message: ClaudeMessage) -> tuple[list[str], list[str], list[str]]:
                 pass
             case _:
                 left_out.append(OTHERS)
-    if not message.content:
+    is_question = message.sender == "human"
+    if not message.content or (is_question and not any(texts)):
         texts.append(message.text or "")
     return texts, thoughts, left_out
 

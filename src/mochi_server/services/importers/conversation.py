@@ -21,7 +21,7 @@ from mochi_server.sessions.types import (
 )
 from mochi_server.util.clock import as_text, new_id, now
 
-_DATA_URL = re.compile(r"data:image/[\w.+-]{1,40};base64,")
+_DATA_URL = re.compile(r"data:image/[\w.+-]{1,40}(?:;[^,;]{1,100}){0,4};base64,")
 # Larger timestamps are in milliseconds, others in seconds; exports contain both.
 _MIN_MILLISECONDS = 1e11
 

@@ -24,7 +24,7 @@ from mochi_server.util.validation import Entries, Items
 
 _ATTRIBUTE = r'\s+[\w-]+(?:="[^"]*")?'
 _DETAILS = re.compile(
-    rf'<details(?:{_ATTRIBUTE})*?\s+type="(reasoning|tool_calls)"(?:{_ATTRIBUTE})*\s*>(.*?)</details>\s*',
+    rf'<details(?:{_ATTRIBUTE})*?\s+type="(reasoning|tool_calls|code_interpreter)"(?:{_ATTRIBUTE})*\s*>(.*?)</details>\s*',
     re.DOTALL,
 )
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
@@ -137,7 +137,7 @@ def _convert(message: OpenWebUIMessage) -> Node:
             blocks.append(_QUOTED.sub("", html.unescape(_SUMMARY.sub("", block))).strip())
         else:
             left_out.append(TOOLS)
-    visible = _DETAILS.sub("", detailed) + rest
+    visible = _DETAILS.sub(_shown, detailed) + rest
     if not visible.strip():
         visible = "\n\n".join(_output_texts(message.output, "message"))
     return Node(
@@ -150,6 +150,14 @@ def _convert(message: OpenWebUIMessage) -> Node:
         images=images,
         left_out=left_out,
     )
+
+
+def _shown(details: re.Match[str]) -> str:
+    """Return what is shown of a collapsed part of an answer: the code that was run."""
+    if details[1] != "code_interpreter":
+        return ""
+    code = _SUMMARY.sub("", details[2]).strip()
+    return f"{code}\n\n"
 
 
 def _attached(message: OpenWebUIMessage) -> tuple[list[Image], list[str]]:
