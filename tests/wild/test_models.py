@@ -29,6 +29,7 @@ ADD = '''
 '''
 UNASKED = {"tools": ["add"], "execution_policy": "never_confirm"}
 ADD_CALL = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
+ADDS = lines(calls=[call("add", {"a": 1, "b": 2})])
 UNPARSED = "error parsing tool call: raw='{\"a\"', err=unexpected end of JSON input"
 SCHEMA = {
     "type": "object",
@@ -193,6 +194,14 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
     "an empty answer after a tool has a warning": (
         [lines(calls=[call("add", {"a": 1, "b": 2})]), lines()],
         Seen(warnings=["EMPTY_ANSWER"], tools=["3"]),
+    ),
+    "a call after the limit of tool calls is requested again": (
+        [ADDS, ADDS, ADDS, ADDS, lines("It is 3.")],
+        Seen("It is 3.", warnings=["TOOL_LIMIT_REACHED"], tools=["3", "3", "3"]),
+    ),
+    "a model that only calls tools after their limit has a warning": (
+        [ADDS],
+        Seen(warnings=["TOOL_LIMIT_REACHED", "EMPTY_ANSWER"], tools=["3", "3", "3"]),
     ),
 }
 

@@ -43,6 +43,7 @@ class AnswerAttempts:
     publish: Publish
     reminders: Sequence[Message]
     schemas: list[dict[str, Any]]
+    allows_calls: bool = True
     plans: bool = False  # whether the answer is only the plan of an agent, without a format
     _held_events: list[ChatEvent] | None = None  # text that is published only if a tool is called
 
@@ -51,6 +52,8 @@ class AnswerAttempts:
         reason, and publish a warning if it is empty in the end.
         """
         answer = await self._send_and_repeat()
+        if self.plans and answer.skipped_calls:  # the agent calls tools when it executes the plan
+            return answer
         if answer.is_empty and self._may_change(answer):
             self._take_back_reasoning(answer)
             again = await self._send()
@@ -91,6 +94,8 @@ class AnswerAttempts:
     def _reason_of_empty(self, answer: AnswerBuilder) -> str:
         if answer.done_reason in _LOADING:
             return "Ollama only loaded or unloaded the model"
+        if answer.skipped_calls:
+            return "it called a tool, but the request offered none"
         if not answer.thinking:
             return "it has neither text nor tool calls"
         if answer.done_reason == "length":
@@ -137,9 +142,8 @@ class AnswerAttempts:
         writer = self.turn.writer
         rules = self.turn.rules
         repair = AnswerRepair(self._tool_names) if rules.repairs_answers else None
-        answer = AnswerBuilder(
-            self.model_call.name, self._receive, rules.calls_per_round, repair=repair
-        )
+        max_calls = rules.calls_per_round if self.allows_calls else 0
+        answer = AnswerBuilder(self.model_call.name, self._receive, max_calls, repair=repair)
         writer.answer = answer
 
         def feed(lines: list[Line]) -> None:

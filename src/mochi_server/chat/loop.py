@@ -114,12 +114,16 @@ class TurnLoop:
         schemas = turn.toolbox.schemas() if step.offers_tools else []
         reminders = await turn.phases.reminders(step.phase)
         request = AnswerAttempts(
-            turn, model_call, publish, reminders, schemas, plans=step.phase == "planning"
+            turn,
+            model_call,
+            publish,
+            reminders,
+            schemas,
+            allows_calls=step.offers_tools,
+            plans=step.phase == "planning",
         )
         answer = await self._answer(request, step)
-        if not step.offers_tools:
-            answer.tool_calls.clear()
-        elif answer.skipped_calls and turn.input.tools.parallel:
+        if step.offers_tools and answer.skipped_calls and turn.input.tools.parallel:
             publish([self._skip_warning(answer.skipped_calls)])
         if not answer.tool_calls and step.phase != "planning":
             schema = model_call.schema(offers_tools=bool(schemas))
