@@ -9,7 +9,7 @@ import pytest
 
 from mochi_stub.journal import Exchange
 from mochi_stub.prompt import Prompt
-from tests.support.api import Api
+from tests.support.api import Api, error_of
 from tests.support.server import RunningServer
 from tests.support.stub import ModelStub, chats
 
@@ -180,9 +180,29 @@ def test_old_summary_that_is_too_long_for_a_smaller_window_is_shortened(
     assert "[...]" in text
 
 
-def test_empty_summary_does_not_replace_an_earlier_one(api: Api, stub: ModelStub) -> None:
-    session_id = session_with_a_summary(api, stub, ["They met in Oslo.", "", ""])
+def test_empty_summary_ends_the_turn_and_replaces_nothing(api: Api, stub: ModelStub) -> None:
+    summaries = ["They met in Oslo.", "", "", "They met in Rome."]
+    session_id = session_with_a_summary(api, stub, summaries)
+    response = api.http.post(f"/chat/{session_id}", json={"message": "word " * 5000})
+    assert error_of(response) == (502, "OLLAMA_ERROR")
+    api.send_message(session_id)
+    requested, sent = chats(stub)[-2:]
+    assert is_compaction(requested)
+    assert "They met in Oslo." in str(requested.body)
+    assert "word " * 900 in str(requested.body)
+    assert "They met in Rome." in str(sent.body)
+
+
+def test_empty_summary_is_requested_again(api: Api, stub: ModelStub) -> None:
+    session_id = session_with_a_summary(api, stub, ["They met in Oslo.", "", "They met in Rome."])
     api.send_message(session_id, "word " * 5000)
-    requests = chats(stub)
-    assert is_compaction(requests[3])
-    assert "They met in Oslo." in str(requests[-1].body)
+    assert [is_compaction(exchange) for exchange in chats(stub)[3:]] == [True, True, False]
+    assert "They met in Rome." in str(chats(stub)[-1].body)
+
+
+@pytest.mark.parametrize("reasoning", ["<think>Hm.</think>\n", "Hm.\n</think>\n"])
+def test_summary_has_no_reasoning(api: Api, stub: ModelStub, reasoning: str) -> None:
+    session_with_a_summary(api, stub, [f"{reasoning}They met in Oslo."])
+    sent = str(chats(stub)[-1].body)
+    assert "They met in Oslo." in sent
+    assert "Hm." not in sent

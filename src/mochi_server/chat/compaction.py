@@ -2,6 +2,7 @@
 
 import orjson
 
+from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.prompt import (
     HEADING,
     TRIMMED_CHARS,
@@ -10,11 +11,12 @@ from mochi_server.chat.prompt import (
     checkpoint_tokens,
 )
 from mochi_server.constants import MIN_ANSWER_TOKENS
+from mochi_server.inference.answer_repair import AnswerRepair
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
 from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.inference.window_allocation import Allocation
-from mochi_server.ollama.transport import Line
+from mochi_server.ollama.errors import malformed_answer
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.types import Message, attachments_of, images_of, tool_calls_of
@@ -22,6 +24,10 @@ from mochi_server.sessions.types import Message, attachments_of, images_of, tool
 _INSTRUCTION = (
     "Write a summary of the conversation so far that lets you continue it. Keep facts, names, "
     "numbers, decisions, open questions and what the user wants. Answer with the summary alone."
+)
+_NO_SUMMARY = (
+    "The conversation is too long for the context window, and the model {!r} sent an empty summary "
+    "of it. Send the request again, or use another model."
 )
 
 
@@ -54,26 +60,30 @@ class CompactionPrompt:
     async def summarize(
         self, gateway: ModelGateway, model: str, keep_alive: str | float | None
     ) -> Checkpoint:
-        """Request summaries until one covers ``required_end`` messages. Return the last one."""
+        """Request summaries until one covers ``required_end`` messages. Return the last one.
+
+        Request an empty summary once more. Raises ``OllamaError`` if it stays empty.
+        """
         payload = payload_without_thinking(
             self._window.model, model, self.summary_tokens, keep_alive
         )
         window = self._window.fixed(self.budget.window)
         request = ModelRequest(allocation=window, payload=payload, prompt=self)
         while self.end < self.required_end:
-            lines: list[Line] = []
-            await gateway.send(request, lines.extend)
-            self.continue_with("".join(map(_content, lines)).strip())
+            summary = await _summary(gateway, request) or await _summary(gateway, request)
+            if not summary:
+                raise malformed_answer(_NO_SUMMARY.format(model))
+            self.continue_with(summary)
         last = self._prompt.history[self.end - 1]["message_id"]
         return Checkpoint(self.summary or "-", last, model)
 
     def continue_with(self, summary: str) -> None:
-        """Continue with a summary of the messages so far. An empty one leaves the earlier summary.
+        """Continue with a summary of the messages so far.
 
         Shorten it if all other messages then fit.
         """
         self.start = self.end
-        self.summary = summary or self.summary
+        self.summary = summary
         rest = "\n\n".join(map(_transcript, self._prompt.history[self.start : self.required_end]))
         self._make_room(rest, self.summary_tokens // 4)
 
@@ -140,6 +150,15 @@ class CompactionPrompt:
         return room >= max(summary_tokens, MIN_ANSWER_TOKENS)
 
 
+async def _summary(gateway: ModelGateway, request: ModelRequest) -> str:
+    """Request a summary. Return it without the reasoning of the model."""
+    name = request.payload["model"]
+    answer = AnswerBuilder(name, lambda _: None, max_calls=0, repair=AnswerRepair(()))
+    await gateway.send(request, answer.feed)
+    answer.finish()
+    return answer.content.strip()
+
+
 def _compaction_messages(text: str, earlier: str | None) -> list[ChatMessage]:
     before = f"{HEADING}{earlier}\n\n" if earlier else ""
     return [
@@ -162,8 +181,3 @@ def _transcript(message: Message) -> str:
     for attachment in attachments_of(message):
         line += f" [attached the file {attachment['name']!r}]"
     return line
-
-
-def _content(line: Line) -> str:
-    message = line.get("message") or {}
-    return str(message.get("content") or "")
