@@ -410,6 +410,42 @@ def test_usage_counts_both_requests_of_a_required_call(
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (40, 10)
 
 
+@pytest.mark.parametrize(
+    ("replies", "options"),
+    [
+        ([lines(eval_count=3000), lines("Hello.", eval_count=3000)], {}),
+        ([lines("3.", eval_count=3000), lines('{"sum": 3}', eval_count=3000)], {"format": SCHEMA}),
+    ],
+    ids=["repeated", "corrected"],
+)
+def test_two_requests_for_one_answer_enlarge_no_window(
+    ollama: FakeOllama, tmp_path: Path, replies: list[Reply], options: dict[str, Any]
+) -> None:
+    ollama.script(*replies)
+    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+        api = running.client
+        session_id = api.create_session(MODEL)["session_id"]
+        answer = api.send_message(session_id, "Add.", **options)
+        status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
+        api.send_message(session_id, "Thanks.")
+    assert answer["context_window"]["usage_tokens"] == 3020
+    assert status["context_window"]["usage_tokens"] == 3020
+    assert [request["options"]["num_ctx"] for request in ollama.requests] == [8192] * 3
+
+
+def test_forced_call_stores_the_counts_of_its_last_request(
+    server: RunningServer, api: Api, ollama: FakeOllama
+) -> None:
+    ollama.script(lines("No."), lines('{"name": "look", "arguments": {"at": "home"}}'))
+    session_id = api.create_session(MODEL)["session_id"]
+    body = completion(tools=[LOOK], tool_choice="required")
+    headers = {"X-Mochi-Session": session_id}
+    answer = Api.ok(httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers))
+    stored = api.messages(session_id)[-1]
+    assert (stored["prompt_eval_count"], stored["eval_count"]) == (20, 5)
+    assert answer["usage"]["total_tokens"] == 50
+
+
 def test_session_with_an_empty_format_answers_in_plain_text(api: Api, ollama: FakeOllama) -> None:
     ollama.script(lines("Hello."))
     session_id = api.create_session(MODEL, format={})["session_id"]

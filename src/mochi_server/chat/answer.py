@@ -96,17 +96,10 @@ class AnswerBuilder:
         return True
 
     def replace(self, text: str, last: Line) -> None:
-        """Replace the text without events. ``last`` is the last line of the new answer.
-
-        The counts and durations of the message are those of both answers.
-        """
+        """Replace the text without events. ``last`` is the last line of the new answer."""
         self._content = StringIO()
         self._content.write(text)
-        self._last = _summed(self._last, last)
-
-    def add_usage(self, earlier: "AnswerBuilder") -> None:
-        """Add the counts and durations of an answer that this one replaces."""
-        self._last = _summed(earlier._last, self._last)
+        self._last = last
 
     def feed(self, lines: list[Line]) -> None:
         """Add response lines and publish one event for each piece of text.
@@ -270,18 +263,3 @@ def _arguments(value: object) -> dict[str, Any] | None:
 def _as_written(arguments: object) -> str:
     """Return arguments that are not an object as the model has written them."""
     return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
-
-
-def _summed(earlier: Line, last: Line) -> Line:
-    """Return the last line of an answer, with the counts and durations of an earlier one."""
-    spent = {
-        name: _count(earlier.get(name)) + _count(last.get(name))
-        for name in _COUNTERS
-        if name in last
-    }
-    return {**last, **spent}
-
-
-def _count(value: object) -> int:
-    """Return a count of Ollama, or 0 if it is missing."""
-    return value if isinstance(value, int) else 0

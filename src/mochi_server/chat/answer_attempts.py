@@ -56,9 +56,8 @@ class AnswerAttempts:
             return answer
         if answer.is_empty and self._may_change(answer):
             self._take_back_reasoning(answer)
-            again = await self._send()
-            again.add_usage(answer)
-            answer = again
+            self.turn.writer.replaced.append(answer.message())
+            answer = await self._send()
         if answer.is_empty:
             reason = self._reason_of_empty(answer)
             self.model_call.warn("EMPTY_ANSWER", _EMPTY.format(self.model_call.name, reason))
@@ -128,9 +127,8 @@ class AnswerAttempts:
         again = replace(
             self, reminders=[*self.reminders, user_message(text)], schemas=[], _held_events=[]
         )
-        dropped = answer
+        self.turn.writer.replaced.append(answer.message())
         answer = await again._send(call_format(self.schemas))
-        answer.add_usage(dropped)
         # Some models call the tool in spite of the format.
         if not answer.calls_any(names) and not answer.replace_text_by_call(names):
             self.turn.writer.answer = None  # the text is not stored

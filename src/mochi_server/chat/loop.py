@@ -218,9 +218,11 @@ class TurnLoop:
         if not problem:
             return
         try:
-            answer.replace(*await model_call.repair(first, problem, schema))
+            text, last = await model_call.repair(first, problem, schema)
         except MochiError as error:
             raise FormatNotMet(model_call.name, error.message.rstrip("."), first) from error
+        self.turn.writer.replaced.append(answer.message())
+        answer.replace(text, last)
         problem = await self._problem(answer.content, model_call, schema)
         if problem:
             raise FormatNotMet(model_call.name, problem, answer.content)

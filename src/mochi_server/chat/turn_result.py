@@ -23,6 +23,8 @@ class TurnResult:
     stored: Sequence[Message] = ()  # messages that the turn added, oldest first
     repeated: Sequence[Message] = ()
     """Messages of an earlier turn that this turn sends to the client again."""
+    replaced: Sequence[AssistantMessage] = ()
+    """Answers that the turn has requested again. They are not stored, but they cost tokens."""
     first_chunks: Mapping[str, float | None] = field(default_factory=dict)  # seconds, by message ID
     outcomes: Sequence[ToolOutcome] = ()
     window: WindowDecision | None = None

@@ -77,6 +77,8 @@ class TurnWriter:
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
+        # Answers that the turn does not store, because it has requested them again.
+        self.replaced: list[AssistantMessage] = []
         # Time to the first chunk of each answer, by message ID.
         self.first_chunks: dict[str, float | None] = {}
         # Images of tool results that are not stored yet, by SHA-256 hash.
@@ -237,6 +239,7 @@ class TurnWriter:
         """Return the result of the turn until now. Its parts grow while the turn is running."""
         return TurnResult(
             self.added,
+            replaced=self.replaced,
             first_chunks=self.first_chunks,
             outcomes=self.outcomes,
             window=self.window,

@@ -13,6 +13,7 @@ def usage(turn: TurnResult) -> Json:
     """
     messages = turn.stored or turn.repeated
     answers = [message for message in messages if message["role"] == "assistant"]
+    answers += turn.replaced
     prompt = sum(answer.get("prompt_eval_count", 0) for answer in answers)
     completion = sum(answer.get("eval_count", 0) for answer in answers)
     cached = [answer.get("prompt_eval_cached_count") for answer in answers]

@@ -321,7 +321,7 @@ def _log_turn(run: Run, seconds: float) -> None:
     failure = run.failure
     answer = run.result.answer
     answered_by = None if answer is None else answer.get("model")
-    messages = run.result.stored
+    messages = [*run.result.stored, *run.result.replaced]
     first_chunk = next(iter(run.result.first_chunks.values()), None)
     log_event(
         logger,
