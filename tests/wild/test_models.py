@@ -446,6 +446,20 @@ def test_forced_call_stores_the_counts_of_its_last_request(
     assert answer["usage"]["total_tokens"] == 50
 
 
+@pytest.mark.parametrize("earlier", [[], [lines("No.")]], ids=["first", "second"])
+def test_failed_request_for_a_required_call_stores_no_text(
+    server: RunningServer, api: Api, ollama: FakeOllama, earlier: list[Reply]
+) -> None:
+    broken = [lines('{"name": "look", "argu')[0], {"error": "the runner has stopped"}]
+    ollama.script(*earlier, broken)
+    session_id = api.create_session(MODEL)["session_id"]
+    body = completion(tools=[LOOK], tool_choice="required")
+    headers = {"X-Mochi-Session": session_id}
+    response = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers)
+    assert response.status_code == 502
+    assert [message["role"] for message in api.messages(session_id)] == ["user"]
+
+
 def test_session_with_an_empty_format_answers_in_plain_text(api: Api, ollama: FakeOllama) -> None:
     ollama.script(lines("Hello."))
     session_id = api.create_session(MODEL, format={})["session_id"]

@@ -46,6 +46,7 @@ class AnswerAttempts:
     allows_calls: bool = True
     plans: bool = False  # whether the answer is only the plan of an agent, without a format
     _held_events: list[ChatEvent] | None = None  # text that is published only if a tool is called
+    _latest: AnswerBuilder | None = None
 
     async def send(self) -> AnswerBuilder:
         """Request the answer. Repeat the request once if the answer is unusable for a passing
@@ -68,7 +69,7 @@ class AnswerAttempts:
         try:
             return await self._send()
         except OllamaError as error:
-            failed = self.turn.writer.answer
+            failed = self._latest
             if not is_unparsed_call(error) or failed is None or failed.content:
                 raise
             reason = error.message.removesuffix(".")
@@ -120,6 +121,7 @@ class AnswerAttempts:
         answer = await self._send_and_repeat()
         held, self._held_events = self._held_events, None
         if answer.calls_any(names):
+            self.turn.writer.answer = answer
             if held:
                 self.publish(held)
             return answer
@@ -131,7 +133,6 @@ class AnswerAttempts:
         answer = await again._send(call_format(self.schemas))
         # Some models call the tool in spite of the format.
         if not answer.calls_any(names) and not answer.replace_text_by_call(names):
-            self.turn.writer.answer = None  # the text is not stored
             raise ToolNotCalled(self.model_call.name, is_cut=answer.done_reason == "length")
         return answer
 
@@ -142,7 +143,9 @@ class AnswerAttempts:
         repair = AnswerRepair(self._tool_names) if rules.repairs_answers else None
         max_calls = rules.calls_per_round if self.allows_calls else 0
         answer = AnswerBuilder(self.model_call.name, self._receive, max_calls, repair=repair)
-        writer.answer = answer
+        self._latest = answer
+        # The partial answer of an interrupted turn has only text that clients have received.
+        writer.answer = answer if self._held_events is None else None
 
         def feed(lines: list[Line]) -> None:
             answer.feed(lines)
