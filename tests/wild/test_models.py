@@ -1,5 +1,6 @@
 """What a user sees when a model misbehaves. Each case names the misbehaviour and the sentence."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -444,6 +445,21 @@ def test_forced_call_stores_the_counts_of_its_last_request(
     stored = api.messages(session_id)[-1]
     assert (stored["prompt_eval_count"], stored["eval_count"]) == (20, 5)
     assert answer["usage"]["total_tokens"] == 50
+
+
+def test_repaired_reasoning_before_a_required_call_is_no_text(
+    server: RunningServer, ollama: FakeOllama
+) -> None:
+    ollama.script(lines("Hm.\n", "</think>\n", "Look!", calls=[call("look", {"at": "home"})]))
+    body = completion(tools=[LOOK], tool_choice="required", stream=True)
+    with httpx.stream(
+        "POST", f"{server.url}/v1/chat/completions", json=body, timeout=60
+    ) as response:
+        chunks = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    deltas = [choice["delta"] for each in chunks[:-1] for choice in json.loads(each)["choices"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Look!"
+    assert "".join(delta.get("reasoning") or "" for delta in deltas) == "Hm.\n"
+    assert [bool(delta.get("tool_calls")) for delta in deltas].count(True) == 1
 
 
 @pytest.mark.parametrize("earlier", [[], [lines("No.")]], ids=["first", "second"])

@@ -122,7 +122,9 @@ class AnswerAttempts:
         held, self._held_events = self._held_events, None
         if answer.calls_any(names):
             self.turn.writer.answer = answer
-            if held:
+            if answer.take_move():
+                self._publish_snapshot(answer)
+            elif held:
                 self.publish(held)
             return answer
         text = f"{_INSTRUCTION}\n\n{orjson.dumps(functions).decode()}"
@@ -141,7 +143,9 @@ class AnswerAttempts:
         writer = self.turn.writer
         rules = self.turn.rules
         repair = AnswerRepair(self._tool_names) if rules.repairs_answers else None
-        max_calls = rules.calls_per_round if self.allows_calls else 0
+        max_calls = 0
+        if self.allows_calls:
+            max_calls = rules.calls_per_round
         answer = AnswerBuilder(self.model_call.name, self._receive, max_calls, repair=repair)
         self._latest = answer
         # The partial answer of an interrupted turn has only text that clients have received.
@@ -183,5 +187,9 @@ class AnswerAttempts:
         """Publish the text of the turn if published text has become reasoning, or reasoning
         text.
         """
-        if answer.take_move() and self._held_events is None:
-            self.publish([snapshot([*self.turn.writer.added, answer.message()])])
+        if self._held_events is None and answer.take_move():
+            self._publish_snapshot(answer)
+
+    def _publish_snapshot(self, answer: AnswerBuilder) -> None:
+        messages = [*self.turn.writer.added, answer.message()]
+        self.publish([snapshot(messages)])
