@@ -206,3 +206,12 @@ def test_summary_has_no_reasoning(api: Api, stub: ModelStub, reasoning: str) -> 
     sent = str(chats(stub)[-1].body)
     assert "They met in Oslo." in sent
     assert "Hm." not in sent
+
+
+def test_reasoning_is_the_summary_of_a_model_that_only_reasons(api: Api, stub: ModelStub) -> None:
+    """Its reasoning has reached the limit of tokens of a summary."""
+    reasoning = "<think>They met in Rome, it"
+    session_id = session_with_a_summary(api, stub, ["They met in Oslo.", reasoning, reasoning])
+    api.send_message(session_id, "word " * 5000)
+    assert [is_compaction(exchange) for exchange in chats(stub)[3:]] == [True, True, False]
+    assert "They met in Rome, it" in str(chats(stub)[-1].body)

@@ -62,7 +62,7 @@ class CompactionPrompt:
     ) -> Checkpoint:
         """Request summaries until one covers ``required_end`` messages. Return the last one.
 
-        Request an empty summary once more. Raises ``OllamaError`` if it stays empty.
+        Raises ``OllamaError``.
         """
         payload = payload_without_thinking(
             self._window.model, model, self.summary_tokens, keep_alive
@@ -70,10 +70,7 @@ class CompactionPrompt:
         window = self._window.fixed(self.budget.window)
         request = ModelRequest(allocation=window, payload=payload, prompt=self)
         while self.end < self.required_end:
-            summary = await _summary(gateway, request) or await _summary(gateway, request)
-            if not summary:
-                raise malformed_answer(_NO_SUMMARY.format(model))
-            self.continue_with(summary)
+            self.continue_with(await _summary(gateway, request))
         last = self._prompt.history[self.end - 1]["message_id"]
         return Checkpoint(self.summary or "-", last, model)
 
@@ -151,12 +148,25 @@ class CompactionPrompt:
 
 
 async def _summary(gateway: ModelGateway, request: ModelRequest) -> str:
-    """Request a summary. Return it without the reasoning of the model."""
-    name = request.payload["model"]
-    answer = AnswerBuilder(name, lambda _: None, max_calls=0, repair=AnswerRepair(()))
+    """Request a summary, and once more if it is empty.
+
+    If the model only reasons, its reasoning, which may have reached the limit of tokens, is the
+    summary. Raises ``OllamaError`` if there is neither.
+    """
+    answer = await _answer(gateway, request)
+    if not answer.content.strip():
+        answer = await _answer(gateway, request)
+    summary = answer.content.strip() or answer.thinking.strip()
+    if not summary:
+        raise malformed_answer(_NO_SUMMARY.format(request.model))
+    return summary
+
+
+async def _answer(gateway: ModelGateway, request: ModelRequest) -> AnswerBuilder:
+    answer = AnswerBuilder(request.model, lambda _: None, max_calls=0, repair=AnswerRepair(()))
     await gateway.send(request, answer.feed)
     answer.finish()
-    return answer.content.strip()
+    return answer
 
 
 def _compaction_messages(text: str, earlier: str | None) -> list[ChatMessage]:
