@@ -1,5 +1,6 @@
 """Databases that are unreachable, slow, of another version, full, or refuse the login."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -9,7 +10,7 @@ import psycopg
 import pytest
 
 from mochi_server.errors import StorageFailed
-from mochi_server.storage.postgres.database import Database
+from mochi_server.storage.postgres.database import _SCHEMA_LOCK, Connection, Database, prepare
 from mochi_server.storage.postgres.processes import lock_key
 from tests.servers.conftest import Start
 from tests.support import postgres
@@ -21,6 +22,7 @@ from tests.support.relay import CuttingRelay
 from tests.support.waiting import until
 
 WRONG = "wrong-password"
+SHORT_LIMIT = "SET statement_timeout = '100ms'"
 FULL = """
 CREATE FUNCTION is_full() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
@@ -227,6 +229,22 @@ def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database:
     assert (
         "schema has version 1000, but this mochi-server supports only versions up to 19" in refused
     )
+
+
+@pytest.mark.slow
+async def test_migration_waits_longer_than_other_statements(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server migrates the schema of a large database, and this one waits for its lock."""
+    monkeypatch.setattr("mochi_server.storage.postgres.database._LIMITS", SHORT_LIMIT)
+    monkeypatch.setattr(Connection, "response_seconds", 1)
+    async with await psycopg.AsyncConnection.connect(database) as other:
+        await other.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
+        migrating = asyncio.ensure_future(prepare(database))
+        ended, _ = await asyncio.wait([migrating], timeout=2)
+        assert not ended
+        await other.rollback()
+        assert await migrating == 19
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ Errors do not quote the exceptions of the database, because their text may conta
 import asyncio
 import errno
 import logging
+import math
 import re
 import socket
 import time
@@ -134,15 +135,17 @@ def failure(operation: str, error: Exception) -> StorageFailed:
 class Connection(AsyncConnection[Row]):
     """Connection to the database.
 
-    After ``RESPONSE_SECONDS`` without a response, the connection counts as lost.
+    After ``response_seconds`` without a response, the connection counts as lost.
     """
+
+    response_seconds: float = RESPONSE_SECONDS
 
     async def wait(self, gen: PQGen[_Result], *args: Any, **kwargs: Any) -> _Result:
         """Wait for a response.
 
         After the timeout, raise ``OperationalError``, as for a lost connection.
         """
-        timer = asyncio.get_running_loop().call_later(RESPONSE_SECONDS, self._disconnect)
+        timer = asyncio.get_running_loop().call_later(self.response_seconds, self._disconnect)
         try:
             return await super().wait(gen, *args, **kwargs)
         except asyncio.CancelledError:
@@ -158,6 +161,12 @@ class Connection(AsyncConnection[Row]):
         with suppress(OSError):
             connected.shutdown(socket.SHUT_RDWR)
         connected.detach()
+
+
+class _MigrationConnection(Connection):
+    """Connection that waits without a limit: a migration of a large database may take minutes."""
+
+    response_seconds = math.inf
 
 
 class Database:
@@ -229,9 +238,23 @@ class Database:
         async with self.connection(operation) as connection, connection.transaction():
             yield connection
 
-    async def connect(self) -> Connection:
+    @asynccontextmanager
+    async def migration(self) -> AsyncIterator[Connection]:
+        """Provide a connection in a transaction whose statements have no timeout.
+
+        Database errors become ``StorageFailed``.
+        """
+        try:
+            connection = await self.connect(_MigrationConnection)
+            async with connection, connection.transaction():
+                await connection.execute("SET LOCAL statement_timeout = 0")
+                yield connection
+        except psycopg.Error as error:
+            raise failure("migrate the database schema", error) from error
+
+    async def connect(self, kind: type[Connection] = Connection) -> Connection:
         """Open a dedicated connection outside the pool. Raises ``psycopg.Error``."""
-        connection = await Connection.connect(self._url, **_OPTIONS)
+        connection = await kind.connect(self._url, **_OPTIONS)
         try:
             await _configure(connection)
         except BaseException:
@@ -272,7 +295,7 @@ async def migrate(database: Database) -> int:
     for path in folder.iterdir():
         if path.name.endswith(".sql"):
             known[int(path.name[:4])] = path.read_text()
-    async with database.transaction("migrate the database schema") as connection:
+    async with database.migration() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
         await connection.execute(_SCHEMA)
         row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
