@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from mochi_server.chat.limits import RunLimits
@@ -76,6 +77,27 @@ def test_message_at_one_server_denies_what_waits_at_another(
         "assistant",
     ]
     assert stored[2]["error_code"] == "TOOL_EXECUTION_DENIED"
+
+
+def test_stream_of_a_waiting_turn_ends_when_another_server_deletes_its_session(
+    start: Start, database: str, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0) as stub:
+        first, second = (start(stub.url, park_seconds=0) for _ in range(2))
+        with Api(first.url) as a, Api(second.url) as b:
+            session_id = a.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+            with a.open_stream(session_id, PLAN) as events:
+                next(event for event in events if event.type == "tool_call_confirmation_required")
+                forget_runs(database)
+                assert b.http.delete(f"/sessions/{session_id}").status_code == 204
+                assert [event.type for event in events][-2:] == ["stopped", "done"]
+
+
+def forget_runs(database: str) -> None:
+    """Delete the ended runs, as the servers do six minutes after each run has ended."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        until(lambda: connection.execute("DELETE FROM runs WHERE ended < now()").rowcount)
 
 
 def test_approval_expires_after_its_server_was_killed(start: Start, tmp_path: Path) -> None:

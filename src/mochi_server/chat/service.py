@@ -634,19 +634,27 @@ class TurnService:
             await asyncio.sleep(self._limits.scan_seconds)
 
     async def _release_clients(self) -> None:
-        """End the streams of turns that another server continues. The clients resume them there."""
+        """End the streams of turns that another server continues or whose session it has deleted.
+
+        The clients of a turn that continues resume it there.
+        """
         for run in self.table.all_suspended():
             if not run.subscribers:
                 continue
-            with suppress(errors.MochiError):
+            try:
                 turn = (await self.store.load(run.session_id)).metadata.turn
-                goes_on_here = (
-                    turn is not None
-                    and not turn.has_ended
-                    and self.table.suspended(run.session_id, turn.run_id) is not None
-                )
-                if run.is_suspended and not goes_on_here:
-                    run.release_clients()
+            except errors.SessionNotFound:
+                await self.abandon(run.session_id)
+                continue
+            except errors.MochiError:
+                continue
+            goes_on_here = (
+                turn is not None
+                and not turn.has_ended
+                and self.table.suspended(run.session_id, turn.run_id) is not None
+            )
+            if run.is_suspended and not goes_on_here:
+                run.release_clients()
 
     async def _continue_alone(self, session_id: str) -> None:
         """Continue a turn whose approval has expired, or whose server died."""
