@@ -98,18 +98,21 @@ def test_later_requests_to_a_frozen_server_fail_at_once(
     )
 
 
-def test_frontends_need_no_server_of_an_ended_turn(
+def test_new_turns_need_no_server_of_an_ended_turn(
     a: Api, b: Api, servers: tuple[Member, Member]
 ) -> None:
     ai_sdk, ag_ui = (Frontend(b, a.create_session("mochi")["session_id"]) for _ in range(2))
-    for frontend in (ai_sdk, ag_ui):
-        a.send_message(frontend.session, "Hello")
+    denying = a.create_session("mochi")["session_id"]
+    for session_id in (ai_sdk.session, ag_ui.session, denying):
+        a.send_message(session_id, "Hello")
     with frozen(servers[0]):
         assert error_of(REQUESTS["run"](b, ai_sdk.session)) == LOST
         assert ai_sdk.ai_sdk(user("Hi"))[-1]["type"] == "finish"
         assert ag_ui.ag_ui(message("Hi"))[-1]["type"] == "RUN_FINISHED"
-        for frontend in (ai_sdk, ag_ui):
-            assert frontend.roles() == ["user", "assistant"] * 2
+        assert b.send_message(denying, "Hi", if_waiting="deny")["message"]["content"] == "Fine."
+        for session_id in (ai_sdk.session, ag_ui.session, denying):
+            roles = [stored["role"] for stored in b.messages(session_id)]
+            assert roles == ["user", "assistant"] * 2
 
 
 def test_stream_ends_with_an_error_when_its_server_freezes(

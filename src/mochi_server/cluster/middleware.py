@@ -381,12 +381,9 @@ class ClusterMiddleware:
             ):
                 content = await read_body(Request(scope, receive))
                 receive = _replaying(content, receive)
-                with suppress(PeerGone):
-                    peer = (
-                        await self._peers().owner_of(session_id)
-                        if _DENIES.search(content)
-                        else None
-                    )
+                if _DENIES.search(content):
+                    with suppress(PeerGone):
+                        peer = await self._peers().owner_of(session_id, starts_turn=True)
                 del content  # a turn may take minutes
         except errors.SessionNotFound:
             peer = None  # the app responds, as to a request about any unknown session
