@@ -353,12 +353,15 @@ async def prepare_store(settings: MochiServerSettings) -> str:
     return f"the database schema is up to date (version {version})"
 
 
-def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
+def build_stores(
+    settings: MochiServerSettings, url: str = "", *, reads_only: bool = False
+) -> Stores:
     """Build the session stores, without opening connections.
 
     Raises ``StorageFailed`` without the driver.
 
-    ``url`` is the address at which other servers with the same database reach this process.
+    ``url`` is the address at which other servers with the same database reach this process. If
+    ``reads_only`` is true, the stores do not change the database.
     """
     if not settings.store_url:
         return FileStores(
@@ -369,7 +372,7 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
         )
     with _database_driver():
         from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional
-    return PostgresStores(settings.store_url.get_secret_value(), url)
+    return PostgresStores(settings.store_url.get_secret_value(), url, reads_only=reads_only)
 
 
 @contextmanager

@@ -5,10 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import anyio
+import orjson
 import psycopg
 import pytest
+from psycopg import sql
 
 from mochi_server.cli.store_copy import content_of, copy
 from mochi_server.constants import FORMAT_VERSION
@@ -254,6 +257,37 @@ async def test_sessions_move_to_the_database_and_back_unchanged(
     assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).different == [
         sessions[1]
     ]
+
+
+async def test_copy_does_not_change_the_source_database(tmp_path: Path, database: str) -> None:
+    async with open_stores(database) as stores:
+        session_id = (await stored_session(stores.chats, user("a"))).session_id
+    partial = {"role": "assistant", "content": "so f", "message_id": new_id(), "timestamp": now()}
+    with psycopg.connect(database, autocommit=True) as connection:
+        values = [orjson.dumps(partial).decode(), session_id]
+        statement = "INSERT INTO partials SELECT key, %s, 1 FROM sessions WHERE session_id = %s"
+        connection.execute(statement, values)
+        processes = rows_of(connection, "processes")
+        before = [rows_of(connection, table) for table in ("sessions", "messages", "partials")]
+
+        assert (await copy(database, str(tmp_path), lambda *_: None)).copied == 1
+        after = [rows_of(connection, table) for table in ("sessions", "messages", "partials")]
+        assert after == before
+        assert rows_of(connection, "processes") == processes
+        moved = SessionManager(tmp_path / "chat_sessions").load_session(session_id)
+        assert contents(moved) == ["a", "so f"]
+
+        connection.execute("DELETE FROM mochi_schema WHERE version > 18")
+        with pytest.raises(StorageFailed, match="its schema has version 18"):
+            await copy(database, str(tmp_path), lambda *_: None)
+        connection.execute("DROP TABLE mochi_schema")
+        with pytest.raises(StorageFailed, match="its schema has version 0"):
+            await copy(database, str(tmp_path), lambda *_: None)
+
+
+def rows_of(connection: psycopg.Connection[tuple[Any, ...]], table: str) -> list[tuple[Any, ...]]:
+    statement = sql.SQL("SELECT t::text FROM {} t").format(sql.Identifier(table))
+    return connection.execute(statement).fetchall()
 
 
 async def test_versions_and_their_images_move_to_the_database_and_back(

@@ -160,9 +160,9 @@ async def _images(store: SessionStore, session: ChatSession, versions: Versions)
 async def open_stores(place: str, *, reads_only: bool = False) -> AsyncIterator[Stores]:
     """Open the stores of a data directory or a database URL.
 
-    A server may use a directory that is only read.
+    A server may use a place that is only read, which does not change.
     """
-    async with aclosing(build_stores(_settings(place))) as stores:
+    async with aclosing(build_stores(_settings(place), reads_only=reads_only)) as stores:
         if _is_url(place) or not reads_only:  # opening a directory locks it
             await stores.open()
         yield stores

@@ -290,23 +290,14 @@ async def migrate(database: Database) -> int:
 
     Raises ``StorageFailed``.
     """
-    folder = files("mochi_server.storage.postgres") / "schema"
-    known = {}
-    for path in folder.iterdir():
-        if path.name.endswith(".sql"):
-            known[int(path.name[:4])] = path.read_text()
+    known = _schema_files()
     async with database.migration() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
         await connection.execute(_SCHEMA)
         row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
         version = row[0] if row else 0
         latest = max(known)
-        if version > latest:
-            text = (
-                f"its schema has version {version}, but this mochi-server supports only versions "
-                f"up to {latest}"
-            )
-            raise StorageFailed("use the database", OSError(errno.EINVAL, text))
+        _refuse_later(version, latest)
         missing = [number for number in sorted(known) if number > version]
         for number in missing:
             await connection.execute(sql.SQL(known[number]))
@@ -316,6 +307,47 @@ async def migrate(database: Database) -> int:
     if version < latest:
         logger.info("database schema migrated version=%d", latest)
     return latest
+
+
+async def require_current_schema(database: Database) -> None:
+    """Check that the schema has the version of this mochi-server, without a migration.
+
+    Raises ``StorageFailed``.
+    """
+    latest = max(_schema_files())
+    async with database.connection("read the version of the database schema") as connection:
+        try:
+            row = await fetch_one(connection, "SELECT max(version) FROM mochi_schema")
+        except errors.UndefinedTable:
+            row = None
+    version = (row and row[0]) or 0
+    _refuse_later(version, latest)
+    if version < latest:
+        text = (
+            f"its schema has version {version}, but this mochi-server reads version {latest}. "
+            "Start a server of this version once, or use the mochi-server of that version"
+        )
+        raise StorageFailed("use the database", OSError(errno.EINVAL, text))
+
+
+def _schema_files() -> dict[int, str]:
+    """Return the SQL text of each schema version."""
+    folder = files("mochi_server.storage.postgres") / "schema"
+    known = {}
+    for path in folder.iterdir():
+        if path.name.endswith(".sql"):
+            known[int(path.name[:4])] = path.read_text()
+    return known
+
+
+def _refuse_later(version: int, latest: int) -> None:
+    """Raise ``StorageFailed`` for the schema of a later mochi-server."""
+    if version > latest:
+        text = (
+            f"its schema has version {version}, but this mochi-server supports only versions up to "
+            f"{latest}"
+        )
+        raise StorageFailed("use the database", OSError(errno.EINVAL, text))
 
 
 async def prepare(url: str) -> int:

@@ -288,10 +288,19 @@ async def recover_partial(
 
     Return the session row.
     """
+    messages = recovered_messages(head, position, partial)
+    if messages is None:
+        await connection.execute("DELETE FROM partials WHERE session = %s", [head.key])
+        return head
+    return await replace_tail(connection, head, position, messages, touch=False)
+
+
+def recovered_messages(head: SessionRow, position: int, partial: str) -> list[Message] | None:
+    """Return the partial answer of a dead server as messages, or None if it is damaged."""
     try:
         recovered = close_partial(decode(partial.encode()))
         updated_at = as_text(head.updated_at)
-        messages = [
+        return [
             complete_message(message, at, updated_at)
             for at, message in enumerate(recovered, position)
         ]
@@ -301,9 +310,7 @@ async def recover_partial(
             head.session_id,
             error,
         )
-        await connection.execute("DELETE FROM partials WHERE session = %s", [head.key])
-        return head
-    return await replace_tail(connection, head, position, messages, touch=False)
+        return None
 
 
 async def images_from(connection: Connection, session: int, start: int) -> list[str]:

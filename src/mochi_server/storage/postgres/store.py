@@ -43,6 +43,7 @@ from mochi_server.storage.postgres.database import (
     fetch_all,
     fetch_one,
     migrate,
+    require_current_schema,
     unreachable,
 )
 from mochi_server.storage.postgres.processes import (
@@ -183,11 +184,15 @@ class PostgresSessionStore(rules.SessionStore):
         process: ServerProcess,
         outbox: PostgresWebhookOutbox,
         collection: str = "chats",
+        *,
+        reads_only: bool = False,
     ) -> None:
+        """If ``reads_only`` is true, loaded sessions are repaired after a crash, but not stored."""
         self._database = database
         self._process = process
         self._outbox = outbox
         self._collection = collection
+        self._reads_only = reads_only
         self._locks = SessionLocks()
         self.locked_sessions: dict[str, SessionLock] = {}  # locks of this process, by session id
         self._histories = SessionCache[CachedHistory]()
@@ -241,6 +246,9 @@ class PostgresSessionStore(rules.SessionStore):
 
     async def load(self, session_id: str) -> ChatSession:
         head, history, needs_recovery = await self._read(session_id)
+        if needs_recovery and self._reads_only:
+            messages = await self._recovered(head, history.messages)
+            return head._replace(message_count=len(messages)).session(messages)
         if needs_recovery:
             await self.recover_crashed(session_id)
             head, history, _ = await self._read(session_id)
@@ -595,6 +603,19 @@ class PostgresSessionStore(rules.SessionStore):
             f"read session {session_id}", OSError(5, "some of its messages are missing")
         )
 
+    async def _recovered(self, head: SessionRow, messages: History) -> History:
+        """Return the messages as ``recover_crashed`` would store them."""
+        async with self._database.connection(f"read session {head.session_id}") as connection:
+            row = await fetch_one(
+                connection, "SELECT body, position FROM partials WHERE session = %s", [head.key]
+            )
+        if row is not None:
+            body, position = row
+            recovered = row_mapping.recovered_messages(head, position, body)
+            if recovered is not None:
+                messages = messages.prefix(position).extended(recovered)
+        return with_missing_results(messages)
+
     async def _is_abandoned(self, connection: Connection, session_id: str) -> bool:
         if session_id in self.locked_sessions:
             return False
@@ -666,18 +687,23 @@ class PostgresStores(rules.Stores):
 
     is_shared = True
 
-    def __init__(self, url: str, own_url: str = "") -> None:
+    def __init__(self, url: str, own_url: str = "", *, reads_only: bool = False) -> None:
         """``own_url`` is the address at which other servers reach this process (see
-        ``ServerProcess``).
+        ``ServerProcess``). If ``reads_only`` is true, nothing in the database changes.
         """
+        self._reads_only = reads_only
         self._database = Database(url)
         self._process = ServerProcess(self._database, own_url)
         self.webhooks: PostgresWebhookOutbox = PostgresWebhookOutbox(self._database)
         self.secrets: PostgresSecretStore = PostgresSecretStore(self._database)
         self.usage: PostgresUsageStore = PostgresUsageStore(self._database)
         shared = (self._database, self._process, self.webhooks)
-        self.chats: PostgresSessionStore = PostgresSessionStore(*shared, "chats")
-        self.agents: PostgresSessionStore = PostgresSessionStore(*shared, "agents")
+        self.chats: PostgresSessionStore = PostgresSessionStore(
+            *shared, "chats", reads_only=reads_only
+        )
+        self.agents: PostgresSessionStore = PostgresSessionStore(
+            *shared, "agents", reads_only=reads_only
+        )
         self.peers = PeerDirectory(self._database, self._process, self.chats.locked_sessions)
         self.turn_counts: PostgresTurnCounter = PostgresTurnCounter(self._database, self.peers)
         self._tasks: list[asyncio.Future[None]] = []
@@ -689,9 +715,14 @@ class PostgresStores(rules.Stores):
     async def open(self) -> None:
         """Connect, migrate the schema, register this process and start crash recovery.
 
+        Stores that only read connect and check the version of the schema.
+
         Raises ``MochiError``.
         """
         await self._database.open()
+        if self._reads_only:
+            await require_current_schema(self._database)
+            return
         await migrate(self._database)
         await self._process.open()
         await self.peers.open()
