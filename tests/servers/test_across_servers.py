@@ -186,6 +186,31 @@ def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: 
     assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
+@pytest.mark.parametrize("repeats_at_third", [False, True])
+def test_repeated_request_that_denies_calls_joins_its_turn(
+    a: Api, b: Api, start: Start, holding: GatedStub, *, repeats_at_third: bool
+) -> None:
+    """The server of the session's latest turn executes the turn, not the one with the request."""
+    session_id = a.create_session("mochi")["session_id"]
+    a.send_message(session_id, "Hello")
+    body, key = {"message": "hold", "if_waiting": "deny"}, {"Idempotency-Key": "k1"}
+    path = f"/chat/{session_id}/stream"
+    with (
+        Api(start().url) as c,
+        b.http.stream("POST", path, json=body, headers=key) as first,
+    ):
+        first_events = read_events(first)
+        seen = [next(first_events)]
+        other = c if repeats_at_third else a
+        with other.http.stream("POST", path, json=body, headers=key) as second:
+            assert (first.status_code, second.status_code) == (200, 200)
+            repeated = read_events(second)
+            seen_again = [next(repeated)]
+            holding.gate.open()
+            assert seen_again + list(repeated) == seen + list(first_events)
+    assert len(a.messages(session_id)) == 4
+
+
 REQUESTS: dict[str, dict[str, object]] = {
     "chat/completions": {"messages": [{"role": "user", "content": "hold"}]},
     "completions": {"prompt": "hold"},

@@ -373,18 +373,17 @@ class ClusterMiddleware:
         try:
             if not CALLER.get().sees_all:
                 await scope["app"].state.services.store.load(session_id)
-            peer = await self._responsible_peer(session_id, scope)
-            if (
-                peer is None
-                and scope["method"] == "POST"
-                and route_path(scope).startswith(API_PREFIX)
-            ):
+            peer: Peer | None = None
+            if scope["method"] == "POST" and route_path(scope).startswith(API_PREFIX):
                 content = await read_body(Request(scope, receive))
                 receive = _replaying(content, receive)
+                # before the key, so that a repetition reaches the same server
                 if _DENIES.search(content):
                     with suppress(PeerGone):
                         peer = await self._peers().owner_of(session_id, starts_turn=True)
                 del content  # a turn may take minutes
+            if peer is None:
+                peer = await self._responsible_peer(session_id, scope)
         except errors.SessionNotFound:
             peer = None  # the app responds, as to a request about any unknown session
         if peer is None:
