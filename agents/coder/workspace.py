@@ -2,11 +2,14 @@
 
 import asyncio
 import os
+import re
 import signal
 from contextlib import suppress
 from pathlib import Path
 
 MAX_BYTES = 1_000_000
+_LINE_END = r"(?:\r\n?|\n)"
+"""Pattern of a line end. Models see every line end of a file as ``\\n``."""
 _PASSED_ON = (
     "PATH",
     "HOME",
@@ -53,7 +56,8 @@ class Workspace:
             first_line: Number of the first line to read. Lines are numbered from 1.
             last_line: Number of the last line to read. By default, the file is read to its end.
         """
-        lines = self._text(path).splitlines(keepends=True)
+        text = self._bytes(path).decode("utf-8", "replace")
+        lines = re.sub(_LINE_END, "\n", text).splitlines(keepends=True)
         return "".join(lines[max(first_line, 1) - 1 : last_line])
 
     def write_file(self, path: str, content: str) -> str:
@@ -81,20 +85,27 @@ class Workspace:
             after_line: Number of the line after which to insert, if old_text is empty. 0 is the
                 beginning of the file.
         """
-        text = self._text(path)
+        text = self._bytes(path).decode("utf-8", "surrogateescape")
+        line_end = "\r\n" if "\r\n" in text else "\n"
+        new_text = re.sub(r"\r?\n", line_end, new_text)
         if old_text:
-            if (found := text.count(old_text)) != 1:
+            old_lines = re.split(_LINE_END, old_text)
+            pieces = re.split(_LINE_END.join(map(re.escape, old_lines)), text)
+            found = len(pieces) - 1
+            if found != 1:
                 raise ValueError(
                     f"{path} contains old_text {found} times; it must contain it exactly once"
                 )
-            changed = text.replace(old_text, new_text)
+            changed = new_text.join(pieces)
         else:
             lines = text.splitlines(keepends=True)
             if not 0 <= after_line <= len(lines):
                 raise ValueError(f"{path} has {len(lines)} lines")
             before, after = "".join(lines[:after_line]), "".join(lines[after_line:])
-            changed = _ended(before) + (_ended(new_text) if after else new_text) + after
-        self._inside(path).write_text(changed, "utf-8")
+            if after:
+                new_text = _ended(new_text, line_end)
+            changed = _ended(before, line_end) + new_text + after
+        self._inside(path).write_text(changed, "utf-8", "surrogateescape", newline="")
         return f"Changed {path}."
 
     def delete_rename_file(self, path: str, new_path: str = "") -> str:
@@ -144,13 +155,13 @@ class Workspace:
             await _end(process)
         return f"Exit code {process.returncode}\n{printed}".rstrip()
 
-    def _text(self, path: str) -> str:
+    def _bytes(self, path: str) -> bytes:
         file = self._inside(path)
         if not file.is_file():
             raise ValueError(f"{path} is not a file of the workspace")
         if file.stat().st_size > MAX_BYTES:
             raise ValueError(f"{path} is larger than {MAX_BYTES} bytes")
-        return file.read_text("utf-8", "replace")
+        return file.read_bytes()
 
     def _inside(self, path: str) -> Path:
         """Return the resolved path.
@@ -170,8 +181,8 @@ def _line(entry: Path) -> str:
     return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.lstat().st_size} bytes)"
 
 
-def _ended(text: str) -> str:
-    return text if not text or text.endswith("\n") else f"{text}\n"
+def _ended(text: str, line_end: str) -> str:
+    return text if not text or text.endswith(("\n", "\r")) else f"{text}{line_end}"
 
 
 async def _printed(process: asyncio.subprocess.Process) -> str:

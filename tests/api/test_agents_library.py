@@ -143,6 +143,21 @@ def test_sample_agents_work_unchanged(
     ]
 
 
+def test_changed_file_keeps_other_bytes_and_its_line_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path))
+    change = AgentDiscoveryService(SAMPLES).get("coder").tools["insert_replace_text"]
+    file = tmp_path / "old.txt"
+    file.write_bytes(b"caf\xe9\r\none\r\ntwo\rthree\nlast")
+
+    change("old.txt", old_text="one\ntwo\nthree\n", new_text="1\n2\r\n")
+    change("old.txt", new_text="end", after_line=4)
+    change("old.txt", new_text="start\n")
+
+    assert file.read_bytes() == b"start\r\ncaf\xe9\r\n1\r\n2\r\nlast\r\nend"
+
+
 @pytest.mark.slow
 async def test_timed_out_command_is_killed_with_its_children(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
