@@ -51,6 +51,12 @@ class Shown(BaseModel):
         return f"shown {value}"
 
 
+class Kept(BaseModel):
+    """Model that holds anything."""
+
+    value: Any
+
+
 @dataclass
 class Pair:
     """Dataclass that holds anything."""
@@ -129,6 +135,23 @@ async def test_characters_that_cannot_be_encoded_are_replaced(value: object) -> 
     result = await execute(give(value))
     assert result.success, result.error_message
     assert "a?" in str(result.result)
+
+
+@cases(
+    "value",
+    [
+        [b"a\xff"],
+        {"key": bytearray(b"a\xff")},
+        {b"a\xff": 1},
+        Pair(b"a\xff"),
+        Kept(value=b"a\xff"),
+        Kept(value=[{"key": b"a\xff"}]),
+    ],
+)
+async def test_bytes_in_a_structure_are_decoded(value: object) -> None:
+    result = await execute(give(value))
+    assert result.success, result.error_message
+    assert "a\ufffd" in str(result.result)
 
 
 @cases(

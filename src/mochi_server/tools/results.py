@@ -4,6 +4,7 @@ iterator.
 
 from collections import deque
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -57,7 +58,7 @@ class ResultConversion:
         if value is None:
             return "Done; there is no result."
         if isinstance(value, bytes | bytearray):
-            return bytes(value).decode("utf-8", "replace")
+            return _decoded(value)
         text = to_json(
             self._plain(value, MAX_LEVELS), fallback=str, inf_nan_mode="strings"
         ).decode()
@@ -67,6 +68,8 @@ class ResultConversion:
         """Return a copy of a value with lists in place of iterators, within the limits."""
         if isinstance(value, str):
             return self._within_limit(value)
+        if isinstance(value, bytes | bytearray):
+            return self._within_limit(_decoded(value))
         if value is None or isinstance(value, bool | int | float):
             return value
         if not levels:
@@ -110,12 +113,15 @@ class ResultConversion:
         return encodable(text)
 
     def _key(self, key: object) -> object:
+        if isinstance(key, bytes):
+            key = _decoded(key)
         return self._within_limit(key) if isinstance(key, str) else key
 
     def _content(self, model: Any) -> Any:
         """Return the content of a Pydantic model as the serializers of the model define it."""
         if self._is_finite(model):
-            return to_jsonable_python(model, fallback=str, inf_nan_mode="strings")
+            with suppress(UnicodeDecodeError):  # bytes that are not UTF-8
+                return to_jsonable_python(model, fallback=str, inf_nan_mode="strings")
         # In the mode for JSON, the serializer would read an iterator to its end.
         return model.__pydantic_serializer__.to_python(model, mode="python", by_alias=True)
 
@@ -130,6 +136,10 @@ class ResultConversion:
             count -= 1
             left.extend(_parts(value))
         return count >= 0
+
+
+def _decoded(value: bytes | bytearray) -> str:
+    return value.decode("utf-8", "replace")
 
 
 def _is_model(value: object) -> bool:
