@@ -303,6 +303,8 @@ def test_directories_do_not_share_modules(tmp_path: Path) -> None:
         "import parts as p; parts = p",
         "from . import parts",
         "from parts import words; import parts",
+        "import deep.inner; parts = deep.inner.parts",
+        "import deep.inner as inner; parts = inner.parts",
     ],
 )
 def test_functions_can_import_files_of_the_directory(tmp_path: Path, statement: str) -> None:
@@ -313,7 +315,21 @@ def test_functions_can_import_files_of_the_directory(tmp_path: Path, statement: 
     directory = write_tools(
         tmp_path, source, parts="import words", words="WORD = 'here'", others="import parts"
     )
+    (directory / "deep").mkdir()
+    (directory / "deep" / "__init__.py").touch()
+    (directory / "deep" / "inner.py").write_text("import parts")
     assert ToolDiscoveryService(directory).discover().tools["tool"].function() == "here"
+
+
+def test_import_of_a_missing_submodule_is_a_problem(tmp_path: Path) -> None:
+    source = f"    import parts.gone\n{GOOD}    __all__ = ['good']\n"
+    directory = write_tools(tmp_path, source, parts="")
+    catalogue = ToolDiscoveryService(directory).discover()
+    assert [problem.message for problem in catalogue.problems] == [
+        "ModuleNotFoundError: No module named 'parts.gone'; 'parts' is not a package (line 1). "
+        "Install its package for the Python of the server, or correct the import"
+    ]
+    assert list(catalogue.tools) == ["good"]
 
 
 @pytest.mark.parametrize(

@@ -233,13 +233,25 @@ class _PackageImporter(Loader):
                 if _first_name(str(node.module)) in siblings:
                     node.module = f"{self.name}.{node.module}"
             elif isinstance(node, ast.Import):
+                names = []
                 for alias in node.names:
-                    first = _first_name(alias.name)
-                    if first in siblings and alias.asname:
-                        alias.name = f"{self.name}.{alias.name}"
-                    elif first in siblings:
-                        alias.name = f"{self.name}.{first}"
-                        alias.asname = first
+                    if _first_name(alias.name) in siblings:
+                        names += self._relative(alias)
+                    else:
+                        names.append(alias)
+                node.names = names
+
+    def _relative(self, alias: ast.alias) -> list[ast.alias]:
+        """Return the names with which an import statement imports a module of the directory."""
+        module = copy(alias)
+        module.name = f"{self.name}.{alias.name}"
+        if alias.asname:
+            return [module]
+        # The first name imports the module, and the second binds the name of its package.
+        package = copy(module)
+        module.asname = package.asname = _first_name(alias.name)
+        package.name = f"{self.name}.{package.asname}"
+        return [module, package]
 
 
 def _split_imports(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
