@@ -397,6 +397,35 @@ def test_tools_are_listed_again_after_a_change_notification(api: Api) -> None:
     until(lambda: list(api.ok(api.http.get("/tools"))["tools"]) == ["grow", "echo"])
 
 
+@cases("retry_seconds", [3600, 0.1])
+def test_failed_list_of_changed_tools_ends_no_call(
+    shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory, retry_seconds: float
+) -> None:
+    data_dir = tmp_path_factory.mktemp("changing")
+    write_mcp(data_dir, hand=by_hand(data_dir, "hang", "offer"))
+    limits = replace(PATIENT, retry_seconds=retry_seconds, max_retry_seconds=retry_seconds)
+    with PatientServer(data_dir, shared_stub.url, limits=limits) as server:
+        api = server.api()
+        until(lambda: "hang" in api.ok(api.http.get("/tools"))["tools"])
+        session_id = session_with(api)
+        with api.open_stream(session_id, instruct(calls("hang"), words(3))) as events:
+            until(lambda: "call hang" in journal(data_dir))
+            assert called(api, "offer", tools=["hang", "offer", "note", "unlisted"])["success"]
+            if retry_seconds > 1:
+                until(lambda: "hand" in problems(api))
+                assert problems(api)["hand"] == (
+                    f"MCP server {sys.executable}: its changed tools could not be listed: Not today."
+                )
+                assert list(api.ok(api.http.get("/tools"))["tools"]) == ["hang", "offer"]
+                assert called(api, "offer", tools=["hang", "note"])["success"]
+            until(lambda: "note" in api.ok(api.http.get("/tools"))["tools"])
+            assert problems(api) == {}
+            api.ok(api.http.post(f"/chat/{session_id}/stop"))
+            assert list(events)[-1].type == "done"
+        until(lambda: "notifications/cancelled" in journal(data_dir))
+    assert len(started(data_dir)) == 1
+
+
 def test_failed_call_has_the_error_of_the_server(answering: Shared) -> None:
     api = answering.api
     assert called(api, "fail")["error_message"] == "fail failed: It did not work."

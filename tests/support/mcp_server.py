@@ -140,6 +140,9 @@ def answer(message: dict[str, Any], offered: list[str]) -> dict[str, Any] | None
                 "serverInfo": {"name": "by hand", "version": "1"},
             }
         case "tools/list":
+            if "unlisted" in offered:  # the next list fails
+                offered.remove("unlisted")
+                raise PermissionError(-32000)
             listed = [
                 {"name": name, "inputSchema": {"type": "object"}, **TOOLS.get(name, {})}
                 for name in offered

@@ -92,19 +92,19 @@ class McpConnection:
         """
         try:
             result = await self.client.call_tool(tool, arguments)
-        except MCPError as error:
-            raise ToolRaised(self._reason_of_failure(error)) from error
-        except ValidationError as error:
-            raise ToolRaised(invalid_response(error)) from error
-        except Exception as error:  # another invalid response
-            raise ToolRaised(f"{type(error).__name__}: {error}") from error
+        except Exception as error:
+            raise ToolRaised(self.reason_of_failure(error)) from error
         content = await anyio.to_thread.run_sync(content_of, result)  # decodes and hashes images
         if result.is_error:
             raise ToolRaised(content.text)
         return content
 
-    def _reason_of_failure(self, error: MCPError) -> str:
-        """Return why a call failed, and end the session if the connection or session is lost."""
+    def reason_of_failure(self, error: Exception) -> str:
+        """Return why a request failed, and end the session if the connection or session is lost."""
+        if isinstance(error, ValidationError):
+            return invalid_response(error)
+        if not isinstance(error, MCPError):  # another invalid response
+            return f"{type(error).__name__}: {error}"
         if self.session.needs_authorization:
             return self.session.authorization_advice
         reason = error.message

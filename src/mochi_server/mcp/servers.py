@@ -70,6 +70,7 @@ class McpServer:
         self.has_inherited = False
         self.closed = False
         self._tool_problems: list[str] = []
+        self._list_problem: str | None = None
         self.config = config
         self.credentials = credentials
         self._checks = checks
@@ -88,7 +89,7 @@ class McpServer:
     @property
     def problems(self) -> list[str]:
         """Current problems of the server, with its secrets masked."""
-        return [*filter(None, [self.session.problem]), *self._tool_problems]
+        return [*filter(None, [self.session.problem, self._list_problem]), *self._tool_problems]
 
     def inherit_tools(self, old: "McpServer | None") -> None:
         """Offer the tools from before a reload until this server has listed its own, if its
@@ -194,9 +195,7 @@ class McpServer:
         finally:
             session.end()
         if isinstance(self.config, RemoteServer):
-            pause = self._pause
-            self._pause = min(2 * pause, self._limits.max_retry_seconds)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(self._next_pause())
             has_reconnected = session is not self.session  # for a call
             if not has_reconnected and not self._is_retired:
                 self._reconnect()
@@ -226,18 +225,47 @@ class McpServer:
                 await self._list_tools(connection)
                 timeout.deadline = math.inf
                 session.open(connection.call)
-                self._pause = self._limits.retry_seconds
                 while True:
-                    await session.changed.wait()
+                    retry_pause = self._next_pause() if self._list_problem else math.inf
+                    with anyio.move_on_after(retry_pause):
+                        await session.changed.wait()
                     await asyncio.sleep(_RELIST_DELAY_SECONDS)
                     session.changed.clear()
                     if session.ended:
                         return
-                    with session.connect_timeout():
-                        await self._list_tools(connection)
+                    await self._list_changed_tools(session, connection)
+
+    def _next_pause(self) -> float:
+        """Return the pause after a failure, and double the next one."""
+        pause = self._pause
+        self._pause = min(2 * pause, self._limits.max_retry_seconds)
+        return pause
+
+    async def _list_changed_tools(self, session: McpSession, connection: "McpConnection") -> None:
+        """List the tools again. If that fails, keep the earlier list and the connection.
+
+        Raises the error if the connection is lost, or needs authorization.
+        """
+        try:
+            with session.connect_timeout():
+                await self._list_tools(connection)
+        except Exception as error:
+            reason = connection.reason_of_failure(error)
+            if session.ended or session.needs_authorization:
+                raise
+            if isinstance(error, TimeoutError):
+                reason = session.explain(error)
+            shown = self.credentials.tokens.mask(session.shown(reason))
+            known = self._list_problem
+            self._list_problem = f"its changed tools could not be listed: {shown}"
+            # A list that fails like the previous one is not logged again.
+            if self._list_problem != known:
+                logger.warning("MCP tools not listed server=%s: %s", self.name, self._list_problem)
 
     async def _list_tools(self, connection: "McpConnection") -> None:
         self.tools, self._tool_problems = await connection.tools(self._checks)
+        self._list_problem = None
+        self._pause = self._limits.retry_seconds
         logger.info("MCP tools listed server=%s count=%d", self.name, len(self.tools))
 
 

@@ -173,5 +173,9 @@ class McpSession:
             text = str(error)
         else:
             text = f"the connection failed: {str(error) or type(error).__name__}"
+        return self.shown(text)
+
+    def shown(self, text: str) -> str:
+        """Return a text as one short line without secrets, for messages."""
         line = " ".join(text.split())
         return shorten(self.secrets.mask(line), _MAX_TEXT)
