@@ -21,6 +21,7 @@ from tests.mcp.patient_server import PATIENT, PatientServer
 from tests.support.api import Api
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
+from tests.support.keys import headers, write_keys
 from tests.support.mcp import by_hand, is_alive, journal, running, started, write_mcp
 from tests.support.tools import write_tools
 from tests.support.waiting import until
@@ -229,6 +230,34 @@ def test_conflicting_tool_names_are_prefixed_with_the_server(
             "a tool group already has this name; the group of the server is 'mcp:maths'",
         )
     ]
+
+
+def test_key_sees_only_the_servers_whose_tools_it_may_use(stub: StubServer, tmp_path: Path) -> None:
+    write_mcp(
+        tmp_path,
+        hand=by_hand(tmp_path, "echo", "note", "odd"),
+        other=by_hand(tmp_path, "files/read.all"),
+        lost={"command": "no-such-program"},
+    )
+    keys = write_keys(
+        tmp_path / "keys.yaml",
+        none={"tools": "[]"},
+        some={"tools": "[echo]"},
+        free={},
+        app={"scope": "all", "tools": "[echo]"},
+    )
+    with PatientServer(tmp_path, stub.url, api_keys_file=str(keys)) as server:
+        seen = {}
+        for key in ("none", "some", "free", "app"):
+            api = server.api(headers=headers(key))
+            listed = api.ok(api.http.get("/mcp/servers"))["servers"]
+            seen[key] = [(each["name"], each["tools"], len(each["problems"])) for each in listed]
+    assert seen == {
+        "none": [],
+        "some": [("hand", 1, 0)],
+        "free": [("hand", 2, 1), ("other", 1, 0), ("lost", 0, 1)],
+        "app": [("hand", 1, 0), ("other", 0, 0), ("lost", 0, 0)],
+    }
 
 
 def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mochi_server.errors import McpAuthorizationFailed, McpAuthorizationUnavailable
@@ -12,6 +12,8 @@ from mochi_server.mcp.pending import PendingAuthorization, Redirect
 from mochi_server.mcp.servers import McpServer, McpServers
 from mochi_server.mcp.session import McpSession
 from mochi_server.sessions.audit import audit
+from mochi_server.sessions.caller import CALLER
+from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.util.imports import import_in_thread
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
@@ -40,10 +42,24 @@ class McpAuthorizations:
         self._servers = servers
         self._tasks: set[asyncio.Future[Any]] = set()
 
-    async def states(self) -> list[McpServerState]:
-        """Return the states of all MCP servers, in the order of ``mcp.json``."""
+    async def states(self, catalogue: ToolCatalogue) -> list[McpServerState]:
+        """Return the states of the MCP servers, in the order of ``mcp.json``.
+
+        ``catalogue`` contains the tools that the current caller may use. If its key limits them,
+        servers without such tools are left out, unless the caller sees everything.
+        """
         await self._servers.settle()
-        return [await self._state_of(server) for server in self._servers.all()]
+        states = []
+        for server in self._servers.all():
+            state = await self._state_of(server)
+            if CALLER.get().permissions.tools:
+                sources = [tool.source or "" for tool in catalogue.tools.values()]
+                count = sum(source.startswith(server.source) for source in sources)
+                state = replace(state, tools=count, problems=[])  # the problems name tools
+                if not count and not CALLER.get().sees_all:
+                    continue
+            states.append(state)
+        return states
 
     async def authorize(self, name: str, callback_url: str) -> str:
         """Begin to authorize this server at an MCP server, and return the URL that a user opens.

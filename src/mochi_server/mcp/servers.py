@@ -87,6 +87,11 @@ class McpServer:
         self._is_retired = False
 
     @property
+    def source(self) -> str:
+        """Beginning of the ``source`` of each of its tools."""
+        return f"mcp:{quote(self.name, safe='')}/"
+
+    @property
     def problems(self) -> list[str]:
         """Current problems of the server, with its secrets masked."""
         return [*filter(None, [self.session.problem, self._list_problem]), *self._tool_problems]
@@ -448,7 +453,7 @@ class McpServers:
                 partial(self._call, server.name, tool.name),
                 replace(tool.schema, name=name),
                 read_only=tool.read_only,
-                source=f"mcp:{quote(server.name, safe='')}/{tool.name}",
+                source=f"{server.source}{tool.name}",
             )
         return tools, problems
 

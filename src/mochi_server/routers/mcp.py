@@ -40,7 +40,8 @@ callback_router = APIRouter(prefix="/mcp", tags=["tools"], route_class=BodyRelea
 @router.get("", response_model=McpServerList, responses=responses(StorageFailed))
 async def list_mcp_servers(services: ServicesDep) -> dict[str, Any]:
     """List the MCP servers with their states."""
-    return {"servers": await services.mcp_authorizations.states()}
+    catalogue = await services.tools.catalogue()
+    return {"servers": await services.mcp_authorizations.states(catalogue)}
 
 
 @router.post(
