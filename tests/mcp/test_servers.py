@@ -613,9 +613,25 @@ def test_stop_ends_mcp_servers_and_their_children(stub: StubServer, tmp_path: Pa
 
 
 def test_mcp_secrets_are_neither_returned_nor_logged(
-    stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stub: StubServer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("MCP_TEST_KEY", "hunter2-variable")
+    monkeypatch.setenv("MCP_TEST_HEADER", "Basic hunter2-basic")
+    hand = by_hand(tmp_path, "note")
+    starts_hand = f"exec {sys.executable} {' '.join(hand['args'])}"
+    prints_arguments = f"printf 'argument %s\\n' \"$@\" >&2; {starts_hand}"
+    arguments = [
+        "--key=${MCP_TEST_KEY}",
+        "${MCP_TEST_HEADER}",
+        "--header",
+        "X-Key: Bearer hunter2-option",
+        "--header=Authorization:hunter2-joined",
+        "--verbose",
+    ]
     write_mcp(
         tmp_path,
         hand=by_hand(tmp_path, "echo", SECRET="hunter2-env"),
@@ -625,10 +641,13 @@ def test_mcp_secrets_are_neither_returned_nor_logged(
         },
         bad={"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "hunter2\n-line"}},
         wrong={"command": "x", "env": {"KEY": ["hunter2-wrong"]}},
+        printing={**hand, "command": "sh", "args": ["-c", prints_arguments, "sh", *arguments]},
     )
     with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         assert set(problems(api)) == {"down", "bad", "mcp.json"}
         shown = api.http.get("/tools").text
         until(lambda: "The key is ***" in caplog.text)
+        until(lambda: "argument --verbose" in caplog.text)
+        assert "argument --key=***" in caplog.text
     assert "hunter2" not in shown + caplog.text

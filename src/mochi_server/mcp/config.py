@@ -47,12 +47,14 @@ _SETTINGS = ConfigDict(frozen=True, coerce_numbers_to_str=True, hide_input_in_er
 class LocalServer(BaseModel):
     """An MCP server that is started as a child process.
 
-    ``cwd`` is relative to the tools directory.
+    ``cwd`` is relative to the tools directory. ``variables`` are the values of the environment
+    variables in ``args``.
     """
 
     model_config = _SETTINGS
     command: str = Field(min_length=1)
     args: list[str] = Field([], repr=False)
+    variables: list[str] = Field([], repr=False)
     env: dict[str, str] = Field({}, repr=False)
     cwd: str | None = None
 
@@ -62,8 +64,34 @@ class LocalServer(BaseModel):
         return self.command
 
     def secrets(self) -> list[str]:
-        """Return the values that are masked in messages."""
-        return list(self.env.values())
+        """Return the values that are masked in messages.
+
+        Of the arguments, these are only environment variables and headers, because messages without
+        words such as ``run`` would be unreadable.
+        """
+        secrets = list(self.env.values())
+        headers = _headers_in(self.args)
+        for value in (*self.variables, *headers):
+            secrets.append(value)
+            secrets.append(_token(value))
+        return secrets
+
+
+def _headers_in(args: list[str]) -> list[str]:
+    """Return the values of the headers in options such as ``--header "X-Key: value"``."""
+    values = []
+    option = ""
+    for arg in args:
+        if option in ("-H", "--header") or arg.startswith("--header="):
+            value = arg.partition(":")[2]
+            values.append(value.strip())
+        option = arg
+    return values
+
+
+def _token(header: str) -> str:
+    """Return the part of a header's value after a scheme such as Bearer."""
+    return header.rpartition(" ")[2]
 
 
 def _checked_url(value: str) -> str:
@@ -148,8 +176,7 @@ class RemoteServer(BaseModel):
         if _is_secret(parts.path):
             secrets.append(parts.path.strip("/"))
         for value in self.headers.values():
-            token = value.rpartition(" ")[2]  # after a scheme such as Bearer
-            secrets += [value, token]
+            secrets += [value, _token(value)]
         if self.oauth is not None:
             secrets.append(self.oauth.client_secret)
         return list(filter(None, secrets))
@@ -228,6 +255,7 @@ def _server(entry: object) -> ServerConfig:
         raise _InvalidEntry('it needs a "command" or a "url"')
     server: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
     expanded = {key: _expanded(value) for key, value in entry.items() if value is not None}
+    expanded["variables"] = _variables_in(entry.get("args"))
     try:
         return server.model_validate(expanded)
     except ValidationError as error:
@@ -242,6 +270,16 @@ def _expanded(value: Any) -> Any:
     if isinstance(value, str):
         return _VARIABLE.sub(_variable, value)
     return value
+
+
+def _variables_in(args: Any) -> list[str]:
+    """Return the values of the environment variables that arguments refer to."""
+    values = []
+    for reference in _VARIABLE.finditer(str(args)):
+        value = os.environ.get(reference[1])
+        if value is not None:
+            values.append(value)
+    return values
 
 
 def _variable(reference: re.Match[str]) -> str:
