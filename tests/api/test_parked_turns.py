@@ -48,6 +48,7 @@ from tests.support.server import RunningServer
 from tests.support.stores import with_store
 from tests.support.tools import write_tools
 from tests.support.waiting import until
+from tests.wild.fake_ollama import MODEL, FakeOllama, call, lines
 
 TOOLS = '''
     from pathlib import Path
@@ -1225,3 +1226,33 @@ def test_decision_in_an_agent_counts_for_one_call_of_the_agent(
         api.ok(decide(api, session_id, second))
         until(lambda: state(api, session_id) == "completed")
         assert notes(tmp_path) == ["x", "x"]
+
+
+def test_agent_calls_with_one_id_have_their_own_results(tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    first, second = ({"agent": "helper", "instruction": text} for text in ("First.", "Second."))
+    with FakeOllama() as ollama, RunningServer(tmp_path, ollama.url, park_seconds=0) as server:
+        ollama.script(
+            lines(calls=[call("agent", first, id="call_0")]),
+            lines("Plan."),
+            lines(calls=[call("note", {"text": "x"}, id="call_0")]),
+            lines("Did the first."),
+            lines(calls=[call("agent", second, id="call_0")]),
+            lines("Plan."),
+            lines("Did the second."),
+            lines("Done."),
+        )
+        api = server.client
+        agents = {"enabled_agents": ["helper"]}
+        session_id = api.create_session(MODEL, agent_settings=agents)["session_id"]
+        body = {"message": "Go.", "background": True}
+        api.ok(api.http.post(f"/chat/{session_id}", json=body), 202)
+        until(lambda: confirmations(api, session_id))
+        until(lambda: state(api, session_id) == "waiting_for_approval")
+        (asked,) = confirmations(api, session_id)
+        api.ok(decide(api, session_id, asked))
+        until(lambda: state(api, session_id) == "completed")
+        one, other = results(api, session_id)
+        assert "Did the first." in one["content"]
+        assert "Did the second." in other["content"]
+        assert api.messages(session_id)[-1]["content"] == "Done."

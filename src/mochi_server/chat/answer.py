@@ -27,17 +27,23 @@ class AnswerBuilder:
     """Builder of one answer, which publishes its events.
 
     It skips calls beyond ``max_calls`` distinct calls. With ``repair``, reasoning and calls that
-    the model writes as text leave the text.
+    the model writes as text leave the text. Calls do not get the IDs of ``earlier_calls``.
     """
 
     def __init__(
-        self, model: str, publish: Publish, max_calls: int, repair: AnswerRepair | None = None
+        self,
+        model: str,
+        publish: Publish,
+        max_calls: int,
+        repair: AnswerRepair | None = None,
+        earlier_calls: Collection[str] = (),
     ) -> None:
         self.model = model
         self.skipped_calls = 0
         self._publish = publish
         self._max_calls = max_calls
         self._repair = repair
+        self._call_ids = set(earlier_calls)
         self._has_moved_text = False
         self._has_renamed_tool = False
         self.message_id = new_id()
@@ -214,7 +220,8 @@ class AnswerBuilder:
     def _add_call(self, call: Any) -> None:
         """Add a tool call.
 
-        If the call has no ID, create one. If the call has no name, raise ``OllamaError``.
+        If the call has no ID, or that of an earlier call, create one. If the call has no name,
+        raise ``OllamaError``.
         """
         function = call.get("function") if isinstance(call, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
@@ -236,16 +243,17 @@ class AnswerBuilder:
             self.skipped_calls += 1
             return
         self._distinct_calls = distinct
-        call_id = call.get("id")
-        is_used = any(each["id"] == str(call_id) for each in self.tool_calls)
-        if is_used or not call_id or not isinstance(call_id, str | int):
+        written_id = call.get("id")
+        call_id = str(written_id or "") if isinstance(written_id, str | int) else ""
+        if not call_id or call_id in self._call_ids:
             call_id = f"call_{new_id()}"
+        self._call_ids.add(call_id)
         sent: ToolCallFunction = {"index": index, "name": name, "arguments": arguments or {}}
         if defect is not None:
             sent["defect"] = defect
             if not isinstance(written, dict):
                 sent["raw_arguments"] = _as_written(written)
-        self.tool_calls.append({"id": str(call_id), "function": sent})
+        self.tool_calls.append({"id": call_id, "function": sent})
 
 
 def _arguments(value: object) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from mochi_server.ollama.transport import Line
 from mochi_server.sessions.session import user_message
 from mochi_server.sessions.types import Message
 from mochi_server.tools.call_format import call_format
+from mochi_server.tools.stored_calls import all_calls
 
 _INSTRUCTION = (
     "Call one of these functions now. Answer only with a JSON object that has the fields `name`, "
@@ -146,7 +147,10 @@ class AnswerAttempts:
         max_calls = 0
         if self.allows_calls:
             max_calls = rules.calls_per_round
-        answer = AnswerBuilder(self.model_call.name, self._receive, max_calls, repair=repair)
+        earlier_calls = [call.id for call in all_calls(writer.added)]
+        answer = AnswerBuilder(
+            self.model_call.name, self._receive, max_calls, repair, earlier_calls
+        )
         self._latest = answer
         # The partial answer of an interrupted turn has only text that clients have received.
         writer.answer = answer if self._held_events is None else None
