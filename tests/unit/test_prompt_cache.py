@@ -117,7 +117,7 @@ def test_answer_with_only_an_image_is_part_of_the_prompt() -> None:
         "timestamp": now(),
         "images": [{"sha256": "0" * 64, "media_type": "image/png"}],
     }
-    messages = [user_message("Draw."), drawn, user_message("Make it darker.")]
+    messages: list[Message] = [user_message("Draw."), drawn, user_message("Make it darker.")]
     _, answer, _ = to_ollama_messages(messages, 2)
     assert (answer["content"], answer["images"]) == ("", ["0" * 64])
 
