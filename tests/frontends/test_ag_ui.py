@@ -147,6 +147,19 @@ def test_client_tool_and_server_tool_in_one_answer(frontend: Frontend) -> None:
     assert [text for role, text in frontend.stored() if role == "tool"] == ["3.0", "Sun"]
 
 
+def test_result_may_follow_each_call_of_one_answer(frontend: Frontend) -> None:
+    plan = {"tool_call": [*calls("look")["tool_call"], *calls("look", far=True)["tool_call"]]}
+    events = frontend.ag_ui(message(instruct(plan, words(1))), tools=[LOOK])
+    history = [message("What?")]
+    pending = events[-1]["outcome"]["pendingToolCallIds"]
+    for call_id, text in zip(pending, ["Sun", "Moon"], strict=True):
+        call = {"id": call_id, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        history.append(message(None, "assistant", toolCalls=[call]))
+        history.append(message(text, "tool", toolCallId=call_id))
+    assert types(frontend.ag_ui(*history, tools=[LOOK]))[-1] == "RUN_FINISHED"
+    assert [text for role, text in frontend.stored() if role == "tool"] == ["Sun", "Moon"]
+
+
 @pytest.mark.parametrize(
     ("content", "text"), [("", "No sky."), ("No sky.", "No sky."), ("{}", "{}\nNo sky.")]
 )

@@ -250,6 +250,48 @@ CASES = [
         expected={"change": "continue", "results": (stored_result("b"),)},
     ),
     Case(
+        id="results that follow their calls",
+        stored=[user("One?"), calls("a", "b")],
+        sent=[user("One?"), calls("a"), result("a"), calls("b"), result("b", "Moon")],
+        action=ALL,
+        expected={
+            "change": "continue",
+            "results": (stored_result("a"), stored_result("b", "Moon")),
+        },
+    ),
+    Case(
+        id="results that follow their calls, and one is stored",
+        stored=PENDING,
+        sent=[user("One?"), calls("a"), result("a"), calls("b"), result("b")],
+        expected={"change": "continue", "results": (stored_result("b"),)},
+    ),
+    Case(
+        id="results that follow their calls, and a new message",
+        stored=PENDING,
+        sent=[user("One?"), calls("b"), result("b"), calls("a"), result("a"), user("Two?")],
+        expected={"text": "Two?", "results": (stored_result("b"),)},
+    ),
+    Case(
+        id="unknown result before the last answer",
+        stored=[],
+        sent=[user("One?"), calls("a"), result("a"), answer(), user("Two?")],
+        expected={"text": "Two?"},
+    ),
+    Case(
+        id="earlier answer had a call with the same ID",
+        stored=[user("One?"), calls("a"), stored_result("a"), calls("a")],
+        sent=[user("One?"), calls("a"), result("a"), calls("a"), result("a", "Moon")],
+        action=ALL,
+        expected={"change": "continue", "results": (stored_result("a", "Moon"),)},
+    ),
+    Case(
+        id="earlier turn had a call with the same ID",
+        stored=[user("One?"), calls("a"), stored_result("a"), answer(), user("Two?"), calls("a")],
+        sent=[user("One?"), calls("a"), result("a"), answer(), user("Two?"), calls("a"), user("3")],
+        action=ALL,
+        expected={"text": "3", "results": ()},
+    ),
+    Case(
         id="only results of the server",
         stored=[user("One?"), calls("a"), stored_result("a")],
         sent=[user("One?"), calls("x"), result("x")],

@@ -26,7 +26,8 @@ Actions ``regenerate`` and ``edit``:
 
 Action ``compare``:
 
-7. The result of a tool call that is not stored: error, unknown call.
+7. After the last assistant message, the result of a tool call that is not stored: error, unknown
+   call.
 
 Actions ``compare`` and ``compare_all``:
 
@@ -40,9 +41,10 @@ Actions ``compare`` and ``compare_all``:
     call required.
 12. Other messages: store the results, and add the user message.
 
-A new message must not be blank. Only results of pending calls are stored. With ``compare_all``,
-unknown results are ignored, because the IDs of calls that the server ran are not stored. The rules
-skip system messages, which the turn adds to the system prompt.
+A new message must not be blank. Only results of pending calls are stored. They may precede the last
+assistant message, because some clients send one assistant message for each call, and its result
+after it. With ``compare_all``, unknown results are ignored, because the IDs of calls that the
+server ran are not stored. The rules skip system messages, which the turn adds to the system prompt.
 """
 
 from collections.abc import Sequence
@@ -54,7 +56,7 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.protocols.sent_messages import SentMessages, names_of_calls
 from mochi_server.sessions.history import History, follows_result, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest
-from mochi_server.sessions.types import Image, Message, ToolMessage, blobs_in, blobs_of
+from mochi_server.sessions.types import Image, Message, Role, ToolMessage, blobs_in, blobs_of
 
 
 def to_turn(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
@@ -214,12 +216,18 @@ def _new_results(session: ChatSession, sent: SentMessages, key: str | None) -> l
         stored = session.history[index]
         if stored["role"] == "tool":
             pending.add(stored.get("tool_call_id", ""))
+    messages = sent.with_references
+    last_answer = _last_index(messages, "assistant", len(messages))
+    answered_user = _last_index(messages, "user", last_answer)
     results: list[ToolMessage] = []
-    for message in _after_last_answer(sent.with_references):
+    # Calls of several answers may have the same ID. The last result is that of the pending call.
+    for index in range(len(messages) - 1, answered_user, -1):
+        message = messages[index]
         if message["role"] != "tool":
             continue
         call_id = message.get("tool_call_id", "")
-        if call_id not in names and sent.action != "compare_all":
+        is_after_answer = index > last_answer
+        if is_after_answer and call_id not in names and sent.action != "compare_all":
             raise sent.error(f"the session has no tool call with the ID {call_id!r}")
         if call_id in pending:
             pending.remove(call_id)
@@ -227,14 +235,16 @@ def _new_results(session: ChatSession, sent: SentMessages, key: str | None) -> l
             if key:
                 result["key_digest"] = key_digest(session.session_id, key)
             results.append(result)
+    results.reverse()
     return results
 
 
-def _after_last_answer(messages: Sequence[Message]) -> Sequence[Message]:
-    for index in range(len(messages) - 1, -1, -1):
-        if messages[index]["role"] == "assistant":
-            return messages[index + 1 :]
-    return messages
+def _last_index(messages: Sequence[Message], role: Role, end: int) -> int:
+    """Return the index of the last message of a role before index ``end``, or -1."""
+    for index in range(end - 1, -1, -1):
+        if messages[index]["role"] == role:
+            return index
+    return -1
 
 
 def _pending_calls(session: ChatSession) -> set[str]:
