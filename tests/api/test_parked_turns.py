@@ -38,8 +38,18 @@ from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
 from mochi_server.tools.toolbox import BoundCall, FindTool, ToolInvocation
-from mochi_stub import Gate, Model, Prompt, Reply, StubServer, Text
-from tests.frontends.chats import Frontend, user
+from mochi_stub import (
+    Gate,
+    Model,
+    Prompt,
+    Reasoning,
+    Reply,
+    StubServer,
+    Text,
+    ToolCall,
+    ToolCalls,
+)
+from tests.frontends.chats import Frontend, of_type, response_to, types, user
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
 from tests.support.cases import cases
@@ -536,6 +546,35 @@ def test_decision_while_ollama_is_unreachable_counts_when_it_is_back(
         assert finish(api, session_id)[-1].type == "done"
         assert state(api, session_id) == "completed"
     assert noted(tmp_path) == ["x"]
+
+
+def test_stream_of_a_decision_continues_when_ollama_is_back(tmp_path: Path) -> None:
+    def reply(prompt: Prompt) -> Reply:
+        if prompt.messages[-1].role == "tool":
+            return Reply([Text("It is noted.")])
+        many_events: list[Reasoning | Text] = [Reasoning("Hm. "), Text("Well. ")] * 20
+        return Reply([*many_events, ToolCalls([ToolCall("note", {"text": "x"})])])
+
+    write_tools(tmp_path, TOOLS)
+    components = Components(runs=RunLimits(scan_seconds=0.05, retry_seconds=0.05))
+    with StubServer(speed=0, resolve=reply) as stub, ThreadPoolExecutor() as pool:
+        with RunningServer(tmp_path, stub.url) as server:
+            session_id, asked = run_until_asked(server)
+        stub.stop()
+        approval = {"approvalId": asked["confirmation_id"], "toolCallId": "any"}
+        with RunningServer(tmp_path, stub.url, components) as server:
+            frontend = Frontend(server.client, session_id)
+            streaming = pool.submit(frontend.ai_sdk, user(PLAN), response_to(approval))
+            until(lambda: state(server.client, session_id) == "running")
+            stub.start()
+            chunks = streaming.result()
+    assert of_type(chunks, "tool-output-available")["output"] == "Noted x."
+    assert types(chunks)[-7:] == [
+        *("finish-step", "start-step", "text-start", "text-delta", "text-end"),
+        *("finish-step", "finish"),
+    ]
+    text = [chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta"]
+    assert "".join(text) == "It is noted."
 
 
 @pytest.mark.parametrize("name", ["input", "first"])

@@ -21,7 +21,8 @@ class InteractiveEncoder(BlockEncoder):
     If a tool call needs approval, the stream ends, because clients of the AI SDK and AG-UI send the
     decision in a new request. The response to the new request is a second stream of the run, which
     begins after event ``started.after``. The encoder of the second stream also reads the earlier
-    events, without output, to restore its state.
+    events, without output, to restore its state. All events of a run that continues the turn are
+    new.
     """
 
     def __init__(self, started: FrontendRun) -> None:
@@ -32,12 +33,19 @@ class InteractiveEncoder(BlockEncoder):
         """
         self._block_id = ""  # of the open block
         self._delta_head = b""  # the constant bytes of a delta; the text follows them
+        self._source = started.run  # of the current event
         self._after = started.after
-        self._number = 0  # number of the current event
+        self._number = 0  # number of the current event in its run
 
     @abstractmethod
     def suspension(self) -> bytes:
         """Return the bytes that end the stream while a tool call waits for a decision."""
+
+    def switch_to(self, run: Run) -> None:
+        """Prepare for events of ``run``, which is the run of the events before or continues it."""
+        if run is not self._source:
+            self._source = run
+            self._after = 0
 
     def encode(self, batch: Batch) -> bytes:
         frames = []
@@ -75,7 +83,7 @@ class InteractiveEncoder(BlockEncoder):
 
         A second stream of the run has the same IDs.
         """
-        self._block_id = f"{self.run.run_id}-{self._number}"
+        self._block_id = f"{self._source.run_id}-{self._number}"
         head = orjson.dumps({"type": delta_type, id_field: self._block_id})
         self._delta_head = b'data: %s,"delta":' % head.removesuffix(b"}")
         return self._block_id
@@ -109,6 +117,7 @@ class InteractiveResponse(EncodedResponse):
             )
 
     async def _receive(self, send: Send, run: Run, batch: Batch | None) -> None:
+        self._encoder.switch_to(run)
         await super()._receive(send, run, batch)
         if self._encoder.is_suspended:
             raise _StreamEnded
