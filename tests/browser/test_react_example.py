@@ -16,7 +16,7 @@ pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`"
 )
 
-from playwright.sync_api import BrowserContext, Dialog, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Dialog, Locator, Page, Route, expect
 
 from mochi_stub import StubServer
 from tests.browser.conftest import EXAMPLES, serving_files
@@ -30,7 +30,7 @@ from tests.browser.long_content import (
     each_width,
 )
 from tests.browser.steps import IMAGES
-from tests.support.api import Api
+from tests.support.api import Api, read_events
 from tests.support.cluster import Member
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
@@ -39,6 +39,7 @@ from tests.support.tools import SAMPLES
 
 EXAMPLE = EXAMPLES / "react"
 DICE = instruct(calls("roll_dice", sides=6, count=2), words(3), reasoning=5)
+SHORT = instruct(words(60))
 LONG = instruct(words(5000))
 
 pytestmark = [
@@ -131,6 +132,15 @@ def send(page: Page, text: str) -> Locator:
 def expect_end(page: Page) -> None:
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
     expect(page.get_by_role("status")).to_be_empty()
+
+
+def stored_answer(page: Page, api: Api) -> str:
+    """Wait until the turn of the chat has ended, and return its stored text."""
+    session_id = page.url.partition("#")[2]
+    with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
+        events = list(read_events(response))
+    assert events[-1].type == "done"
+    return str(api.messages(session_id)[-1]["content"])
 
 
 def test_answer_is_streamed_and_stored(page: Page) -> None:
@@ -289,6 +299,42 @@ def test_broken_connection_continues(page: Page, relay: CuttingRelay, api: Api) 
     expect(answer.locator("p")).to_contain_text(re.compile(re.escape(shown) + r"\w*( \w+){9}"))
     expect(page.get_by_role("alert")).to_have_count(0)
     page.get_by_role("button", name="Stop").click()
+    expect_end(page)
+
+
+def test_answer_that_ends_while_the_connection_is_broken_is_complete(
+    page: Page, relay: CuttingRelay, api: Api
+) -> None:
+    create_chat(page)
+    answer = send(page, SHORT)
+    expect(answer).to_contain_text(re.compile(r"ID( \w+){9}"))
+    relay.set_target("http://127.0.0.1:9")
+    relay.cut()
+    expect(page.get_by_text("The connection is lost. Connecting again …")).to_be_visible()
+    stored = stored_answer(page, api)
+    relay.set_target(str(api.http.base_url))
+    expect(answer.locator("p")).to_have_text(stored)
+    expect(page.get_by_role("article")).to_have_count(2)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect_end(page)
+
+
+def test_answer_that_ends_during_a_reload_is_shown(page: Page, api: Api) -> None:
+    stored: list[str] = []
+
+    def end_turn(route: Route) -> None:
+        response = route.fetch()
+        assert response.json()["state"] == "running"
+        stored.append(stored_answer(page, api))
+        route.fulfill(response=response)
+
+    create_chat(page)
+    answer = send(page, SHORT)
+    expect(answer).to_contain_text(re.compile(r"ID( \w+){9}"))
+    page.route("**/run", end_turn, times=1)
+    page.reload()
+    expect(page.get_by_role("article")).to_have_count(2)
+    expect(answer.locator("p")).to_have_text(stored[0])
     expect_end(page)
 
 

@@ -1,6 +1,6 @@
 // A chat page for mochi-server. The AI SDK sends the messages and reads the streams.
 
-import { useChat } from "@ai-sdk/react";
+import { Chat as AiChat, useChat } from "@ai-sdk/react";
 import {
   DefaultChatTransport,
   getToolName,
@@ -93,21 +93,29 @@ interface ChatProps {
 
 /** One chat: its messages, and a form for the next message. */
 function Chat({ session, messages: initialMessages, onTurnEnd, onError }: ChatProps) {
-  const [transport] = useState(
-    () =>
-      new DefaultChatTransport<Message>({
+  const [chat] = useState(() => {
+    const requestOrReload: typeof fetch = async (...args) => {
+      const response = await request(...args);
+      const isCutOff = chat.status === "error" || (chat.status === "ready" && chat.lastMessage?.role === "user");
+      if (response.status === 204 && isCutOff) chat.messages = await history(session); // The turn has ended meanwhile.
+      return response;
+    };
+    const chat: AiChat<Message> = new AiChat<Message>({
+      id: session,
+      messages: initialMessages,
+      transport: new DefaultChatTransport<Message>({
         api: `${API}/chat/${session}/ai-sdk`,
-        fetch: request,
+        fetch: requestOrReload,
         body: { on_disconnect: "continue" }, // The turn continues during a reload of the page.
       }),
-  );
+      sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses, // Send each decision at once.
+      onFinish: ({ isError }) => isError || onTurnEnd(),
+    });
+    return chat;
+  });
   const { messages, setMessages, status, error, sendMessage, resumeStream, addToolApprovalResponse } = useChat<Message>({
-    id: session,
-    messages: initialMessages,
-    transport,
+    chat,
     resume: true,
-    sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses, // Send each decision at once.
-    onFinish: ({ isError }) => isError || onTurnEnd(),
   });
   const isConnectionLost = error instanceof TypeError && messages.at(-1)?.role === "assistant";
   const isAnswering = status === "submitted" || status === "streaming" || isConnectionLost;
