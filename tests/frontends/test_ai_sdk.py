@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import StubServer
+from mochi_stub import Gate, Prompt, Reply, StubServer, Text, ToolCall, ToolCalls
 from tests.frontends.chats import (
     Frontend,
     of_type,
@@ -319,6 +319,31 @@ def test_viewers_that_leave_do_not_end_a_turn_that_waits_for_a_response(
         until(lambda: run.subscribers == 0)
     assert types(frontend.ai_sdk(user(NOTE), response_to(approval)))[-1] == "finish"
     assert frontend.roles() == ["user", "assistant", "tool", "assistant"]
+
+
+def test_turn_that_another_client_decided_ends_without_clients(tmp_path: Path) -> None:
+    def reply(prompt: Prompt) -> Reply:
+        if prompt.messages[-1].role == "tool":
+            return Reply([Text(["one "]), Gate()])
+        return Reply([ToolCalls([ToolCall("note", {"text": "milk"})])])
+
+    write_tools(tmp_path, TOOLS)
+    with (
+        StubServer(speed=0, resolve=reply) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api = server.client
+        session = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        approval = of_type(Frontend(api, session).ai_sdk(user("Hi")), "tool-approval-request")
+        decision = {"confirmation_id": approval["approvalId"], "approved": True}
+        api.ok(api.http.post(f"/chat/{session}/confirm-tool", json=decision))
+
+        def ends_when_a_viewer_leaves() -> bool:
+            with api.http.stream("GET", f"/chat/{session}/stream") as response:
+                next(response.iter_raw())
+            return str(api.ok(api.http.get(f"/chat/{session}/run"))["state"]) == "cancelled"
+
+        until(ends_when_a_viewer_leaves)
 
 
 def test_busy_session_is_refused(frontend: Frontend) -> None:

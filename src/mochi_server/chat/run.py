@@ -55,8 +55,8 @@ class Run:
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0
     """Number of clients that receive the events of the run or wait for its result."""
-    client_will_return: bool = False
-    """Whether the run waits without a subscriber for the decision on a tool call."""
+    awaited_decision: str | None = None
+    """ID of the request for approval that was pending when a client left to decide, or None."""
     continued_by: "Run | None" = None  # run that continues this run, after it was suspended
     task: "asyncio.Task[None] | None" = None
     """Task that executes the run, or None before the start and after the end."""
@@ -131,6 +131,11 @@ class Run:
         # An event follows each decision. A turn can be suspended before its latest request is
         # announced.
         return confirmation_id if self.control.is_suspending and number == self.log.last else None
+
+    @property
+    def client_will_return(self) -> bool:
+        """Whether the run waits without a subscriber for the decision on a tool call."""
+        return self.awaited_decision is not None and self.awaited_decision == self.pending
 
     def start(
         self, work: Coroutine[Any, Any, None], first_write: "asyncio.Future[None] | None" = None

@@ -112,9 +112,8 @@ class InteractiveResponse(EncodedResponse):
             with suppress(_StreamEnded):
                 await super().send_events(send)
         finally:
-            self._run.client_will_return = (
-                self._encoder.is_suspended or self._run.latest.pending is not None
-            )
+            latest = self._run.latest
+            latest.awaited_decision = latest.pending
 
     async def _receive(self, send: Send, run: Run, batch: Batch | None) -> None:
         self._encoder.switch_to(run)
