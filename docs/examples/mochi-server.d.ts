@@ -1309,7 +1309,8 @@ export interface components {
          * AgUiRequest
          * @description `RunAgentInput` of AG-UI.
          *
-         *     Only the messages after the last answer are new. Unknown fields are ignored.
+         *     Only the messages after the last answer, and the results of pending calls, are new. Unknown
+         *     fields are ignored.
          *
          *     `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`.
          * @example {
