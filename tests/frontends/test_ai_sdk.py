@@ -346,6 +346,33 @@ def test_turn_that_another_client_decided_ends_without_clients(tmp_path: Path) -
         until(ends_when_a_viewer_leaves)
 
 
+def test_message_withdraws_a_later_call_that_no_client_has_seen(tmp_path: Path) -> None:
+    def reply(prompt: Prompt) -> Reply:
+        if prompt.user_text == "Other":
+            return Reply.of("Fine.")
+        return Reply([ToolCalls([ToolCall("note", {"text": str(len(prompt.messages))})])])
+
+    write_tools(tmp_path, TOOLS)
+    with (
+        StubServer(speed=0, resolve=reply) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api = server.client
+        session = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        path = f"/chat/{session}/confirm"
+        approval = of_type(Frontend(api, session).ai_sdk(user("Hi")), "tool-approval-request")
+        decision = {"confirmation_id": approval["approvalId"], "approved": True}
+        api.ok(api.http.post(f"{path}-tool", json=decision))
+
+        def waits_again() -> bool:
+            (call,) = api.ok(api.http.get(f"{path}ations"))["confirmations"] or [{}]
+            return call.get("confirmation_id") not in (None, approval["approvalId"])
+
+        until(waits_again)
+        sent = Frontend(api, session).ai_sdk(user("Hi"), user("Other"))
+    assert of_type(sent, "text-delta")["delta"] == "Fine."
+
+
 def test_busy_session_is_refused(frontend: Frontend) -> None:
     with frontend.api.open_stream(frontend.session, NOTE) as events:
         next(event for event in events if event.type == "tool_call_confirmation_required")

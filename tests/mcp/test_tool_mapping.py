@@ -119,7 +119,7 @@ async def test_models_get_the_joined_parts_of_a_parameter(mapper: Mapper) -> Non
                     {"$ref": "#/$defs/Place"},
                     {"properties": {"floor": {"type": "integer"}}, "required": ["floor"]},
                 ],
-                "properties": {"room": {"type": "string"}},
+                "properties": {"room": {"type": "string"}, "city": {"description": "Large"}},
             },
         },
         **{
@@ -138,7 +138,7 @@ async def test_models_get_the_joined_parts_of_a_parameter(mapper: Mapper) -> Non
         "where": {
             "type": "object",
             "properties": {
-                "city": {"type": "string"},
+                "city": {"type": "string", "description": "Large"},
                 "floor": {"type": "integer"},
                 "room": {"type": "string"},
             },
@@ -279,6 +279,7 @@ async def test_schema_of_an_old_draft_is_usable(mapper: Mapper) -> None:
         "type": "object",
         "properties": {"x": {"type": "integer", "required": True}},
         "required": True,
+        "allOf": [{"description": "Where"}],
     }
     tool = await mapper.tool(
         properties={"place": place}, **{"$schema": "http://json-schema.org/draft-03/schema#"}

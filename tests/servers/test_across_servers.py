@@ -321,6 +321,20 @@ def test_server_behind_a_proxy_forwards_requests(
     assert (done, rest) == ("data: [DONE]", "")
 
 
+def test_repeated_request_that_denies_calls_runs_once_after_a_later_turn(start: Start) -> None:
+    servers = start(), start(), start()
+    with Api(servers[0].url) as a, Api(servers[1].url) as b, Api(servers[2].url) as c:
+        session_id = a.create_session("mochi")["session_id"]
+        first = {"message": "x", "if_waiting": "deny"}
+        path, key = f"/chat/{session_id}", {"Idempotency-Key": "k1"}
+        a.send_message(session_id, "w")
+        a.ok(b.http.post(path, json=first, headers=key))
+        b.send_message(session_id, "y")
+        c.ok(c.http.post(path, json=first, headers=key))
+        sent = [message["content"] for message in a.messages(session_id)]
+    assert sent == ["w", "Fine.", "x", "Fine.", "y", "Fine."]
+
+
 def test_turn_ends_with_its_last_subscriber_on_any_server(
     a: Api, b: Api, holding: GatedStub
 ) -> None:

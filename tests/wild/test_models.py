@@ -200,6 +200,16 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
         [ADDS, ADDS, ADDS, ADDS, lines("It is 3.")],
         Seen("It is 3.", warnings=["TOOL_LIMIT_REACHED"], tools=["3", "3", "3"]),
     ),
+    "a call with reasoning after the limit of tool calls is requested again": (
+        [
+            ADDS,
+            ADDS,
+            ADDS,
+            lines(thinking="Hm.", calls=[call("add", {"a": 1, "b": 2})]),
+            lines("3."),
+        ],
+        Seen("3.", warnings=["TOOL_LIMIT_REACHED"], tools=["3", "3", "3"]),
+    ),
     "a model that only calls tools after their limit has a warning": (
         [ADDS],
         Seen(warnings=["TOOL_LIMIT_REACHED", "EMPTY_ANSWER"], tools=["3", "3", "3"]),

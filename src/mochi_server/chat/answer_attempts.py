@@ -47,7 +47,6 @@ class AnswerAttempts:
     allows_calls: bool = True
     plans: bool = False  # whether the answer is only the plan of an agent, without a format
     _held_events: list[ChatEvent] | None = None  # text that is published only if a tool is called
-    _latest: AnswerBuilder | None = None
 
     async def send(self) -> AnswerBuilder:
         """Request the answer. Repeat the request once if the answer is unusable for a passing
@@ -67,15 +66,15 @@ class AnswerAttempts:
 
     async def _send_and_repeat(self) -> AnswerBuilder:
         """Send the request, and once more if Ollama could not read a call before any text."""
+        answer = self._new_answer()
         try:
-            return await self._send()
+            return await self._fill(answer)
         except OllamaError as error:
-            failed = self._latest
-            if not is_unparsed_call(error) or failed is None or failed.content:
+            if not is_unparsed_call(error) or answer.content:
                 raise
             reason = error.message.removesuffix(".")
             self.model_call.warn("ANSWER_REPEATED", f"{_REPEATED.format(reason)}.")
-            self._take_back_reasoning(failed)
+            self._take_back_reasoning(answer)
             return await self._send()
 
     def _take_back_reasoning(self, answer: AnswerBuilder) -> None:
@@ -88,7 +87,7 @@ class AnswerAttempts:
 
         If the reasoning has filled the window, the next request has a larger one.
         """
-        if answer.done_reason in _LOADING or not answer.thinking:
+        if answer.done_reason in _LOADING or answer.skipped_calls or not answer.thinking:
             return True
         return self.model_call.is_cut and self.model_call.has_grown
 
@@ -141,6 +140,9 @@ class AnswerAttempts:
 
     async def _send(self, format: dict[str, Any] | None = None) -> AnswerBuilder:
         """Send a request. ``format`` overrides the format of the turn."""
+        return await self._fill(self._new_answer(), format)
+
+    def _new_answer(self) -> AnswerBuilder:
         writer = self.turn.writer
         rules = self.turn.rules
         repair = AnswerRepair(self._tool_names) if rules.repairs_answers else None
@@ -148,10 +150,13 @@ class AnswerAttempts:
         if self.allows_calls:
             max_calls = rules.calls_per_round
         earlier_calls = [call.id for call in all_calls(writer.added)]
-        answer = AnswerBuilder(
-            self.model_call.name, self._receive, max_calls, repair, earlier_calls
-        )
-        self._latest = answer
+        return AnswerBuilder(self.model_call.name, self._receive, max_calls, repair, earlier_calls)
+
+    async def _fill(
+        self, answer: AnswerBuilder, format: dict[str, Any] | None = None
+    ) -> AnswerBuilder:
+        """Send a request, whose response becomes ``answer``."""
+        writer = self.turn.writer
         # The partial answer of an interrupted turn has only text that clients have received.
         writer.answer = answer if self._held_events is None else None
 

@@ -294,6 +294,7 @@ class TurnService:
             preparation = self._preparation if new_input.agent is None else self._agent_preparation
             with acting_as(run.caller):
                 turn = await preparation.prepare(run, session, new_input)
+                self.refuse_at_shutdown()
                 # A turn that continues later answers with the model that the session has then.
                 turn = await _with_requested_model(turn)
             self.refuse_at_shutdown()
@@ -525,7 +526,11 @@ class TurnService:
             if turn is None:
                 return None
             run = await self._stored_runs.unfinished(session, turn)
-            await run.conversation.write(stopped_change(session, turn))
+            try:
+                await run.conversation.write(stopped_change(session, turn))
+            except ValueError as error:
+                await self._end_unreadable(session, turn, error)
+                return await self.find(session_id)
         shown: list[ChatEvent] = []
         if turn.state == "waiting_for_approval" and turn.approval is not None:
             approval = turn.approval

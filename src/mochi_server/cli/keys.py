@@ -177,8 +177,10 @@ def _restore_permissions(path: Path, earlier: os.stat_result) -> None:
     Otherwise the server might be unable to read its keys.
     """
     if sys.platform != "win32":
-        with suppress(PermissionError):  # only root may change the owner
-            os.chown(path, earlier.st_uid, earlier.st_gid)
+        with suppress(PermissionError):  # only for a member of the group
+            os.chown(path, -1, earlier.st_gid)
+        with suppress(PermissionError):  # only for root
+            os.chown(path, earlier.st_uid, -1)
     path.chmod(earlier.st_mode)
 
 

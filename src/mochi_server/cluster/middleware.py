@@ -373,17 +373,15 @@ class ClusterMiddleware:
         try:
             if not CALLER.get().sees_all:
                 await scope["app"].state.services.store.load(session_id)
-            peer: Peer | None = None
+            waits_at: Peer | None = None
             if scope["method"] == "POST" and route_path(scope).startswith(API_PREFIX):
                 content = await read_body(Request(scope, receive))
                 receive = _replaying(content, receive)
-                # before the key, so that a repetition reaches the same server
                 if _DENIES.search(content):
                     with suppress(PeerGone):
-                        peer = await self._peers().owner_of(session_id, starts_turn=True)
+                        waits_at = await self._peers().owner_of(session_id, starts_turn=True)
                 del content  # a turn may take minutes
-            if peer is None:
-                peer = await self._responsible_peer(session_id, scope)
+            peer = await self._responsible_peer(session_id, scope, waits_at)
         except errors.SessionNotFound:
             peer = None  # the app responds, as to a request about any unknown session
         if peer is None:
@@ -406,17 +404,22 @@ class ClusterMiddleware:
             await again(scope, _replaying(content, receive), send)
         return None
 
-    async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
-        """Return the server for a request, or None for this one."""
+    async def _responsible_peer(
+        self, session_id: str, scope: Scope, waits_at: Peer | None
+    ) -> Peer | None:
+        """Return the server for a request, or None for this one.
+
+        A message that denies waiting calls goes to the server ``waits_at``, if there is one.
+        """
         method, path = scope["method"], route_path(scope).rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or path in _COMPLETIONS):
             key = header(scope, b"idempotency-key")
             if not re.search(KEY_PATTERN, key):
-                return None
+                return waits_at
             # A server that shuts down claims no key, because another server will run the turn.
-            is_draining = scope["app"].state.services.turns.shutdown.is_set()
-            find = self._peers().key_owner if is_draining else self._peers().claim_key
-            return await find(session_id, key)
+            if scope["app"].state.services.turns.shutdown.is_set():
+                return await self._peers().key_owner(session_id, key) or waits_at
+            return await self._peers().claim_key(session_id, key, waits_at)
         query = unquote(scope["query_string"].decode("latin-1"))
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
         response = _RESPONSE.fullmatch(path)

@@ -39,6 +39,7 @@ Longer paths are masked, because they may contain keys.
 """
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 """Reference to an environment variable: ``${NAME}``, ``${env:NAME}`` or ``${NAME:-default}``."""
+_PUBLIC_VARIABLES = ("HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "LANG")
 
 
 _SETTINGS = ConfigDict(frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
@@ -273,11 +274,14 @@ def _expanded(value: Any) -> Any:
 
 
 def _variables_in(args: Any) -> list[str]:
-    """Return the values of the environment variables that arguments refer to."""
+    """Return the values of the environment variables that arguments refer to.
+
+    Those that programs receive anyway are no secrets.
+    """
     values = []
     for reference in _VARIABLE.finditer(str(args)):
         value = os.environ.get(reference[1])
-        if value is not None:
+        if value is not None and reference[1] not in _PUBLIC_VARIABLES:
             values.append(value)
     return values
 

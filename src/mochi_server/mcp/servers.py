@@ -94,7 +94,7 @@ class McpServer:
     @property
     def problems(self) -> list[str]:
         """Current problems of the server, with its secrets masked."""
-        return [*filter(None, [self.session.problem, self._list_problem]), *self._tool_problems]
+        return [*filter(None, [self.session.problem or self._list_problem]), *self._tool_problems]
 
     def inherit_tools(self, old: "McpServer | None") -> None:
         """Offer the tools from before a reload until this server has listed its own, if its
@@ -200,7 +200,9 @@ class McpServer:
         finally:
             session.end()
         if isinstance(self.config, RemoteServer):
-            await asyncio.sleep(self._next_pause())
+            pause = self._pause
+            self._pause = min(2 * pause, self._limits.max_retry_seconds)
+            await asyncio.sleep(pause)
             has_reconnected = session is not self.session  # for a call
             if not has_reconnected and not self._is_retired:
                 self._reconnect()
@@ -230,21 +232,18 @@ class McpServer:
                 await self._list_tools(connection)
                 timeout.deadline = math.inf
                 session.open(connection.call)
+                self._pause = list_pause = self._limits.retry_seconds
                 while True:
-                    retry_pause = self._next_pause() if self._list_problem else math.inf
-                    with anyio.move_on_after(retry_pause):
+                    with anyio.move_on_after(list_pause if self._list_problem else math.inf):
                         await session.changed.wait()
                     await asyncio.sleep(_RELIST_DELAY_SECONDS)
                     session.changed.clear()
                     if session.ended:
                         return
                     await self._list_changed_tools(session, connection)
-
-    def _next_pause(self) -> float:
-        """Return the pause after a failure, and double the next one."""
-        pause = self._pause
-        self._pause = min(2 * pause, self._limits.max_retry_seconds)
-        return pause
+                    list_pause = min(2 * list_pause, self._limits.max_retry_seconds)
+                    if self._list_problem is None:
+                        list_pause = self._limits.retry_seconds
 
     async def _list_changed_tools(self, session: McpSession, connection: "McpConnection") -> None:
         """List the tools again. If that fails, keep the earlier list and the connection.
@@ -270,7 +269,6 @@ class McpServer:
     async def _list_tools(self, connection: "McpConnection") -> None:
         self.tools, self._tool_problems = await connection.tools(self._checks)
         self._list_problem = None
-        self._pause = self._limits.retry_seconds
         logger.info("MCP tools listed server=%s count=%d", self.name, len(self.tools))
 
 

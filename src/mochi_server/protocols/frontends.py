@@ -97,7 +97,7 @@ async def _withdraw(services: Services, session: ChatSession) -> None:
     if turn is None or turn.state != "waiting_for_approval":
         return
     run = await services.turns.find(session.session_id)
-    if run is not None and (run.is_suspended or run.client_will_return):
+    if run is not None and (run.is_suspended or not run.subscribers):
         services.turns.refuse_at_shutdown()  # a refused message must not stop a turn
         await services.turns.stop(session.session_id)
 

@@ -247,6 +247,9 @@ class _PackageImporter(Loader):
         module.name = f"{self.name}.{alias.name}"
         if alias.asname:
             return [module]
+        if "." not in alias.name:
+            module.asname = alias.name
+            return [module]
         # The first name imports the module, and the second binds the name of its package.
         package = copy(module)
         module.asname = package.asname = _first_name(alias.name)

@@ -245,8 +245,11 @@ def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     required: dict[str, None] = {}
     for part in parts:
         merged |= part
-        properties |= part.get("properties", {})
-        required |= dict.fromkeys(part.get("required", ()))
+        for name, node in part.get("properties", {}).items():
+            properties[name] = _merged([properties.get(name, {}), node])
+        names = part.get("required")
+        if isinstance(names, list):  # a boolean in old drafts
+            required |= dict.fromkeys(names)
     if properties:
         merged["properties"] = properties
     if required:

@@ -97,7 +97,11 @@ function Chat({ session, messages: initialMessages, onTurnEnd, onError }: ChatPr
     const requestOrReload: typeof fetch = async (...args) => {
       const response = await request(...args);
       const isCutOff = chat.status === "error" || (chat.status === "ready" && chat.lastMessage?.role === "user");
-      if (response.status === 204 && isCutOff) chat.messages = await history(session); // The turn has ended meanwhile.
+      if (response.status === 204 && isCutOff) { // The turn has ended meanwhile.
+        const shown = chat.messages;
+        const stored = await history(session);
+        if (chat.messages === shown) chat.messages = stored; // Otherwise the user has sent a message meanwhile.
+      }
       return response;
     };
     const chat: AiChat<Message> = new AiChat<Message>({

@@ -61,13 +61,14 @@ _SELECT_OWNER = """
 SELECT process, ended IS NOT NULL FROM runs WHERE session_id = %(session_id)s
 ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
 _CLAIM = """
-INSERT INTO idempotency_keys (session_id, key, process) VALUES (%(session_id)s, %(key)s, %(own)s)
+INSERT INTO idempotency_keys (session_id, key, process)
+VALUES (%(session_id)s, %(key)s, %(claimant)s)
 ON CONFLICT (session_id, key) DO UPDATE SET process = idempotency_keys.process RETURNING process"""
 _SELECT_KEY = (
     "SELECT process FROM idempotency_keys WHERE session_id = %(session_id)s AND key = %(key)s"
 )
 _TAKE_OVER = """
-UPDATE idempotency_keys SET process = %(own)s
+UPDATE idempotency_keys SET process = %(claimant)s
 WHERE session_id = %(session_id)s AND key = %(key)s AND process = %(dead)s RETURNING process"""
 _PEERS = f"""
 SELECT name, url, {IS_SILENT}, {IS_RECENT} FROM processes WHERE name <> %(own)s AND """
@@ -307,12 +308,15 @@ class PeerDirectory:
             raise PeerGone
         return peer
 
-    async def claim_key(self, session_id: str, key: str) -> Peer | None:
-        """Claim an idempotency key for this process.
+    async def claim_key(
+        self, session_id: str, key: str, claimant: Peer | None = None
+    ) -> Peer | None:
+        """Claim an idempotency key for ``claimant``, or for this process.
 
-        Return the live process that already claimed the key, or None.
+        Return the other live process that has the key now, or None if this one has it.
         """
-        values = {"session_id": session_id, "key": key, "own": self.name}
+        process = self.name if claimant is None else claimant.name
+        values = {"session_id": session_id, "key": key, "claimant": process}
         while True:
             ((owner,),) = await self._fetch(_CLAIM, **values)
             if owner == self.name:
