@@ -1,6 +1,7 @@
 """Execution of well-behaved and misbehaving tools."""
 
 import asyncio
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from mochi_server.tools.execution import (
 from mochi_server.tools.schema import InvalidArguments, make_schema
 from mochi_server.tools.toolbox import ToolInvocation
 from tests.support.cases import cases
+from tests.support.waiting import until
 
 
 def tool(function: Callable[..., Any]) -> Tool:
@@ -89,6 +91,25 @@ async def test_coroutine_of_a_decorated_tool_has_the_time_limit() -> None:
     result = await execute(decorated, timeout=0.05)
     assert not result.success
     assert "took longer than 0.05 seconds" in str(result.error_message)
+
+
+async def test_coroutine_that_comes_after_the_time_limit_is_closed() -> None:
+    timed_out = threading.Event()
+
+    async def work() -> str:
+        return "never"
+
+    coroutine = work()
+
+    @wraps(work)
+    def decorated() -> Any:
+        timed_out.wait()
+        return coroutine
+
+    result = await execute(decorated, timeout=0.05)
+    assert "took longer than 0.05 seconds" in str(result.error_message)
+    timed_out.set()
+    until(lambda: inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED)
 
 
 def leave() -> str:

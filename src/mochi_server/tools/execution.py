@@ -235,9 +235,16 @@ async def run_in_thread(
     except asyncio.CancelledError:
         if not outcome.done():
             on_lost()
+        outcome.add_done_callback(_close_coroutine)
         raise
     finally:
         del outcome  # an error of the tool refers to this frame
+
+
+def _close_coroutine(outcome: Future[Any]) -> None:
+    """Close the coroutine of a tool that came too late to be awaited."""
+    if outcome.exception() is None and inspect.iscoroutine(outcome.result()):
+        outcome.result().close()
 
 
 def shorten(text: str, limit: int, limit_name: str = "") -> str:
