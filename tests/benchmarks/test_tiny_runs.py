@@ -31,6 +31,7 @@ _TINY = {
         "--alone=2",
     ],
     "short-turns": ["--delay=10", "--alone=2", "--streams=4", "--seconds=0.2", "--turns=2"],
+    "middleware": ["--requests=50"],
     "crowd": ["--streams=4", "--spread=0.1", "--seconds=0.3"],
     "health": ["--streams=4", "--burst=500"],
     "sessions": ["--long=10", "--very-long=20", "--turns=2"],
@@ -52,6 +53,7 @@ _DIFFERENCES = (
     "KiB per open stream",
     "one at a time, ",
     "begun within two seconds, ",
+    "layer ",
     "4 ",
 )
 """Prefixes of the names of figures that can be negative in so short a run."""
