@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mochi_server import create_app
 from mochi_server.ollama import AsyncOllamaClient
+from mochi_server.protocols.openai_chat import routes as openai_chat
 from mochi_server.routers import sessions
 from mochi_stub import StubServer
 from tests.support.instructions import instruct, words
@@ -37,7 +38,7 @@ class LoggedIn:
 
 
 def outer_app(first: Path, second: Path, ollama_host: str) -> FastAPI:
-    """Return an app with two servers under prefixes, and a router without a server."""
+    """Return an app with two servers under prefixes, and routers without a server."""
     one, two = (
         create_app(data_dir=str(path), ollama_host=ollama_host, insecure=True)
         for path in (first, second)
@@ -52,7 +53,8 @@ def outer_app(first: Path, second: Path, ollama_host: str) -> FastAPI:
     app.add_middleware(LoggedIn)
     app.mount("/one", one)
     app.mount("/two", two)
-    app.include_router(sessions.router, prefix="/alone")
+    for router in (sessions.router, openai_chat.router):
+        app.include_router(router, prefix="/alone")
     return app
 
 
@@ -86,8 +88,14 @@ def test_two_servers_in_one_app(url: str) -> None:
         assert missing == "There is no route '/one/nothing'. /one/openapi.json lists all routes."
 
 
-def test_router_alone_says_what_is_missing(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert httpx.get(f"{url}/alone/sessions", headers={"X-User": "me"}).status_code == 500
+@pytest.mark.parametrize("path", ["/alone/sessions", "/alone/chat/completions"])
+def test_router_alone_says_what_is_missing(
+    url: str, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    method = "GET" if path.endswith("sessions") else "POST"
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "Hi"}]}
+    response = httpx.request(method, url + path, headers={"X-User": "me"}, json=body)
+    assert response.status_code == 500
     reason = (
         "This app has no services of mochi-server. A router works only in the app of create_app()"
     )

@@ -14,6 +14,7 @@ from mochi_server.chat.prompt import Prompt
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.container import Services
+from mochi_server.dependencies import get_services
 from mochi_server.errors import ValidationFailed
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.agent_models import fallback_model, selected_agent
@@ -68,7 +69,7 @@ async def start(
     ``turn`` has the model or the agent and the options. Without a ``session_id``, nothing is
     stored. Raises ``MochiError`` if the turn cannot start.
     """
-    services = request.app.state.services
+    services = await get_services(request)
     return await until_disconnect(request, _start(services, session_id, turn, sent))
 
 
