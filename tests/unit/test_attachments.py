@@ -1,6 +1,7 @@
 """Text of attached files, which the model reads."""
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 
@@ -8,7 +9,13 @@ import pytest
 
 from mochi_server.constants import MAX_ATTACHMENT_TEXT_BYTES
 from mochi_server.services.attachments import UnreadableFile, text_of
+from mochi_server.util.text import install_command
 from tests.support.pdf import pdf
+
+ENCRYPTED_WITH_CERTIFICATE = pdf("Secret").replace(
+    b"trailer\n<<",
+    b"trailer\n<<\n/Encrypt << /Filter /Adobe.PubSec /SubFilter /adbe.pkcs7.s5 /V 4 >>",
+)
 
 
 def text(data: bytes, media_type: str = "text/plain", name: str = "notes.txt") -> str:
@@ -66,6 +73,7 @@ def test_pages_of_a_pdf_are_read_in_order() -> None:
     ("data", "problem"),
     [
         (pdf("Secret", password="open"), "encrypted. Remove its password"),
+        (ENCRYPTED_WITH_CERTIFICATE, "encrypted"),
         (pdf("Cut")[:300], "damaged"),
         (b"%PDF-1.7 nonsense", "damaged"),
         (pdf(""), "no text, as a scan does"),
@@ -101,7 +109,8 @@ def test_encrypted_pdf_is_refused_without_a_library_for_it(
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)
-    with pytest.raises(UnreadableFile, match=r"Install its extra `files`.*mochi-server\[files\]"):
+    command = f"Install its extra `files`: {install_command('files')}"
+    with pytest.raises(UnreadableFile, match=re.escape(command)):
         text(pdf("Unknown page"), "application/pdf", "x.pdf")
 
 

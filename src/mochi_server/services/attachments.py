@@ -26,11 +26,11 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import Blob
+from mochi_server.util.text import install_command
 
 SUPPORTED = "text of any kind, such as Markdown, CSV, JSON, HTML and code, and PDF"
 DEFAULT_NAME = "file"
 """Name of a file whose request has none."""
-INSTALL = "Install its extra `files`, for example with: pip install 'mochi-server[files]'"
 
 _PDF_START = b"%PDF-"
 _PDF_SEARCHED_BYTES = 1024  # readers accept some bytes before the header of a PDF
@@ -247,7 +247,10 @@ def _hash(data: bytes) -> str:
 async def _text_from_worker(data: bytes) -> str:
     """Return the text of a PDF, which a process reads that ends after ``PDF_SECONDS``."""
     if find_spec("pypdf") is None:
-        raise UnreadableFile(f"this server cannot read PDF files. {INSTALL}")
+        command = install_command("files")
+        raise UnreadableFile(
+            f"this server cannot read PDF files. Install its extra `files`: {command}"
+        )
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")
     }

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from pypdf import PdfReader
-from pypdf.errors import DependencyError, LimitReachedError, PyPdfError
+from pypdf.errors import DependencyError, LimitReachedError
 
 from mochi_server.constants import MAX_ATTACHMENT_TEXT_BYTES, PDF_SECONDS
 from mochi_server.util import platform
@@ -46,13 +46,18 @@ def _pages(data: bytes) -> list[str]:
         sys.exit(TOO_LARGE)
     except DependencyError:
         sys.exit(ENCRYPTED)  # only the library `cryptography` can read it
-    except (PyPdfError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except MemoryError:
+        raise
+    except Exception:
         sys.exit(DAMAGED)  # pypdf raises various errors for damaged files
     return pages
 
 
 def _page_texts(data: bytes) -> Iterator[str]:
-    reader = PdfReader(io.BytesIO(data))
+    try:
+        reader = PdfReader(io.BytesIO(data))
+    except NotImplementedError:
+        sys.exit(ENCRYPTED)  # with a certificate, not with a password
     if reader.is_encrypted and not reader.decrypt(""):
         sys.exit(ENCRYPTED)
     for page in reader.pages:
