@@ -176,9 +176,16 @@ NAMELESS = (
         whole(b'{"error":"invalid options"}', status="400 Bad Request"),
         whole(b'{"error":"model \'raw\' not found"}', status="404 Not Found"),
         whole(b'{"error":"error parsing tool call: raw=\'{\', err=EOF"}', status="500 Error"),
+        whole(b'{"error":"Failed to load image or audio file"}', status="500 Error"),
         stream_head() + NAMELESS,
     ],
-    ids=["invalid options", "missing model", "malformed call", "call without a name"],
+    ids=[
+        "invalid options",
+        "missing model",
+        "malformed call",
+        "unreadable image",
+        "call without a name",
+    ],
 )
 def test_host_that_refuses_one_request_stays_up(
     start: Start, hosts: list[RawOllama], response: bytes, caplog: pytest.LogCaptureFixture

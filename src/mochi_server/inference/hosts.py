@@ -28,6 +28,7 @@ from mochi_server.ollama.errors import (
     is_context_refusal,
     is_out_of_memory,
     is_unparsed_call,
+    is_unreadable_image,
 )
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
@@ -112,6 +113,8 @@ def is_host_failure(error: MochiError) -> bool:
         return isinstance(error, OllamaUnreachable)
     is_about_request = error.is_reported and error.details.get("upstream_status") in _REFUSALS
     if is_about_request or is_unparsed_call(error):
+        return False
+    if error.is_reported and is_unreadable_image(error):
         return False
     return not is_context_refusal(error) and not is_out_of_memory(error)
 
