@@ -7,11 +7,14 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from cachetools import TTLCache
 
 from mochi_server.errors import MochiError
 from mochi_server.sessions.change import Notice
@@ -23,7 +26,8 @@ from mochi_server.util.tasks import cancel_and_wait, run_shielded, start_in
 if TYPE_CHECKING:
     import aiohttp
 
-_MAX_AGE_SECONDS = 4000
+_MIN_PAUSES_SECONDS = 3600  # sum of the pauses of a webhook that is never accepted
+_FAILURES_SECONDS = 86_400  # another server may have delivered the webhook meanwhile
 _TIMEOUT_SECONDS = 20
 _CLAIM_SECONDS = 30  # after this time, another server continues the work of a server that has died
 _TIMESTAMP = re.compile('"timestamp":"([^"]*)"')
@@ -37,10 +41,7 @@ class WebhookTimes:
     """Times of the attempts to send webhooks, in seconds."""
 
     first_pause: float = 2
-    """Pause after the first failed attempt.
-
-    Later pauses are as long as the age of the webhook, so that they double.
-    """
+    """Pause after the first failed attempt. Each later pause is twice as long."""
     poll: float = 1
     """Interval of the search for webhooks that are due."""
 
@@ -62,6 +63,8 @@ class WebhookService:
         self._secret = secret
         self._times = times
         self._sender: list[asyncio.Future[None]] = []
+        # Failed attempts of this server by webhook ID. A restart begins the pauses again.
+        self._failures: MutableMapping[str, int] = TTLCache(inf, _FAILURES_SECONDS)
 
     def open(self) -> None:
         if self._url:
@@ -130,15 +133,20 @@ class WebhookService:
             )
 
     async def _attempt_ended(self, notice: Notice, problem: str | None) -> None:
-        age = _age(notice)
+        webhook_id = notice.webhook_id
+        failures = self._failures.get(webhook_id, 0)
+        pause = self._times.first_pause * 2**failures
+        earlier_pauses = pause - self._times.first_pause
         if problem is not None:
             logger.warning(
-                "webhook not accepted webhook_id=%s age=%d: %s", notice.webhook_id, age, problem
+                "webhook not accepted webhook_id=%s age=%d: %s", webhook_id, _age(notice), problem
             )
-        if problem is None or age > _MAX_AGE_SECONDS:
-            await self._outbox.remove(notice.webhook_id)
+        if problem is None or earlier_pauses >= _MIN_PAUSES_SECONDS:
+            await self._outbox.remove(webhook_id)
+            self._failures.pop(webhook_id, None)
         else:
-            await self._outbox.postpone(notice.webhook_id, max(self._times.first_pause, age))
+            await self._outbox.postpone(webhook_id, pause)
+            self._failures[webhook_id] = failures + 1
 
     async def _post(self, http: "aiohttp.ClientSession", webhook_id: str, body: str) -> str | None:
         """Return None if the receiver accepted the webhook, else the problem."""
@@ -162,9 +170,6 @@ class WebhookService:
 
 
 def _age(notice: Notice) -> float:
-    """Return the age of a webhook in seconds.
-
-    An unreadable webhook counts as old, so that it is sent only once.
-    """
+    """Return the age of a webhook in seconds. An unreadable time counts as 1970."""
     match = _TIMESTAMP.search(notice.body)
     return time.time() - timestamp(match and match[1])
