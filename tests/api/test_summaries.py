@@ -370,6 +370,88 @@ def test_separate_summary_extends_the_previous_one(api: Api, stub: StubServer) -
     assert "user: My boat" not in text
 
 
+def second_summary(tmp_path: Path, *, edits_first: bool) -> str:
+    """Return the text of a summary request after a restart, two messages and a first summary.
+
+    The first message may be edited and answered again after the first summary.
+    """
+    body = {"model": "mochi-chat"}
+    with StubServer(speed=0) as stub:
+        with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
+            api = server.api()
+            session_id = api.create_session("mochi")["session_id"]
+            path = f"/sessions/{session_id}"
+            api.send_message(session_id, "My boat is called Wanda.")
+            api.ok(api.http.post(f"{path}/summarize", json=body))
+            if edits_first:
+                edit = {"content": "My boat is called Vera."}
+                api.ok(api.http.put(f"{path}/messages/0", json=edit))
+                api.ok(api.http.post(f"/chat/{session_id}", json={}))
+        with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
+            api = server.api()
+            api.send_message(session_id, "My cat is called Otto.")
+            api.ok(api.http.post(f"{path}/summarize", json=body))
+        return str(summaries(stub, 2)[1]["messages"][-1]["content"])
+
+
+def test_separate_summary_extends_the_previous_one_after_a_restart(tmp_path: Path) -> None:
+    text = second_summary(tmp_path, edits_first=False)
+    assert "Summary so far" in text
+    assert "user: My cat" in text
+    assert "user: My boat" not in text
+
+
+def test_summary_of_an_edited_conversation_is_not_extended(tmp_path: Path) -> None:
+    text = second_summary(tmp_path, edits_first=True)
+    assert "Summary so far" not in text
+    assert "Wanda" not in text
+    assert "user: My boat is called Vera." in text
+    assert "user: My cat" in text
+
+
+def test_summary_that_covers_an_edited_last_message_is_not_extended(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "My boat is called Wanda.", "message_id": "a" * 10}]
+    file = {"metadata": {"model": "mochi"}, "messages": messages}
+    body = {"model": "mochi-chat"}
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        imported = api.ok(api.http.post("/sessions/import", json=file), 201)
+        session_id = imported["sessions"][0]["session_id"]
+        path = f"/sessions/{session_id}"
+        api.ok(api.http.post(f"{path}/summarize", json=body))
+        edit = {"content": "My boat is called Vera."}
+        api.ok(api.http.put(f"{path}/messages/0", json=edit))
+        api.ok(api.http.post(f"/chat/{session_id}", json={}))
+        api.ok(api.http.post(f"{path}/summarize", json=body))
+        text = summaries(stub, 2)[1]["messages"][-1]["content"]
+    assert "Wanda" not in text
+    assert "user: My boat is called Vera." in text
+
+
+def test_summary_that_was_removed_from_the_file_is_not_extended(tmp_path: Path) -> None:
+    body = {"model": "mochi-chat"}
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "My boat is called Wanda.")
+        api.ok(api.http.post(f"/sessions/{session_id}/summarize", json=body))
+        file = api.ok(api.http.get(f"/sessions/{session_id}/export"))
+        file["metadata"]["summary"] = None
+        imported = api.ok(api.http.post("/sessions/import", json=file), 201)
+        copy = imported["sessions"][0]["session_id"]
+        api.send_message(copy, "My cat is called Otto.")
+        api.ok(api.http.post(f"/sessions/{copy}/summarize", json=body))
+        text = summaries(stub, 2)[1]["messages"][-1]["content"]
+    assert "user: My boat" in text
+    assert "user: My cat" in text
+
+
 def test_stop_sequences_of_the_session_do_not_end_summaries(api: Api, stub: StubServer) -> None:
     session_id = api.create_session("mochi", options={"stop": [".", '"'], "temperature": 0})[
         "session_id"

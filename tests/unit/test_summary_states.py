@@ -18,11 +18,11 @@ async def test_states_of_the_oldest_sessions_are_forgotten() -> None:
         enabled=True,
         interval=60,
     )
-    summarized = {
-        f"{n:010x}": summarization._SummaryState(covered="m1")
+    states = {
+        f"{n:010x}": summarization._SummaryState(failed={"mochi"})
         for n in range(summarization._MAX_STATES + 5)
     }
-    service._states.update(summarized)
+    service._states.update(states)
     service.turn_ended("f" * 10, None)
     assert len(service._states) == summarization._MAX_STATES
     assert "f" * 10 in service._states

@@ -32,7 +32,7 @@ from mochi_server.services.summary_model import SummaryModelSelector
 from mochi_server.services.usage import TurnLimiter
 from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, revision_at
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 from mochi_server.tools.schema import explain
@@ -85,8 +85,6 @@ class _SummaryState:
     task: "asyncio.Task[None] | None" = None
     answer_id: str | None = None
     """Last answer of this process. Other servers summarize after their own answers."""
-    covered: str | None = None
-    """ID of the last message that the stored summary covers."""
     failed: set[str] = field(default_factory=set)
     """Models that the background does not use again."""
     postponements: int = 0
@@ -147,10 +145,7 @@ class SummarizationService:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        """Forget which messages the summaries of the oldest sessions cover.
-
-        Their next summaries load the sessions.
-        """
+        """Forget which models failed in the oldest sessions."""
         excess = len(self._states) - _MAX_STATES
         if excess <= 0:
             return
@@ -229,7 +224,7 @@ class SummarizationService:
                 state.failed.add(model)
         state.task = None
         self._requesting.discard(session_id)
-        if state.covered is None and not state.failed:
+        if not state.failed:
             self._states.pop(session_id, None)
 
     async def _summarize_in_background(
@@ -301,7 +296,6 @@ class SummarizationService:
             prompt = _SummaryPrompt(
                 allocation=allocation,
                 session=session,
-                covered=state.covered,
                 window=window or _UNKNOWN_WINDOW,
             )
             allocation = allocation.fixed(window if gateway.windows.dynamic or manual else None)
@@ -312,13 +306,12 @@ class SummarizationService:
             "summary": summary.model_dump(),
             "summary_model": selected,
             "summarized_by": name,
+            "summarized_revision": session.revision,
         }
         revision = session.revision if in_background else None
-        changed = await self.store.patch(
+        return await self.store.patch(
             session.session_id, changes, revision=revision, touch=not in_background
         )
-        state.covered = session.history[-1]["message_id"] if session.history else None
-        return changed
 
     async def _continue_prompt(
         self,
@@ -337,12 +330,7 @@ class SummarizationService:
             return None
         allocation = gateway.allocate(model)
         answer = session.history[-1]["content"]
-        separate = _SummaryPrompt(
-            allocation=allocation,
-            session=session,
-            covered=state.covered,
-            window=loaded,
-        )
+        separate = _SummaryPrompt(allocation=allocation, session=session, window=loaded)
         uncached = exchange.size.characters + len(answer) + len(_CONTINUATION)
         if not is_held and uncached > separate.characters:
             return None  # if no slot holds the prompt any more, the continuation would cost more
@@ -410,7 +398,6 @@ class _SummaryPrompt:
 
     allocation: Allocation
     session: ChatSession
-    covered: str | None  # ID of the last message that the previous summary covers
     window: int
     size: PromptSize = field(default_factory=PromptSize)
 
@@ -449,11 +436,14 @@ class _SummaryPrompt:
         """Return the messages after the previous summary.
 
         If there are none, return all messages: a client requests the summary again, for example
-        from another model.
+        from another model. The same applies if a message that the summary covers has changed.
         """
         history = self.session.history
+        metadata = self.session.metadata
+        if not metadata.summary:
+            return history
         for number, message in enumerate(history, 1):
-            if message["message_id"] == self.covered:
+            if revision_at(number, message) == metadata.summarized_revision:
                 return history[number:] or history
         return history
 
@@ -499,7 +489,8 @@ def _is_due(session: ChatSession, state: _SummaryState) -> bool:
     last = session.history[-1]
     if last["role"] != "assistant" or last.get("tool_calls") or last.get("interrupted"):
         return False
-    return last["message_id"] == state.answer_id and state.answer_id != state.covered
+    is_covered = session.metadata.summarized_revision == session.revision
+    return last["message_id"] == state.answer_id and not is_covered
 
 
 def _is_dialogue(message: Message) -> bool:

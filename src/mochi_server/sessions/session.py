@@ -80,6 +80,8 @@ class SessionMetadata(SessionSettings):
 
     ``summary_model`` is the model that the session selects for summaries.
     """
+    summarized_revision: str | None = field(default=None, metadata=optional(str))
+    """Revision of the history that the summary covers."""
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
     turn: StoredTurn | None = field(default=None, metadata={"only_if_set": True})
     """Latest turn of the session. Only the writer of a turn changes it."""
@@ -153,7 +155,15 @@ _UNSET = {f.name: getattr(_DEFAULTS, f.name) for f in _FIELDS if f.metadata.get(
 """Fields that files contain only if they have another value than this."""
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-_INTERNAL = ("summarized_by", "compaction", "turn", "notices", "versions", "owner")
+_INTERNAL = (
+    "summarized_by",
+    "summarized_revision",
+    "compaction",
+    "turn",
+    "notices",
+    "versions",
+    "owner",
+)
 LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL)
 """Names of the metadata fields that the server sends to clients, in the session list and in other
 responses.
