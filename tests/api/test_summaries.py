@@ -120,7 +120,7 @@ def test_idle_session_is_summarized_with_same_window(
     assert "My boat is called Wanda." in summary["summary"]
     assert isinstance(summary["topics"], list)
     assert summary["model_used"] == "mochi"
-    assert private_api.session(session_id)["summary_model"] == "mochi"
+    assert private_api.session(session_id)["summary_model"] is None
     listed = private_api.ok(private_api.http.get("/sessions"))["sessions"][0]["summary"]
     assert listed == {"summary": summary["summary"], "topics": summary["topics"]}
     assert not any(e.reload for e in private_stub.exchanges())
@@ -803,6 +803,28 @@ def test_unsupported_model_leaves_summary_to_summary_model(
         summary_of(api, session_id)
         assert {body["model"] for body in summaries(stub)} == {"mochi-long"}
         assert "Wanda" in summary_of(api, session_id)["summary"]
+
+
+def test_summary_model_that_no_user_has_set_is_not_loaded(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "summary_unsupported_models": ["mochi-chat"],
+        "summarization_interval_seconds": 0.01,
+    }
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url, **settings) as server:
+        server.app.state.services.summaries.idle_seconds = 0
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        other = api.create_session("mochi-long")["session_id"]
+        api.send_message(session_id, "My boat is called Wanda.")
+        summary_of(api, session_id)
+        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "mochi-chat"}))
+        httpx.post(f"{stub.url}/api/generate", json={"model": "mochi", "keep_alive": 0})
+        api.send_message(session_id, "My cat is called Otto.")
+        api.send_message(other, "Hello!")
+        summary_of(api, other)  # it begins after the time of the other summary
+        models = [body["model"] for body in summaries(stub, 3)]
+        assert models == ["mochi", "mochi", "mochi-long"]
 
 
 def test_chosen_summary_model_is_loaded_when_the_host_is_idle(tmp_path: Path) -> None:

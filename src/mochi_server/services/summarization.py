@@ -301,10 +301,8 @@ class SummarizationService:
             allocation = allocation.fixed(window if gateway.windows.dynamic or manual else None)
             request = ModelRequest(allocation=allocation, payload=payload, prompt=prompt)
             summary = await self._request_summary(gateway, request)
-        selected = session.metadata.summary_model or name
         changes = {
             "summary": summary.model_dump(),
-            "summary_model": selected,
             "summarized_by": name,
             "summarized_revision": session.revision,
         }
