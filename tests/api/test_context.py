@@ -509,6 +509,30 @@ def test_manual_windows_survive_a_restart(tmp_path: Path) -> None:
             assert (config["current_window"], config["manual_override"]) == (4096, True)
 
 
+@cases("chosen", [None, {"current_window": 4096}])
+def test_manual_window_of_a_session_is_replaced_after_a_restart(
+    tmp_path: Path, chosen: dict[str, int] | None
+) -> None:
+    with StubServer(speed=0) as stub:
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            session_id = api.create_session("mochi")["session_id"]
+            path = f"/sessions/{session_id}"
+            body = {"context_window": {"current_window": 32_768}}
+            api.ok(api.http.patch(path, json=body))
+            api.send_message(session_id, "Hello!")
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            patched = api.ok(api.http.patch(path, json={"context_window": chosen}))
+            other = api.create_session("mochi")["session_id"]
+            of_other = api.send_message(other, "Hello!")["context_window"]
+            own = api.send_message(session_id, "Hello!")["context_window"]
+    expected = 8192 if chosen is None else 4096
+    assert patched["context_window_config"]["current_window"] == expected
+    assert own["current_window"] == expected
+    assert of_other["current_window"] == 8192
+
+
 def test_change_between_different_windows_warns_about_the_reload(api: Api, stub: ModelStub) -> None:
     model = stub.add_model()
     own, other = (api.create_session(model)["session_id"] for _ in range(2))

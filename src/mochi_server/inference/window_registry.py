@@ -99,8 +99,7 @@ class WindowRegistry:
         loaded = None if windows is None else windows.get(qualified_name(model.name))
         manual = manual_window(model, config)
         if manual is not None:
-            if manual != entry.window:
-                entry.manual.add(manual)
+            self.record_manual(model.name, manual)
             return WindowDecision(
                 manual, "manual_override", loaded, differs=bool(loaded) and loaded != manual
             )
@@ -252,6 +251,13 @@ class WindowRegistry:
     def record_request(self, model: str, window: int | None) -> None:
         """Record the window of a request, because Ollama may load ``model`` with it."""
         self._entry(model).requested.add(window)
+
+    def record_manual(self, model: str, window: int) -> None:
+        """Record a manual window of a session, because Ollama may have loaded ``model`` with it."""
+        self.record_request(model, window)
+        entry = self._entry(model)
+        if window != entry.window:
+            entry.manual.add(window)
 
     async def _loaded_windows(self) -> Mapping[str, int] | None:
         """Return the windows of the loaded models, and record the windows that no request of this

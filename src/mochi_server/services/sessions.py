@@ -389,6 +389,10 @@ async def _window_config(
             others[previous] = {key: before[key] for key in _STORED_OF_OTHER_MODELS}
         of_model = window_config(others.pop(name, None))
         before = before | {"other_models": others}
+    manual = manual_window(model, of_model)
+    if manual is not None:
+        # An earlier process of this server may have loaded the model with it.
+        windows.record_manual(model.name, manual)
     if chosen is not None:
         size = min(chosen, model.context_length or chosen)
         decision = WindowDecision(size, "manual_override")
