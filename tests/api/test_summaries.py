@@ -120,7 +120,7 @@ def test_idle_session_is_summarized_with_same_window(
     assert "My boat is called Wanda." in summary["summary"]
     assert isinstance(summary["topics"], list)
     assert summary["model_used"] == "mochi"
-    assert private_api.session(session_id)["summary_model"] is None
+    assert private_api.session(session_id)["summary_model"] == "mochi"
     listed = private_api.ok(private_api.http.get("/sessions"))["sessions"][0]["summary"]
     assert listed == {"summary": summary["summary"], "topics": summary["topics"]}
     assert not any(e.reload for e in private_stub.exchanges())

@@ -616,7 +616,7 @@ class SessionStatus(Schema):
             missing_agents=state.selection.missing_agents,
             system_prompt_file=prompt.get("source_file") if prompt else None,
             summary=metadata.summary,
-            summary_model=metadata.summary_model,
+            summary_model=session.summary_model,
             ollama_host=metadata.ollama_host,
             last_host={"name": host.name, "reason": host.reason} if host else None,
         )

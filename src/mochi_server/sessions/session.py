@@ -323,12 +323,18 @@ class ChatSession:
             history = history.prefix(change.start)
         return ChatSession(self.metadata, history.extended(change.messages), self.extra)
 
+    @property
+    def summary_model(self) -> str | None:
+        """Return the model that the user has set for summaries, else that of the summary."""
+        return self.metadata.summary_model or self.metadata.summarized_by
+
     def summary_object(self) -> dict[str, Any]:
         """Return the session as a flat object without messages, for lists and responses."""
         flat = self.metadata.to_dict()
         entry = {name: flat.get(name, _UNSET.get(name)) for name in LIST_FIELDS}
         title = self.metadata.title
         entry["title"] = title or automatic_title(self._messages, self.metadata.summary)
+        entry["summary_model"] = self.summary_model
         entry["message_count"] = len(self._messages)
         entry["preview"] = preview(self._messages)
         return entry | {name: flat[name] for name in (OWNER, "owner") if name in flat}
