@@ -285,6 +285,89 @@ def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubSer
         assert client.responses.cancel(stopped.id).output_text == "one "
 
 
+def test_response_without_an_answer_does_not_return_a_later_one(
+    tmp_path: Path, stub: StubServer
+) -> None:
+    import openai
+
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        session_id = server.client.create_session("mochi")["session_id"]
+        headers = {"X-Mochi-Session": session_id}
+        failed = ended(client, start(client, "Hello!", headers, model="failing").id)
+        answered = ended(client, start(client, "Hello!", headers).id)
+        assert (failed.status, answered.status) == ("failed", "completed")
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        invented = f"resp_{session_id}_0_0123456789"
+        for response_id in (failed.id, invented):
+            with pytest.raises(openai.NotFoundError):
+                client.responses.retrieve(response_id)
+        assert client.responses.retrieve(answered.id).output_text == answered.output_text
+
+
+def test_failed_response_does_not_return_the_answer_of_its_continuation(
+    tmp_path: Path,
+) -> None:
+    replies = iter([Reply([Cut()]), Reply([Text(["blue"])])])
+
+    def after_call(prompt: Prompt) -> Reply | None:
+        return next(replies) if prompt.messages[-1].role == "tool" else None
+
+    write_tools(tmp_path, TOOLS)
+    question = instruct(calls("look"))
+    tools = {"tools": ["look"], "execution_policy": "never_confirm"}
+    with StubServer(speed=0, resolve=after_call) as stub:
+        with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+            session_id = server.client.create_session("mochi", tool_settings=tools)["session_id"]
+            headers = {"X-Mochi-Session": session_id}
+            failed = ended(client, start(client, question, headers).id)
+            answered = ended(client, start(client, question, headers).id)
+            assert (failed.status, answered.output_text) == ("failed", "blue")
+        with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+            again = client.responses.retrieve(failed.id)
+    assert (again.status, again.output_text) == ("failed", "")
+
+
+def test_partial_response_is_failed_after_a_later_one(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        headers = {"X-Mochi-Session": server.client.create_session("mochi")["session_id"]}
+        stub.clear_exchanges()
+        stopped = start(client, "hold", headers)
+        stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks for e in all_))
+        client.responses.cancel(stopped.id)
+        ended(client, start(client, "Hello!", headers).id)
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        again = client.responses.retrieve(stopped.id)
+    assert (again.status, again.output_text) == ("failed", "one ")
+    assert again.error
+    assert "stopped" in again.error.message
+
+
+@pytest.mark.parametrize("change", ["regenerate", "edit", "remove"])
+def test_replaced_response_is_unknown_after_a_restart(
+    tmp_path: Path, stub: StubServer, change: str
+) -> None:
+    import openai
+
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        api = server.client
+        session_id = api.create_session("mochi")["session_id"]
+        headers = {"X-Mochi-Session": session_id}
+        replaced = ended(client, start(client, "Hello!", headers).id)
+        if change == "regenerate":
+            api.ok(api.http.post(f"/chat/{session_id}", json={"message": None}))
+        else:
+            edited = {"content": "Good morning!"}
+            api.ok(api.http.put(f"/sessions/{session_id}/messages/0", json=edited))
+        if change == "edit":
+            ended(client, start(client, "Good morning!", headers).id)
+    with (
+        RunningServer(tmp_path, stub.url) as server,
+        client_of(server) as client,
+        pytest.raises(openai.NotFoundError),
+    ):
+        client.responses.retrieve(replaced.id)
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_background_response_of_a_session_waits_for_approval(
     tmp_path: Path, stub: StubServer, is_restarted: bool

@@ -27,7 +27,8 @@ class AnswerBuilder:
     """Builder of one answer, which publishes its events.
 
     It skips calls beyond ``max_calls`` distinct calls. With ``repair``, reasoning and calls that
-    the model writes as text leave the text. Calls do not get the IDs of ``earlier_calls``.
+    the model writes as text leave the text. Calls do not get the IDs of ``earlier_calls``. The
+    message has a new ID if ``message_id`` is None.
     """
 
     def __init__(
@@ -37,6 +38,8 @@ class AnswerBuilder:
         max_calls: int,
         repair: AnswerRepair | None = None,
         earlier_calls: Collection[str] = (),
+        *,
+        message_id: str | None = None,
     ) -> None:
         self.model = model
         self.skipped_calls = 0
@@ -46,7 +49,7 @@ class AnswerBuilder:
         self._call_ids = set(earlier_calls)
         self._has_moved_text = False
         self._has_renamed_tool = False
-        self.message_id = new_id()
+        self.message_id = message_id or new_id()
         # Time from the request to the first chunk, in seconds.
         self.first_chunk: float | None = None
         self._began = time.monotonic()

@@ -16,6 +16,7 @@ from mochi_server.inference.answer_repair import AnswerRepair
 from mochi_server.ollama.errors import is_unparsed_call
 from mochi_server.ollama.transport import Line
 from mochi_server.sessions.session import user_message
+from mochi_server.sessions.turn import answer_message_id
 from mochi_server.sessions.types import Message
 from mochi_server.tools.call_format import call_format
 from mochi_server.tools.stored_calls import all_calls
@@ -150,7 +151,16 @@ class AnswerAttempts:
         if self.allows_calls:
             max_calls = rules.calls_per_round
         earlier_calls = [call.id for call in all_calls(writer.added)]
-        return AnswerBuilder(self.model_call.name, self._receive, max_calls, repair, earlier_calls)
+        answers = [message for message in writer.added if message["role"] == "assistant"]
+        message_id = answer_message_id(writer.turn.turn_id, len(answers))
+        return AnswerBuilder(
+            self.model_call.name,
+            self._receive,
+            max_calls,
+            repair,
+            earlier_calls,
+            message_id=message_id,
+        )
 
     async def _fill(
         self, answer: AnswerBuilder, format: dict[str, Any] | None = None

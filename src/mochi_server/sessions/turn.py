@@ -9,6 +9,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import blake2b
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -278,6 +279,14 @@ class StoredTurn:
             parent=self.parent,
             starts=self.starts,
         )
+
+
+def answer_message_id(turn_id: str, index: int) -> str:
+    """Return the message ID of an answer, which shows that the answer belongs to the turn.
+
+    ``index`` is the position of the answer among the answers of the turn.
+    """
+    return blake2b(f"{turn_id} {index}".encode(), digest_size=5).hexdigest()
 
 
 @cache

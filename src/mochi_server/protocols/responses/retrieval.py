@@ -18,17 +18,18 @@ from mochi_server.protocols.responses.encoder import ResponseEncoder, stable_id
 from mochi_server.protocols.responses.items import to_items
 from mochi_server.services.recent_responses import BackgroundResponse, RecentResponses
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import OWNER, ChatSession
+from mochi_server.sessions.session import OWNER, ChatSession, ends_turn
+from mochi_server.sessions.turn import answer_message_id
 from mochi_server.sessions.types import AssistantMessage
 from mochi_server.util.clock import timestamp
 
 _ID = re.compile(r"resp_([0-9a-f]{10})_([0-9]{1,9})_([0-9a-f]{10})")
-"""ID of a response in a session: the session, the index of its first message, and its run."""
+"""ID of a response in a session: the session, the index of its first message, and its turn."""
 _STATUS = {"running": "failed", "stopped": "cancelled"}
 """Status of a response by the stored state of its run, if the names differ."""
 _FAILED = {
     "code": "server_error",
-    "message": "The turn failed or its server ended. Send the request again.",
+    "message": "The turn failed or was stopped, or its server ended. Send the request again.",
 }
 
 
@@ -141,9 +142,9 @@ async def _from_session(
     """Return the response that a turn of a session stored, or None if the session has no
     such turn.
     """
-    _, _, start, run_id = response_id.split("_")
-    answers = _answers(session.history, int(start))
-    state = _stored_state(session, run_id, answers)
+    *_, turn_id = response_id.split("_")
+    answers = _answers(session.history, turn_id)
+    state = _stored_state(session, turn_id, answers)
     if state is None:
         return None
     fields = {"id": response_id, "model": session.model, "store": True, "background": True}
@@ -154,7 +155,7 @@ async def _from_session(
     if is_of_agent:
         agent = session.metadata.extra.get(OWNER, "")
         fields["model"] = f"{PREFIX}{agent}"
-    run = Run(conversation, TurnInput(), [run_id])
+    run = Run(conversation, TurnInput(), [turn_id])
     encoder = ResponseEncoder(run, fields)
     if await _running_turn(services, response_id) is not None:
         return encoder.response
@@ -169,26 +170,29 @@ async def _from_session(
 
 
 def _stored_state(
-    session: ChatSession, run_id: str, answers: Sequence[AssistantMessage]
+    session: ChatSession, turn_id: str, answers: Sequence[AssistantMessage]
 ) -> str | None:
-    """Return the state of a run, or None if it stored nothing in the session."""
+    """Return the state of a turn, or None if the session does not have its answer.
+
+    The session stores the state of its latest turn only. An earlier turn that was stopped counts as
+    failed.
+    """
     turn = session.metadata.turn
-    # A killed run that answered a stored message again has a state, but no answers.
-    if turn is not None and run_id in turn.run_ids:
+    if turn is not None and turn_id in turn.run_ids and turn.state != "completed":
         return turn.state
     if not answers:
         return None
-    return "failed" if answers[-1].get("interrupted") else "completed"
+    return "completed" if ends_turn(answers[-1]) else "failed"
 
 
-def _answers(history: History, start: int) -> list[AssistantMessage]:
-    """Return the messages of the model in the turn that begins at index ``start``."""
+def _answers(history: History, turn_id: str) -> list[AssistantMessage]:
+    """Return the stored messages of the model in a turn."""
     answers: list[AssistantMessage] = []
-    for message in history[start:]:
-        if answers and (message["role"] == "user" or answers[-1].get("client_tool_calls")):
-            break
-        if message["role"] == "assistant":
+    expected_id = answer_message_id(turn_id, 0)
+    for message in history:
+        if message["role"] == "assistant" and message["message_id"] == expected_id:
             answers.append(message)
+            expected_id = answer_message_id(turn_id, len(answers))
     return answers
 
 

@@ -56,7 +56,7 @@ async def create_response(
         run = await start(request, session_id, turn, sent)
     response_id = f"resp_{token_hex(12)}"
     if is_session:  # the index of the first message of the turn is for `check_previous`
-        response_id = f"resp_{session_id}_{run.position}_{run.run_id}"
+        response_id = f"resp_{session_id}_{run.position}_{run.origin}"
     is_background = bool(body.background)
     fields = body.repeated_fields()
     fields |= {"id": response_id, "store": is_session or is_background}
