@@ -221,6 +221,14 @@ def test_provider_tools_are_left_out_with_a_notice(conversation: Conversation) -
     assert offered(conversation.sent[-1]) == ["look"]
 
 
+@cases("choice", [{"type": "any"}, {"type": "tool", "name": "web_search"}])
+def test_no_call_of_a_left_out_tool_is_required(conversation: Conversation, choice: Any) -> None:
+    search: Any = {"type": "web_search_20250305", "name": "web_search"}
+    answer: Any = conversation.send_message("Hello!", tools=[search], tool_choice=choice)
+    assert [block.type for block in answer.content] == ["text"]
+    assert [notice["code"] for notice in answer.mochi["notices"]] == ["TOOL_LEFT_OUT"]
+
+
 @STREAMED
 def test_server_tools_run_on_server(conversation: Conversation) -> None:
     conversation.asks = {"extra_headers": {"X-Mochi-Tools": "add, note"}}

@@ -539,7 +539,7 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
         ({"max_output_tokens": 0}, 400, "max_output_tokens"),
         ({"reasoning": {"effort": "much"}}, 400, "reasoning.effort"),
         ({"tools": [{"type": "custom"}]}, 400, "tools[0].name"),
-        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, 400, "tool_choice"),
+        ({"tool_choice": "required"}, 400, "tool_choice"),
         ({"tools": [{"name": "look"}]}, 400, "tools[0]"),
         ({"tools": ["look"]}, 400, "tools[0]"),
         ({"tool_choice": {"type": "web_search"}}, 400, "tool_choice"),
@@ -620,6 +620,32 @@ def test_tools_of_openai_are_left_out(client: openai.OpenAI, stub: StubServer) -
         name in notice["message"]
         for name, notice in zip(("web_search", "mcp"), notices, strict=True)
     ] == [True] * 2
+
+
+@cases(
+    "choice",
+    [
+        "required",
+        {"type": "web_search"},
+        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]},
+    ],
+)
+def test_no_call_of_a_left_out_tool_is_required(client: openai.OpenAI, choice: Any) -> None:
+    response: Any = respond(
+        client, input="Hello!", tools=[{"type": "web_search"}], tool_choice=choice
+    )
+    assert (response.status, [item.type for item in response.output]) == ("completed", ["message"])
+    assert [notice["code"] for notice in response.mochi["notices"]] == ["TOOL_LEFT_OUT"]
+
+
+def test_required_call_of_other_tools_stays_required(client: openai.OpenAI) -> None:
+    search: Any = {"type": "web_search"}
+    asks: Any = {"input": "Hello!", "tool_choice": "required"}
+    of_client = respond(client, tools=[search, LOOK], **asks)
+    assert [item.type for item in of_client.output] == ["function_call"]
+    headers = {"X-Mochi-Tools": "add"}
+    of_server: Any = respond(client, tools=[search], extra_headers=headers, **asks)
+    assert [call["tool_name"] for call in of_server.mochi["tool_calls_executed"]] == ["add"]
 
 
 @STREAMED

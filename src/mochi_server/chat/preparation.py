@@ -192,6 +192,7 @@ class ModelTurns(TurnPreparation):
             enabled = session.metadata
             selection = await self.sessions.selection(enabled.tool_settings, enabled.agent_settings)
             warnings = selection.warnings
+        must_call = turn_input.tools.must_call and bool(toolbox.schemas())
         return PreparedTurn(
             turn_input.without_data(),
             session,
@@ -199,7 +200,7 @@ class ModelTurns(TurnPreparation):
             toolbox,
             model,
             gateway,
-            replace(self.rules, must_call=turn_input.tools.must_call),
+            replace(self.rules, must_call=must_call),
             warnings=warnings,
             approver=approver,
             sessions=self.sessions if writer.conversation.kind == "session" else None,
@@ -291,7 +292,8 @@ def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
     missing = [
         f"there is no tool {name!r}" for name in sorted((selected.only or frozenset()) - names)
     ]
-    if missing or (selected.must_call and not names):
+    needs_tool = selected.must_call and not selected.omits_tools
+    if missing or (needs_tool and not names):
         problem = missing[0] if missing else "the request has no tools"
         raise errors.ValidationFailed.at("tool_choice", f"{problem}; add one to `tools`")
     return toolbox

@@ -55,6 +55,11 @@ class ToolSelection:
     """Schemas of the tools that the client runs, in Ollama's format."""
     may_call: bool = True
     must_call: bool = False  # whether the first answer must call a tool
+    omits_tools: bool = False
+    """Whether the request has other tools, which the server leaves out.
+
+    If no tool remains, no call is required.
+    """
     only: frozenset[str] | None = None
     """Names of the only tools to offer, or None to offer all tools."""
     parallel: bool = True

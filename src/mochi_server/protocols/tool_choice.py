@@ -65,10 +65,12 @@ def tool_selection(
     *,
     parallel: bool | None = None,
     takes_text: bool = True,
+    omits_tools: bool = False,
 ) -> ToolSelection:
     """Return the tools of a request.
 
     ``names`` are tools of this server. If it is None, the tools of the session apply.
+    ``omits_tools`` states whether the server leaves out other tools of the request.
     """
     only: frozenset[str] | None = None
     must_call = False
@@ -86,6 +88,7 @@ def tool_selection(
         client_tools=client_tools or (),
         may_call=choice != "none",
         must_call=must_call,
+        omits_tools=omits_tools,
         only=only,
         parallel=parallel is not False,
         takes_text=takes_text,

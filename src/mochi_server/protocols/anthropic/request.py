@@ -143,12 +143,18 @@ async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput
     Raises ``ValidationFailed`` for an invalid message.
     """
     wanted = request.tool_choice or ToolChoice(type="auto")
+    custom = [tool for tool in request.tools or () if tool.type in CUSTOM]
+    omitted = _left_out(request)
+    choice = wanted.choice()
+    if wanted.type == "tool" and wanted.name in omitted:
+        choice = "auto"
     selection = tool_selection(
         headers.tool_names,
-        [tool.to_ollama() for tool in request.tools or () if tool.type in CUSTOM],
-        wanted.choice(),
+        [tool.to_ollama() for tool in custom],
+        choice,
         parallel=not wanted.disable_parallel_tool_use,
         takes_text=False,
+        omits_tools=bool(omitted),
     )
     sent = await to_messages(request.system, request.messages)
     for index, message in enumerate(sent.messages):
@@ -175,10 +181,14 @@ def _generation(request: CountRequest) -> GenerationOptions:
     )
 
 
+def _left_out(request: CountRequest) -> list[str]:
+    """Return the names of the tools that the model does not receive."""
+    return [tool.name for tool in request.tools or () if tool.type not in CUSTOM]
+
+
 def notices_of(request: CountRequest, sent: SentMessages) -> list[Notice]:
     """Return a notice for each tool and one for all documents that the model does not receive."""
-    omitted = [tool.name for tool in request.tools or () if tool.type not in CUSTOM]
-    notices = omitted_tools("Anthropic", omitted)
+    notices = omitted_tools("Anthropic", _left_out(request))
     if any(message["content"].endswith(HIDDEN_DOCUMENT) for message in sent.messages):
         payload = {"code": "DOCUMENT_LEFT_OUT", "message": _DOCUMENT_LEFT_OUT}
         return [*notices, Notice("warning", payload)]

@@ -16,6 +16,7 @@ from mochi_server.protocols.responses.previous import check_previous
 from mochi_server.protocols.responses.tools import (
     Functions,
     ResponseTool,
+    left_out,
     without_other_tools,
 )
 from mochi_server.protocols.schemas import (
@@ -182,7 +183,11 @@ async def parse(
         tools.append(offered.function.model_copy(update={"name": name}).to_ollama())
         names[offered.namespace, offered.function.name] = name
     selection = tool_selection(
-        headers.tool_names, tools, request.tool_choice, parallel=request.parallel_tool_calls
+        headers.tool_names,
+        tools,
+        request.tool_choice,
+        parallel=request.parallel_tool_calls,
+        omits_tools=bool(left_out(request.tools or ())),
     )
     turn = request.turn(
         headers,

@@ -108,7 +108,7 @@ ResponseTool = Annotated[
 def without_other_tools(choice: Any, tools: Iterable[ResponseTool]) -> Any:
     """Return a `tool_choice` without the tools that the server leaves out.
 
-    The choice of one of them is `auto`.
+    The choice of one of them is `auto`. A choice that allows only them requires no call.
     """
     if not isinstance(choice, dict):
         return choice
@@ -123,6 +123,8 @@ def without_other_tools(choice: Any, tools: Iterable[ResponseTool]) -> Any:
         is_other = isinstance(tool, dict) and tool.get("type") in others
         if not is_other:
             kept.append(tool)
+    if allowed and not kept:
+        return {**choice, "mode": "auto", "tools": []}
     return {**choice, "tools": kept}
 
 
