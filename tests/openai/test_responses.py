@@ -444,6 +444,18 @@ def test_previous_response_can_contain_a_call_without_arguments(
     assert [item.type for item in items] == ["message", "function_call", "function_call_output"]
 
 
+@cases("kind", ["function_call", "custom_tool_call"])
+def test_result_without_text_is_empty(client: openai.OpenAI, stub: StubServer, kind: str) -> None:
+    call = {"type": kind, "call_id": "a", "name": "look", "arguments": "{}", "input": ""}
+    result = {"type": f"{kind}_output", "call_id": "a", "output": None}
+    first = respond(client, input=[{"role": "user", "content": "Look."}, call, result])
+    assert sent(stub)["messages"][-1]["content"] == ""
+    respond(client, input="And now?", previous_response_id=first.id)
+    assert [
+        message["content"] for message in sent(stub)["messages"] if message["role"] == "tool"
+    ] == [""]
+
+
 def test_unknown_previous_response_names_the_session_header(
     client: openai.OpenAI, server: RunningServer
 ) -> None:

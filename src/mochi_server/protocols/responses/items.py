@@ -111,11 +111,11 @@ class CustomToolCall(Body):
 
 
 class FunctionCallOutput(Body):
-    """The result of a tool call."""
+    """The result of a tool call. Null is an empty result."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
-    output: TextOr[Items[Annotated[InputText | InputImage, Field(discriminator="type")]]]
+    output: TextOr[Items[Annotated[InputText | InputImage, Field(discriminator="type")]]] | None
 
 
 class BuiltInCall(Body, extra="allow"):
@@ -384,10 +384,10 @@ class _ItemReader:
         self.messages.append(answer)
         return answer
 
-    def _append(self, message: Message, content: str | Sequence[Part]) -> None:
+    def _append(self, message: Message, content: str | Sequence[Part] | None) -> None:
         index = len(self.messages)
         self.messages.append(message)
-        if isinstance(content, str):
+        if content is None or isinstance(content, str):
             return
         for number, part in enumerate(content):
             location: Location = ("messages", index, "content", number)
