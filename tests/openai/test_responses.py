@@ -397,6 +397,25 @@ def test_references_to_items_of_a_session_need_no_memory(
     ]
 
 
+def test_tokens_of_a_request_in_a_session_are_estimated(
+    client: openai.OpenAI, server: RunningServer
+) -> None:
+    session = str(server.client.create_session("mochi")["session_id"])
+    headers = {"X-Mochi-Session": session}
+    first = respond(client, input="Hello!", extra_headers=headers)
+    reference: Any = {"type": "item_reference", "id": "msg_unknown"}
+    asks: Any = {
+        "model": "mochi",
+        "input": [reference, {"role": "user", "content": "And now?"}],
+        "previous_response_id": first.id,
+    }
+    in_header = client.responses.input_tokens.count(**asks, extra_headers=headers)
+    metadata = {"metadata": {"session_id": session}}
+    in_metadata = client.responses.input_tokens.count(**asks, extra_body=metadata)
+    assert in_header == in_metadata
+    assert in_header.input_tokens > 0
+
+
 @STREAMED
 def test_previous_response_without_session_is_continued(
     client: openai.OpenAI, stub: StubServer, stream: bool

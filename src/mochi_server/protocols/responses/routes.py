@@ -97,10 +97,11 @@ async def count_input_tokens(
 ) -> InputTokens:
     """Estimate the tokens of the items of a conversation, without an answer.
 
-    The estimate improves with each answer of the model.
+    The messages of a session are not counted. The estimate improves with each answer of the model.
     """
+    is_session = body.session_id(headers) is not None
     items = conversation(
-        services.responses, body.input, body.previous_response_id, is_session=False
+        services.responses, body.input, body.previous_response_id, is_session=is_session
     )
     with renamed_fields(messages="input", response_format="text.format"):
         turn, sent = await parse(body, headers, items, flattened(body.tools or ()))
