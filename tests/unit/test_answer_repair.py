@@ -76,6 +76,10 @@ def read(text: str, size: int, *tools: str) -> tuple[str, str, AnswerRepair]:
         ("<|channel|>final<|message|>Then <|end|> is sent.", "", "Then <|end|> is sent."),
         ("<|channel|>analysis<|message|>Hm, `<|end|>`?<|end|>Hello.", "Hm, `<|end|>`?", "Hello."),
         ("Not `</think>`, but\nHm.</think>Hello.", "Not `</think>`, but\nHm.", "Hello."),
+        ("I should greet. </think>Hello.", "I should greet. ", "Hello."),
+        ("Hm.\n</think> Hello.", "Hm.\n", "Hello."),
+        ("The answer is:</think>Hello.", "The answer is:", "Hello."),
+        ("I cite [1]</think>\nHello.", "I cite [1]", "Hello."),
     ],
 )
 def test_reasoning_and_markers_leave_the_text(
@@ -120,6 +124,9 @@ def test_reasoning_and_markers_leave_the_text(
         "Write <think>Hm.</think> around it.",
         "</think> is the last tag.",
         "In bold: **</think>**\n",
+        "The model writes `</think>Hello.` at the end.",
+        "The tag is </think>.",
+        "Put the tag (</think>) or [</think>] there.",
         "First `</think>`, and then </think>\nagain.",
         "The model begins with <|channel|>analysis<|message|> first.",
         "Write `<|start|>assistant<|channel|>final<|message|>` before it.",

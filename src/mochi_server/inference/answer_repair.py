@@ -22,9 +22,9 @@ _OPENING_TAGS = ("<think>", "<thinking>")
 _CLOSING_TAG = re.compile(r"</(?:think|thinking)>")
 _CLOSING_TAGS = ("</think>", "</thinking>")
 _BLANKS = (" ", "\t")
-_SENTENCE_ENDS = frozenset(".!?)…。！？")  # noqa: RUF001 - the full-width ones too
+_SENTENCE_ENDS = frozenset(".!?:)]…。！？")  # noqa: RUF001 - the full-width ones too
 """Characters before a closing tag that ends the reasoning, besides letters and digits."""
-_AFTER_MENTION = (*_BLANKS, ",", ".", ":", ";")
+_AFTER_MENTION = (",", ".", ":", ";")
 """Characters after a closing tag that begins a line with a sentence about the tag."""
 _BEFORE_MENTION = (*_BLANKS, "`", "'", '"', "(")
 """Characters before a marker in a sentence about the marker."""
@@ -238,8 +238,12 @@ class AnswerRepair:
     def _ends_reasoning(self, tag: re.Match[str], after: str) -> bool:
         """Return whether a closing tag cannot stand in a sentence about the tag."""
         before = self._character_before(tag)
-        if before in ("", "\n"):
+        if before in _BLANKS:
+            return after[:1].isalnum()
+        if before == "\n":
             return not after.startswith(_AFTER_MENTION)
+        if before == "":
+            return not after.startswith((*_BLANKS, *_AFTER_MENTION))
         return before.isalnum() or before in _SENTENCE_ENDS
 
     def _verdict_of_marker(self, marker: re.Match[str], *, is_end: bool) -> Verdict:
