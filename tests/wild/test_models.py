@@ -1,6 +1,7 @@
 """What a user sees when a model misbehaves. Each case names the misbehaviour and the sentence."""
 
 import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from mochi_stub import Failure, Gate, Prompt, StubServer
@@ -16,6 +18,7 @@ from tests.support.api import Api, Event, error_of, text_of, types_of
 from tests.support.cases import cases
 from tests.support.images import GIF, PNG, base64_image
 from tests.support.mcp import by_hand, write_mcp
+from tests.support.raw_ollama import SHOW, TAGS, RawOllama, stream_head
 from tests.support.server import RunningServer
 from tests.support.tools import LOOK, write_tools
 from tests.support.waiting import until
@@ -256,6 +259,62 @@ def test_text_of_the_model_is_stored_and_exported(api: Api, ollama: FakeOllama) 
     assert api.messages(session_id)[-1]["raw"] == text
     exported = api.ok(api.http.get(f"/sessions/{session_id}/export"))
     assert exported["messages"][-1]["raw"] == text
+
+
+HARMONY_CALL = "<|start|>assistant<|channel|>commentary to=functions.add<|message|>"
+
+
+@pytest.mark.parametrize("end", [[], [{"error": "the runner has stopped"}]], ids=["end", "error"])
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (ADD_CALL, ADD_CALL),
+        (f"<tool_call>{ADD_CALL}</tool_call>", f"<tool_call>{ADD_CALL}</tool_call>"),
+        (f'{HARMONY_CALL}{{"a": 1, "b"', '{"a": 1, "b"'),
+        (f'{HARMONY_CALL}{{"a": 1, "b": 2}}<|call|>', '{"a": 1, "b": 2}'),
+        (f'{HARMONY_CALL}{{}}<|call|>{HARMONY_CALL}{{"a"', '{}{"a"'),
+        (f"Look.\n{HARMONY_CALL}{{}}<|call|>Wait", "Look.\nWait{}"),
+    ],
+    ids=["JSON", "tags", "begun Harmony", "Harmony", "two Harmony", "Harmony in text"],
+)
+def test_call_in_a_cut_answer_is_text(
+    api: Api, ollama: FakeOllama, text: str, content: str, end: list[dict[str, Any]]
+) -> None:
+    ollama.script([*lines(text)[:-1], *end])
+    session_id = api.create_session(MODEL, tool_settings=UNASKED)["session_id"]
+
+    shown = seen(api.stream_message(session_id, "Add."))
+
+    assert (shown.text, shown.tools, shown.error) == (content, [], "OLLAMA_ERROR")
+    answer = api.messages(session_id)[-1]
+    assert (answer["content"], answer.get("interrupted")) == (content, True)
+    assert answer.get("raw", content) == text
+    assert "tool_calls" not in answer
+
+
+def test_call_in_a_stopped_answer_is_text(tmp_path: Path) -> None:
+    def stalls(connection: socket.socket) -> None:
+        sent = [lines(ADD_CALL)[0], lines(thinking="Hm.")[0]]  # the call is held, reasoning not
+        connection.sendall(stream_head() + b"".join(orjson.dumps(each) + b"\n" for each in sent))
+        connection.recv(1)
+
+    write_tools(tmp_path, ADD)
+    capabilities = b'"completion","tools"'
+    tags = TAGS.replace(b'"completion"', capabilities)
+    show = SHOW.replace(b'"completion"', capabilities)
+    with (
+        RawOllama(stalls, tags=tags, show=show) as raw,
+        RunningServer(tmp_path, raw.url, summarization_enabled=False) as running,
+    ):
+        api = running.client
+        session_id = api.create_session("raw", tool_settings=UNASKED)["session_id"]
+        with api.open_stream(session_id, "Add.") as events:
+            next(event for event in events if event.type == "thinking_delta")
+            api.ok(api.http.post(f"/chat/{session_id}/stop"))
+            rest = list(events)
+        answer = api.messages(session_id)[-1]
+    assert text_of(rest) == ADD_CALL
+    assert (answer["content"], answer["interrupted"]) == (ADD_CALL, True)
 
 
 def test_tool_name_of_the_model_is_stored(api: Api, ollama: FakeOllama) -> None:

@@ -132,15 +132,17 @@ class AnswerBuilder:
         if lines[-1].get("done") is True:  # only the last line of a response
             self._last = lines[-1]
 
-    def finish(self) -> None:
+    def finish(self, *, is_cut: bool = False) -> None:
         """Add the text that was held back, because it could have been a tag or a call.
 
-        Nothing follows: the answer is complete, or its stream was cut.
+        If ``is_cut`` is true, the stream was cut before the answer was complete. Then a call in
+        the text stays text.
         """
         if self._repair is None:
             return
+        pieces = self._repair.cut() if is_cut else self._repair.finish()
         events: list[ChatEvent] = []
-        for piece in self._repair.finish():
+        for piece in pieces:
             self._add_piece(piece, events)
         if events:
             self._publish(events)

@@ -174,6 +174,7 @@ class AnswerAttempts:
             answer.feed(lines)
             self._publish_move(answer)
 
+        is_cut = True
         try:
             await self.model_call.send(
                 writer.messages.extended(self.reminders),
@@ -184,8 +185,9 @@ class AnswerAttempts:
                 format=format,
                 plans=self.plans,
             )
+            is_cut = False
         finally:
-            answer.finish()
+            answer.finish(is_cut=is_cut)
             self._publish_move(answer)
             if answer.is_repaired:
                 self.model_call.warn("ANSWER_REPAIRED", _REPAIRED)

@@ -101,6 +101,7 @@ class AnswerRepair:
         self._kind: Kind = "text"
         self._recipient: str | None = None
         self._body = ""
+        self._call_text = ""  # bodies of all Harmony calls
 
     def feed_plain(self, text: str) -> bool:
         """Read the next text of the model if it is certainly text of the answer, as most is.
@@ -121,6 +122,16 @@ class AnswerRepair:
     def finish(self) -> list[Piece]:
         """Return the pieces of the text that is still held back."""
         return list(self._pieces(is_end=True))
+
+    def cut(self) -> list[Piece]:
+        """Return the pieces of all text that is held back. A call is text: the answer was cut."""
+        if self._state == "call":
+            return list(self._emit(len(self._held)))
+        pieces = self.finish()
+        self.calls.clear()
+        if self._call_text:
+            pieces.append(Piece("text", self._call_text))
+        return pieces
 
     def _pieces(self, *, is_end: bool) -> Iterator[Piece]:
         state = None
@@ -311,6 +322,7 @@ class AnswerRepair:
         parsed = parsed_object(self._body)
         arguments = self._body if parsed is None else parsed
         self.calls.append({"name": self._recipient, "arguments": arguments})
+        self._call_text += self._body
         self._recipient = None
 
     # What is not held back.
