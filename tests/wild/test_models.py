@@ -167,6 +167,14 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
         [[lines(thinking="Hm.")[0], {"error": UNPARSED}], lines("Hello.", thinking="Well.")],
         Seen("Hello.", "Well.", ["ANSWER_REPEATED"]),
     ),
+    "a call that Ollama cannot parse after its first words is requested again": (
+        [[lines('{"name": "add", "argu')[0], {"error": UNPARSED}], lines("Hello.")],
+        Seen("Hello.", warnings=["ANSWER_REPEATED"]),
+    ),
+    "a call in tags that Ollama cannot parse is requested again": (
+        [[lines("<tool_call>")[0], {"error": UNPARSED}], lines("Hello.")],
+        Seen("Hello.", warnings=["ANSWER_REPEATED"]),
+    ),
     "a call that Ollama cannot parse twice is an error": (
         [Refusal(500, UNPARSED)],
         Seen(warnings=["ANSWER_REPEATED"], error="OLLAMA_ERROR"),
@@ -529,6 +537,33 @@ def test_repaired_reasoning_before_a_required_call_is_no_text(
     assert "".join(delta.get("content") or "" for delta in deltas) == "Look!"
     assert "".join(delta.get("reasoning") or "" for delta in deltas) == "Hm.\n"
     assert [bool(delta.get("tool_calls")) for delta in deltas].count(True) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_required_call_that_ollama_cannot_parse_after_text_is_requested_again(
+    server: RunningServer, ollama: FakeOllama, stream: bool
+) -> None:
+    broken = [lines("Let me look.")[0], {"error": UNPARSED}]
+    ollama.script(broken, lines("I look.", calls=[call("look", {"at": "home"})]))
+    body = completion(tools=[LOOK], tool_choice="required", stream=stream)
+    response = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
+    assert response.status_code == 200
+    assert len(ollama.requests) == 2
+    assert "I look." in response.text
+    assert "Let me look." not in response.text
+    assert response.text.count('"name":"look"') == 1
+
+
+def test_text_before_a_call_that_ollama_cannot_parse_twice_is_kept(
+    api: Api, ollama: FakeOllama
+) -> None:
+    text = '{"name": "add", "argu'
+    ollama.script([lines(text)[0], {"error": UNPARSED}])
+    session_id = api.create_session(MODEL, tool_settings=UNASKED)["session_id"]
+    shown = seen(api.stream_message(session_id, "Add."))
+    assert shown == Seen(text, warnings=["ANSWER_REPEATED"], error="OLLAMA_ERROR")
+    assert len(ollama.requests) == 2
+    assert api.messages(session_id)[-1]["content"] == text
 
 
 @pytest.mark.parametrize("earlier", [[], [lines("No.")]], ids=["first", "second"])

@@ -32,7 +32,9 @@ _REPAIRED = (
     "The model wrote its reasoning or a tool call as text, or markers of its format. The server "
     "moved them to where they belong. Set MOCHI_REPAIR_ANSWERS=false to keep answers as they are."
 )
-_REPEATED = "The request was sent again, because Ollama could not read a tool call of the model: {}"
+_REPEATED = (
+    "The request was sent again, because Ollama could not read a tool call of the model: {}."
+)
 _EMPTY = "The model {!r} sent an empty answer: {}."
 
 
@@ -53,7 +55,7 @@ class AnswerAttempts:
         """Request the answer. Repeat the request once if the answer is unusable for a passing
         reason, and publish a warning if it is empty in the end.
         """
-        answer = await self._send_and_repeat()
+        answer = await self._send(may_repeat=True)
         if self.plans and answer.skipped_calls:  # the agent calls tools when it executes the plan
             return answer
         if answer.is_empty and self._may_change(answer):
@@ -64,19 +66,6 @@ class AnswerAttempts:
             reason = self._reason_of_empty(answer)
             self.model_call.warn("EMPTY_ANSWER", _EMPTY.format(self.model_call.name, reason))
         return answer
-
-    async def _send_and_repeat(self) -> AnswerBuilder:
-        """Send the request, and once more if Ollama could not read a call before any text."""
-        answer = self._new_answer()
-        try:
-            return await self._fill(answer)
-        except OllamaError as error:
-            if not is_unparsed_call(error) or answer.content:
-                raise
-            reason = error.message.removesuffix(".")
-            self.model_call.warn("ANSWER_REPEATED", f"{_REPEATED.format(reason)}.")
-            self._take_back_reasoning(answer)
-            return await self._send()
 
     def _take_back_reasoning(self, answer: AnswerBuilder) -> None:
         """Remove the published reasoning of an answer that is requested again."""
@@ -119,7 +108,7 @@ class AnswerAttempts:
         self._held_events = []
         functions = [schema["function"] for schema in self.schemas]
         names = self._tool_names
-        answer = await self._send_and_repeat()
+        answer = await self._send(may_repeat=True)
         held, self._held_events = self._held_events, None
         if answer.calls_any(names):
             self.turn.writer.answer = answer
@@ -139,9 +128,42 @@ class AnswerAttempts:
             raise ToolNotCalled(self.model_call.name, is_cut=answer.done_reason == "length")
         return answer
 
-    async def _send(self, format: dict[str, Any] | None = None) -> AnswerBuilder:
-        """Send a request. ``format`` overrides the format of the turn."""
-        return await self._fill(self._new_answer(), format)
+    async def _send(
+        self, format: dict[str, Any] | None = None, *, may_repeat: bool = False
+    ) -> AnswerBuilder:
+        """Send a request. ``format`` overrides the format of the turn.
+
+        With ``may_repeat``, send it once more if Ollama could not read a call before any text.
+        """
+        answer = self._new_answer()
+        try:
+            await self._fill(answer, format)
+        except BaseException as error:
+            if may_repeat and isinstance(error, OllamaError) and self._can_repeat(answer, error):
+                self._discard(answer, error)
+                return await self._send(format)
+            self._end(answer, is_cut=True)
+            raise
+        self._end(answer)
+        if not self.turn.input.tools.parallel:
+            del answer.tool_calls[1:]
+        return answer
+
+    def _can_repeat(self, answer: AnswerBuilder, error: OllamaError) -> bool:
+        """Return whether Ollama could not read a call and no client has received text."""
+        if not is_unparsed_call(error):
+            return False
+        if self._held_events is not None:
+            return True
+        return not answer.content
+
+    def _discard(self, answer: AnswerBuilder, error: OllamaError) -> None:
+        """Drop what a failed answer has published or held back, and publish a warning."""
+        reason = error.message.removesuffix(".")
+        self.model_call.warn("ANSWER_REPEATED", _REPEATED.format(reason))
+        self._take_back_reasoning(answer)
+        if self._held_events:
+            self._held_events = []
 
     def _new_answer(self) -> AnswerBuilder:
         writer = self.turn.writer
@@ -162,9 +184,7 @@ class AnswerAttempts:
             message_id=message_id,
         )
 
-    async def _fill(
-        self, answer: AnswerBuilder, format: dict[str, Any] | None = None
-    ) -> AnswerBuilder:
+    async def _fill(self, answer: AnswerBuilder, format: dict[str, Any] | None) -> None:
         """Send a request, whose response becomes ``answer``."""
         writer = self.turn.writer
         # The partial answer of an interrupted turn has only text that clients have received.
@@ -174,7 +194,6 @@ class AnswerAttempts:
             answer.feed(lines)
             self._publish_move(answer)
 
-        is_cut = True
         try:
             await self.model_call.send(
                 writer.messages.extended(self.reminders),
@@ -185,16 +204,15 @@ class AnswerAttempts:
                 format=format,
                 plans=self.plans,
             )
-            is_cut = False
         finally:
-            answer.finish(is_cut=is_cut)
-            self._publish_move(answer)
-            if answer.is_repaired:
-                self.model_call.warn("ANSWER_REPAIRED", _REPAIRED)
             writer.first_chunks[answer.message_id] = answer.first_chunk
-        if not self.turn.input.tools.parallel:
-            del answer.tool_calls[1:]
-        return answer
+
+    def _end(self, answer: AnswerBuilder, *, is_cut: bool = False) -> None:
+        """Publish the rest of an answer. ``is_cut`` states whether its stream was cut."""
+        answer.finish(is_cut=is_cut)
+        self._publish_move(answer)
+        if answer.is_repaired:
+            self.model_call.warn("ANSWER_REPAIRED", _REPAIRED)
 
     def _receive(self, events: list[ChatEvent]) -> None:
         if self._held_events is not None:
