@@ -215,8 +215,9 @@ def _parse_block(text: str) -> Any:
 def _entries(block: Mapping[str, Any], with_reasoning: bool) -> list[list[Part]]:
     label = block.get("id_message") or ""
     reasoning: list[Part] = []
-    if block.get("reasoning") is not None:
-        text = _labelled(label, block["reasoning"])
+    settings = block.get("reasoning")
+    if settings is not None and settings.get("length") is not None:
+        text = _labelled(label, settings)
         reasoning.append(Reasoning(text))
     entries: list[list[Part]] = []
     for entry in block["messages"]:

@@ -178,6 +178,15 @@ def test_null_values_of_an_instruction_are_ignored() -> None:
     assert (reply.text, reply.reasoning) == ("lorem", "")
 
 
+@cases("reasoning", [{}, {"length": None}])
+def test_instruction_without_a_length_of_reasoning_has_text_only(
+    reasoning: dict[str, None],
+) -> None:
+    block = instruction(reasoning=reasoning, messages=[{"text_message": {"length": 2}}])
+    reply = reply_to(block)
+    assert (reply.text, reply.reasoning) == ("lorem ipsum", "")
+
+
 def test_tool_calls_of_an_instruction_are_sent(stub: StubServer) -> None:
     plan = instruction(messages=[{"tool_call": [{"name": "add", "args": {"x": "<é>"}}]}])
     own_line, bare = send_message(stub, plan).lines
