@@ -21,7 +21,7 @@ from mochi_stub.config import Config, ConfiguredModel
 from mochi_stub.config.entries import EmbeddingResponse, ErrorResponse, ReplySettings, Response
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies import lorem, shortened, stable_hash
-from mochi_stub.replies.built_in import default_reply, requests_summary
+from mochi_stub.replies.built_in import default_reply, requests_automatic_summary
 from mochi_stub.replies.tool_choice import Function, call_of, functions
 from mochi_stub.reply import Choice, Cut, Failure, Part, Reasoning, Reply, Text, ToolCalls
 
@@ -123,7 +123,7 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     """
     if prompt.operation == "embed":
         return None
-    if requests_summary(prompt, by_user=False):
+    if requests_automatic_summary(prompt):
         passed_over.append("instruction block: ignored in a request for a summary")
         return None
     index, rounds = _latest_block(prompt)

@@ -166,6 +166,28 @@ def test_invalid_instruction_block_is_echoed(block: str) -> None:
     assert reply_to(text).text.endswith(f" {text}")
 
 
+def test_system_message_about_summaries_keeps_the_instruction() -> None:
+    block = instruction(messages=[{"text_message": {"length": 2}}])
+    messages = (
+        Message("system", "You are helpful. Summarize long chats when asked."),
+        Message("user", "Hi!"),
+        Message("assistant", "Hello."),
+        Message("user", block),
+    )
+    assert resolve(Prompt("mochi", messages=messages)).text == "lorem ipsum"
+
+
+def test_instruction_in_a_quoted_conversation_is_ignored() -> None:
+    block = instruction(messages=[{"text_message": {"length": 2}}])
+    messages = (
+        Message("system", "Write a summary of the conversation so far."),
+        Message("user", f"Conversation:\n\nuser: My boat is called Wanda. {block}"),
+    )
+    reply = resolve(Prompt("mochi", messages=messages))
+    assert reply.rule == "built-in: summary"
+    assert "Wanda" in reply.text
+
+
 def test_empty_instruction_is_echoed() -> None:
     assert reply_to(instruction(messages=[])).text.endswith("ignored")
     assert reply_to(instruction(messages=[]), choices=True).text.endswith("ignored")

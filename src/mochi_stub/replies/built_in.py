@@ -102,22 +102,35 @@ def default_reply(prompt: Prompt) -> Reply:
     return Reply(parts, rule=f"built-in: {rule}")
 
 
-def requests_summary(prompt: Prompt, *, by_user: bool = True) -> bool:
+def requests_summary(prompt: Prompt) -> bool:
     """Return whether the prompt contains a conversation and requests a summary of it.
 
-    The format of the reply, a system message or, if `by_user` is true, the latest user message can
-    request a summary.
+    The format of the reply, a system message or the latest user message can request a summary.
     """
-    instructions = _system_messages(prompt)
-    if by_user:
-        instructions.append(prompt.user_text)
+    instructions = [*_system_messages(prompt), prompt.user_text]
+    if _describes_summary(prompt.format) or any(map(_mentions_summary, instructions)):
+        return bool(_turns(prompt))
+    return False
+
+
+def requests_automatic_summary(prompt: Prompt) -> bool:
+    """Return whether a program requests a summary, so that instruction blocks do not apply.
+
+    The format of the reply describes a summary, or a system message requests a summary of the
+    conversation that the latest user message quotes.
+    """
     if _describes_summary(prompt.format):
         return bool(_turns(prompt))
-    for text in instructions:
-        # this test saves 17 ms for an instruction of 100,000 characters without the word
-        if "ummar" in text.lower() and _SUMMARIZE.search(text):
-            return bool(_turns(prompt))
+    if any(map(_mentions_summary, _system_messages(prompt))):
+        return bool(_quoted_turns(prompt.user_text))
     return False
+
+
+def _mentions_summary(instruction: str) -> bool:
+    # this test saves 17 ms for an instruction of 100,000 characters without the word
+    if "ummar" not in instruction.lower():
+        return False
+    return _SUMMARIZE.search(instruction) is not None
 
 
 def _lorem_and_echo(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
