@@ -179,12 +179,20 @@ class StubServer:
         try:
             scripted = self.resolve(prompt) if self.resolve else None
             if scripted is None:
-                return resolve(prompt, self._config())
+                reply = resolve(prompt, self._config())
+                return self._seeded(reply)
             return _scripted_reply(scripted, prompt)
         except Exception as error:
             logger.exception("reply failed: model=%s", prompt.model)
             failure = Failure(f"the stub failed: {error!r}")
             return Reply([failure], rule="script")
+
+    def _seeded(self, reply: Reply) -> Reply:
+        """Return the reply with a jitter that also depends on the seed of the server."""
+        if reply.pace is None:
+            return reply
+        seed = reply.pace.seed + self.seed
+        return replace(reply, pace=replace(reply.pace, seed=seed))
 
     def _run(self, listener: socket.socket, running: threading.Event) -> None:
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from itertools import pairwise
+
 import pytest
 
 from mochi_stub import StubServer
@@ -43,6 +46,28 @@ def test_answers_do_not_depend_on_order_or_speed() -> None:
 def test_seed_changes_ids_and_times_but_not_the_text() -> None:
     changed = [before != after for before, after in zip(bodies(0, 0), bodies(1, 0), strict=True)]
     assert changed == [False, False, True, True, True, True, False]
+
+
+def send_times(seed: int) -> list[datetime]:
+    """Return the planned time of each line of a reply with jitter."""
+    body = {
+        "model": "token-stream",
+        "messages": [{"role": "user", "content": "one two three four five"}],
+    }
+    with StubServer(seed=seed, speed=0) as stub:
+        lines = send_request(stub, "POST", "/api/chat", body).lines
+    return [datetime.fromisoformat(line["created_at"][:26]) for line in lines]
+
+
+def test_seed_changes_the_jitter() -> None:
+    intervals = []
+    for seed in (0, 0, 1):
+        times = send_times(seed)
+        intervals.append([later - earlier for earlier, later in pairwise(times)])
+    first, same, other = intervals
+    assert same == first
+    assert other != first
+    assert len(other) == len(first)
 
 
 @pytest.mark.parametrize("prefix", ["", "/ollama"])

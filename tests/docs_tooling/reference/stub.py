@@ -97,7 +97,7 @@ STREAMING = {
     "profile": "Size of the chunks. `token`: 4 characters, `chunky`: 40 characters, `words`: five words.",
     "tokens_per_second": "Speed. A reply takes (characters / `chars_per_token`) / `tokens_per_second` seconds.",
     "jitter": "Maximum fraction of a chunk's delay by which the chunk is sent early, from 0 to 1. The same "
-    "user message always gives the same jitter.",
+    "user message and seed always give the same jitter.",
     "delay": "Additional delay before each chunk, in seconds.",
     "pause": "A pause of `seconds` after a number of chunks, for example `{after: 2, seconds: 10}`.",
     "fail": "An error after a number of chunks: `{after: 2, status: 429, message: Slow down, "
