@@ -99,12 +99,12 @@ class ModelRegistry:
 class Stub:
     """State of the stub for a request handler.
 
-    `resolve` returns the reply to a prompt. `load` waits for a model and a free slot, which are
-    released after the response to the request.
+    `resolve` returns the reply of a model to a prompt. `load` waits for a model and a free slot,
+    which are released after the response to the request.
     """
 
     registry: ModelRegistry
-    resolve: Callable[[Prompt], Reply]
+    resolve: Callable[[Prompt, Model], Reply]
     scheduler: Scheduler
     load: Callable[[LoadRequest], Awaitable[Lease]]
     journal: Journal

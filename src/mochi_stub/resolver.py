@@ -94,14 +94,16 @@ def _call_names(calls: Iterable[ToolCall]) -> set[str]:
     return {call.name for call in calls}
 
 
-def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
+def resolve(prompt: Prompt, config: Config | None = None, source: str = "") -> Reply:
     """Return the reply to a prompt: from its instruction block, from `config`, or the built-in
     reply.
+
+    `source` is the name of the configured model, if the prompt has another one.
     """
     passed_over: list[str] = []
     model = None
     if config:
-        model = config.find(prompt.model)
+        model = config.find(source or prompt.model)
     reply = _block_reply(prompt, passed_over)
     configured = None
     if reply is None:

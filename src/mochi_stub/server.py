@@ -175,11 +175,11 @@ class StubServer:
         if self.speed:
             await asyncio.sleep(seconds / self.speed)
 
-    def _resolve_reply(self, prompt: Prompt) -> Reply:
+    def _resolve_reply(self, prompt: Prompt, model: Model) -> Reply:
         try:
             scripted = self.resolve(prompt) if self.resolve else None
             if scripted is None:
-                reply = resolve(prompt, self._config())
+                reply = resolve(prompt, self._config(), model.source)
                 return self._seeded(reply)
             return _scripted_reply(scripted, prompt)
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,6 +43,42 @@ def test_copy_is_the_same_model_with_another_name(private_stub: StubServer) -> N
         ).status
         == 200
     )
+
+
+def _copy(stub: StubServer, source: str, name: str) -> None:
+    body = {"source": source, "destination": name}
+    assert send_request(stub, "POST", "/api/copy", body).status == 200
+
+
+def _create(stub: StubServer, source: str, name: str) -> None:
+    body = {"model": name, "from": source, "system": "Be brief."}
+    assert statuses(stub, "/api/create", body)[-1] == "success"
+
+
+@pytest.mark.parametrize("derive", [_copy, _create])
+def test_derived_model_has_the_replies_of_its_source(
+    private_stub: StubServer, derive: Callable[[StubServer, str, str], None]
+) -> None:
+    derive(private_stub, "echo", "mine")
+    derive(private_stub, "mine", "second")
+    derive(private_stub, "rate-limited", "limited")
+    derive(private_stub, "embed-zero", "zero")
+    for model in ("mine", "second:latest"):
+        chat = send_message(private_stub, "hello", model, stream=False).json
+        assert chat["message"]["content"] == "hello"
+        body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
+        completion = send_request(private_stub, "POST", "/v1/chat/completions", body).json
+        assert completion["choices"][0]["message"]["content"] == "hello"
+    assert send_message(private_stub, "hello", "limited").status == 429
+    body = {"model": "zero", "input": "hello"}
+    (vector,) = send_request(private_stub, "POST", "/api/embed", body).json["embeddings"]
+    assert not any(vector)
+
+
+def test_model_that_replaces_a_configured_one_has_other_replies(private_stub: StubServer) -> None:
+    _copy(private_stub, "map", "echo")
+    chat = send_message(private_stub, "hello", "echo", stream=False).json
+    assert chat["message"]["content"] == "Hi there!"
 
 
 def test_deleted_model_can_be_pulled_again(private_stub: StubServer) -> None:

@@ -81,6 +81,8 @@ class Model:
         chat_template: Template of the GGUF file, for a model with the template_style `native`.
         license: Text of the license.
         parent: Name of the model from which a client created this model.
+        source: Name of the configured model whose replies this model has. If it is empty, the model
+            has its own replies.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
         load_time: Seconds to load the model. If 0, there is no delay, but responses report 100 ms
             for a reload.
@@ -101,6 +103,7 @@ class Model:
     size: int = 4_920_753_328
     modified_at: str = "2026-01-05T09:00:00Z"
     parent: str = ""
+    source: str = ""
     template_style: TemplateStyle = "template"
     chars_per_token: float = 1
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -471,7 +471,7 @@ def evaluate_prompt(
     fitted = fit_prompt(prompt, lease, truncate=truncate, before=context_tokens)
     if fitted.truncated:
         stub.scheduler.truncations += 1
-    found = stub.resolve(fitted.prompt)
+    found = stub.resolve(fitted.prompt, model)
     options = _limited_options(fitted, lease)
     reply = apply_stop_conditions(found, options, model.chars_per_token)
     answer = render_message("assistant", reply.text, reply.tool_calls)
@@ -648,7 +648,7 @@ def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[lis
     """
     message = Message("user", text)
     prompt = Prompt(name or model.name, operation="embed", messages=(message,))
-    reply = stub.resolve(prompt)
+    reply = stub.resolve(prompt, model)
     for part in reply.parts:
         if isinstance(part, Failure):
             raise HttpError(part.status, part.message, part.headers)

@@ -367,11 +367,12 @@ def layers(model: Model) -> list[tuple[str, int]]:
 
 
 def store(stub: Stub, model: Model, name: str) -> None:
-    """Store a model under a name. A model that has this name is replaced."""
+    """Store a model under a name. It keeps its replies, and replaces a model that has this name."""
     existing = find(stub.models, name)
     if existing:
         stub.registry.remove(existing)
-    renamed = replace(model, name=short_name(name))
+    source = model.source or model.name
+    renamed = replace(model, name=short_name(name), source=source)
     stub.registry.add(renamed)
 
 
