@@ -1006,6 +1006,35 @@ def test_collected_request_follows_a_parked_turn(parking: RunningServer) -> None
     )
 
 
+def test_answer_of_a_parked_turn_has_the_edited_call_without_the_notes(
+    parking: RunningServer,
+) -> None:
+    api = parking.client
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+    body = {"message": two("a", "b"), "wait_for_confirmation": True}
+    headers = {"Idempotency-Key": "k"}
+    send = partial(api.http.post, f"/chat/{session_id}", json=body, headers=headers)
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send)
+        until(lambda: confirmations(api, session_id))
+        (first,) = confirmations(api, session_id)
+        api.ok(decide(api, session_id, first, arguments={"text": "edited"}, reason="Because."))
+        until(lambda: confirmations(api, session_id))
+        (second,) = confirmations(api, session_id)
+        api.ok(decide(api, session_id, second))
+        answer = api.ok(sending.result())
+    assert "Because." in results(api, session_id)[0]["content"]
+    executed = answer["tool_calls_executed"]
+    assert [each["arguments"] for each in executed] == [{"text": "edited"}, {"text": "b"}]
+    assert [each["result"] for each in executed] == ["Noted edited.", "Noted b."]
+    assert all(each["execution_time"] > 0 for each in executed)
+    replayed = [event.data for event in finish(api, session_id) if event.type == "tool_call"]
+    assert replayed[0]["arguments"] == {"text": "edited"}
+    table = parking.app.state.services.turns.table
+    parking.call(partial(table.drop_session, session_id))  # only the stored answer remains
+    assert api.ok(send())["tool_calls_executed"] == executed
+
+
 class PausingStore(FileSessionStore):
     """Store that has written that a turn continues, and then waits until `may_return` is set."""
 

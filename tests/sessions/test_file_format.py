@@ -395,3 +395,13 @@ def test_invalid_tool_calls_are_removed(manager: SessionManager, sessions_dir: P
         message for message in manager.load_session(ID).messages if message["role"] == "assistant"
     ]
     assert [message["tool_calls"] for message in found] == [[call], []]
+
+
+def test_invalid_fields_of_a_result_are_removed(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
+    result = {"role": "tool", "content": "3", "arguments": "{}", "result": 3, "execution_time": "1"}
+    put(sessions_dir, {"metadata": {"session_id": ID, "model": "m"}, "messages": [result]})
+    (found,) = manager.load_session(ID).messages
+    assert found["content"] == "3"
+    assert not {"arguments", "result", "execution_time"} & found.keys()

@@ -182,11 +182,14 @@ _STRING_FIELDS = (
     "agent_session_id",
     "key_digest",
     "raw",
+    "result",
 )
 _MESSAGE_TYPES: dict[str, type] = {
     **dict.fromkeys(_STRING_FIELDS, str),
     **dict.fromkeys(("images", "attachments", "tool_calls", "client_tool_calls"), list),
     **dict.fromkeys(("eval_count", "prompt_eval_count", "prompt_eval_cached_count"), int),
+    "arguments": dict,
+    "execution_time": float,
 }
 
 

@@ -301,6 +301,13 @@ class ToolMessage(_MessageFields, total=False):
             description="tool: arguments of the call if the approval replaced those of the model."
         ),
     ]
+    result: Annotated[
+        str,
+        Field(description="tool: result of the tool if `content` also has notes of the approval."),
+    ]
+    execution_time: Annotated[
+        float, Field(description="tool: seconds that the tool or agent ran, if it has run.")
+    ]
     images: _Images
     key_digest: _KeyDigest
     interrupted: _Interrupted

@@ -76,13 +76,16 @@ def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
             arguments |= {call.id: call.arguments for call in calls_in(message)}
             continue
         call_id, name = str(message.get("tool_call_id")), str(message.get("tool_name"))
-        call = ToolInvocation(len(outcomes), call_id, name, arguments.get(call_id, {}))
+        used = message.get("arguments", arguments.get(call_id, {}))
+        call = ToolInvocation(len(outcomes), call_id, name, used)
         outcome = ToolOutcome(
             call,
             message["content"],
             success=bool(message.get("success")),
             error_code=message.get("error_code"),
+            execution_time=message.get("execution_time", 0.0),
             decided_by=message.get("decided_by", "policy"),
+            result=message.get("result"),
         )
         outcomes.append(outcome)
     return outcomes
@@ -122,4 +125,8 @@ def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> ToolMessage:
         message["agent_session_id"] = progress.agent_session_id
     if outcome.call.arguments != call.arguments:
         message["arguments"] = outcome.call.arguments
+    if outcome.result is not None and outcome.result != outcome.content:
+        message["result"] = outcome.result
+    if outcome.execution_time:
+        message["execution_time"] = outcome.execution_time
     return message
