@@ -794,6 +794,22 @@ def test_repeated_decision_about_a_changed_tool_is_stale(
         assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
 
 
+def test_call_that_is_announced_again_has_the_full_timeout(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+        api = server.client
+        session_id, asked = start(api, PLAN, WITH_TOOLS)
+        file = tmp_path / "chat_sessions" / f"{session_id}.json"
+        until(lambda: not server.app.state.services.turns.table.running())
+        first = turn_in(file)["approval"]["expires_at"]
+        write_tools(tmp_path, TOOLS.replace("text: str", 'text: str, suffix: str = "!"'))
+        api.ok(api.http.post("/tools/reload"))
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
+        assert turn_in(file)["approval"]["expires_at"] > first
+
+
 def test_history_of_a_parked_session_cannot_be_changed(
     parked: tuple[RunningServer, str, dict[str, Any]],
 ) -> None:

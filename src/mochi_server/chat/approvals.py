@@ -78,6 +78,10 @@ class ApprovalService:
     confirmation ID.
     """
 
+    def expires_at(self) -> float | None:
+        """Return the Unix time in seconds at which a request of now expires, or None for never."""
+        return time.time() + self.timeout if self.timeout else None
+
     async def wait_for_decision(
         self, session_id: str, control: TurnControl, request: ApprovalRequest
     ) -> Decision | None:
@@ -200,7 +204,6 @@ class SessionApprover(Approver):
     async def _request(
         self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
     ) -> tuple[Decision, BoundCall] | None:
-        timeout = self.approvals.timeout
         approval = Approval(
             new_confirmation_id(self.writer.turn.run_id),
             bound.call.name,
@@ -208,7 +211,7 @@ class SessionApprover(Approver):
             bound.call.index,
             fingerprint(bound.tool),
             bound.tool.source,
-            expires_at=time.time() + timeout if timeout else None,
+            expires_at=self.approvals.expires_at(),
             agent=self.agent,
         )
         request = ApprovalRequest(approval, bound, find)

@@ -564,6 +564,7 @@ class TurnService:
             confirmation_id=new_confirmation_id(turn.run_id),
             fingerprint=fingerprint(tool),
             source=tool.source,
+            expires_at=self._approvals.expires_at(),
         )
         again_turn = replace(turn, approval=again, events=turn.events + 2)
         await run.conversation.write(Change(turn=again_turn))
