@@ -65,6 +65,7 @@ def test_lost_run_has_a_snapshot_an_error_and_an_end(start: Start) -> None:
         assert [event.type for event in events] == ["snapshot", "error", "done"]
         assert events[1].data["code"] == "SERVER_LOST"
         assert all(event.id.split(":")[0] == last_id.split(":")[0] for event in events)
+        assert reconnect(api, session_id, last_id.split(":")[1]) == events
         status = api.ok(api.http.get(f"/chat/{session_id}/run"))
         assert (status["run_id"], status["state"]) == (last_id.split(":")[0], "failed")
         # An answer that replaces an older one is stored when it is complete.

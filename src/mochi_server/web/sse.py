@@ -197,7 +197,8 @@ def attach_response(
     if run is None:
         return nothing
     after = min(number, run.log.last) if run_id in (None, run.run_id) else 0
-    has_events = after < run.log.last and (run_id or not run.is_stored)
+    resumes = run_id is not None or number > 0
+    has_events = after < run.log.last and (resumes or not run.is_stored)
     if run.running or has_events:
         return RunResponse(run, after, ping_seconds=ping_seconds)
     return nothing
