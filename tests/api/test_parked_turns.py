@@ -300,8 +300,11 @@ def test_decision_or_stop_after_a_restart_ends_the_wait(
         ] == [True] * 2
     with RunningServer(tmp_path, private_stub.url) as server:
         assert state(server.client, stopped_id) == "stopped"
-        server.client.send_message(stopped_id, "Go on")
-        assert error_of(decide(server.client, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
+        for decided_id, decided in ((stopped_id, to_stop), (session_id, asked)):
+            refusal = (409, "CONFIRMATION_RESOLVED")
+            assert error_of(decide(server.client, decided_id, decided)) == refusal
+            server.client.send_message(decided_id, "Go on")
+            assert error_of(decide(server.client, decided_id, decided)) == refusal
 
 
 def test_turn_that_ends_while_it_is_parked_is_counted_once(
@@ -780,11 +783,12 @@ def test_one_of_several_simultaneous_decisions_continues_a_parked_turn(
             assert sorted(each.result().status_code for each in sent) == [200, 409, 409, 409]
 
 
+@pytest.mark.parametrize("park_seconds", [0, 30])
 def test_repeated_decision_about_a_changed_tool_is_stale(
-    private_stub: StubServer, tmp_path: Path
+    private_stub: StubServer, tmp_path: Path, park_seconds: int
 ) -> None:
     write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
+    with RunningServer(tmp_path, private_stub.url, park_seconds=park_seconds) as server:
         api = server.client
         session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
         asked = park(api, session_id)
@@ -792,6 +796,30 @@ def test_repeated_decision_about_a_changed_tool_is_stale(
         api.ok(api.http.post("/tools/reload"))
         assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
         assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
+        until(lambda: [entry for entry in confirmations(api, session_id) if entry != asked])
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
+        api.ok(decide(api, session_id, confirmations(api, session_id)[0]))
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
+
+
+@pytest.mark.parametrize("name", ["expired", "two calls", "agent"])
+def test_decision_after_the_timeout_is_late_also_after_a_restart(
+    private_stub: StubServer, tmp_path: Path, name: str
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    write_agent(tmp_path)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = start(server.client, *TURNS[name])
+    with changed_record(tmp_path, session_id) as record:
+        record["approval"]["expires_at"] -= 300  # the default timeout has passed
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        until(lambda: state(api, session_id) == "completed" or confirmations(api, session_id))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        late = decide(server.client, session_id, asked)
+        assert error_of(late) == (408, "TOOL_CONFIRMATION_TIMEOUT")
 
 
 def test_call_that_is_announced_again_has_the_full_timeout(

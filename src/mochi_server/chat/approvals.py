@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import BoundArguments
 
@@ -14,7 +14,8 @@ from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.turn_control import ApprovalRequest, TurnControl, TurnSuspended
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.sessions.store import approve_tool
-from mochi_server.sessions.turn import AgentCall, Approval, Decision
+from mochi_server.sessions.turn import AgentCall, Approval, Decision, StoredTurn
+from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import (
@@ -39,6 +40,24 @@ def new_confirmation_id(run_id: str) -> str:
 def requesting_run(confirmation_id: str) -> str:
     """Return the ID of the run that has requested an approval."""
     return confirmation_id.removeprefix("conf_").partition("_")[0]
+
+
+def stored_error(
+    turn: StoredTurn | None, messages: Sequence[Message], confirmation_id: str
+) -> type[errors.MochiError]:
+    """Return the class of the error of a decision on a request that does not wait, as the latest
+    turn and the ``messages`` of a session show it.
+    """
+    approval = None if turn is None else turn.approval
+    if approval is not None and approval.decision is None and confirmation_id in approval.stale_ids:
+        return errors.ConfirmationStale
+    for message in messages:
+        if message["role"] == "tool" and message.get("confirmation_id") == confirmation_id:
+            is_late = message.get("decided_by") == "timeout"
+            return errors.ConfirmationTimeout if is_late else errors.ConfirmationResolved
+    if turn is None or turn.was_lost or requesting_run(confirmation_id) not in turn.run_ids:
+        return errors.ConfirmationNotFound
+    return errors.ConfirmationResolved
 
 
 def fingerprint(tool: Tool) -> str:
@@ -140,15 +159,16 @@ class ApprovalService:
             del self._ended[next(iter(self._ended))]
 
     def error_of(
-        self, session_id: str, confirmation_id: str, run_ids: Collection[str] = ()
+        self,
+        session_id: str,
+        confirmation_id: str,
+        stored: type[errors.MochiError] = errors.ConfirmationNotFound,
     ) -> errors.MochiError:
         """Return the error of a decision on a request that does not wait.
 
-        All requests of ``run_ids`` are decided.
+        ``stored`` is the class of the error of a request that another process has ended.
         """
-        is_decided = requesting_run(confirmation_id) in run_ids
-        kind = errors.ConfirmationResolved if is_decided else errors.ConfirmationNotFound
-        return self._ended.get((session_id, confirmation_id), kind)(confirmation_id)
+        return self._ended.get((session_id, confirmation_id), stored)(confirmation_id)
 
     def _undecided(
         self, session_id: str, control: TurnControl, confirmation_id: str
@@ -194,15 +214,21 @@ class SessionApprover(Approver):
         stored = self._stored_approval(bound.call)
         if stored is not None:
             bound.call.progress.is_announced = True
+            bound.call.progress.confirmation_id = stored.confirmation_id
             if stored.decision is None:
                 return None
             if not stored.decision.approved or self._is_same_call(stored, bound):
                 bound.call.progress.decided_by = "user"
                 return stored.decision, await bind_decision(bound, stored.decision)
-        return await self._request(bound, announce, find)
+        stale_ids = () if stored is None else (*stored.stale_ids, stored.confirmation_id)
+        return await self._request(bound, announce, find, stale_ids)
 
     async def _request(
-        self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
+        self,
+        bound: BoundCall,
+        announce: Callable[[str], None],
+        find: FindTool,
+        stale_ids: tuple[str, ...],
     ) -> tuple[Decision, BoundCall] | None:
         approval = Approval(
             new_confirmation_id(self.writer.turn.run_id),
@@ -213,6 +239,7 @@ class SessionApprover(Approver):
             bound.tool.source,
             expires_at=self.approvals.expires_at(),
             agent=self.agent,
+            stale_ids=stale_ids,
         )
         request = ApprovalRequest(approval, bound, find)
         session_id = self.writer.conversation.session_id

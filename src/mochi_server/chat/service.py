@@ -19,6 +19,8 @@ from mochi_server.chat.approvals import (
     bind_edited,
     fingerprint,
     new_confirmation_id,
+    requesting_run,
+    stored_error,
 )
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.due_turns import DueTurns
@@ -495,13 +497,21 @@ class TurnService:
         turn = session.metadata.turn
         approval = None if turn is None else turn.approval
         if turn is None or approval is None or approval.confirmation_id != confirmation_id:
-            run_ids = () if turn is None or turn.was_lost else turn.run_ids
-            raise self._approvals.error_of(session_id, confirmation_id, run_ids)
+            raise await self._refusal(session, confirmation_id)
         if approval.decision is not None:
             raise errors.ConfirmationResolved(confirmation_id)
         if turn.waiting is None:
             raise errors.ConfirmationTimeout(confirmation_id)
         return session, turn, approval
+
+    async def _refusal(self, session: ChatSession, confirmation_id: str) -> errors.MochiError:
+        """Return the error of a decision on a request that does not wait."""
+        turn = session.metadata.turn
+        messages = [*session.history]
+        if turn is not None and requesting_run(confirmation_id) in turn.run_ids:
+            messages += await self._stored_runs.messages_with_agents(session, turn)
+        stored = stored_error(turn, messages, confirmation_id)
+        return self._approvals.error_of(session.session_id, confirmation_id, stored)
 
     async def _deny(self, session_id: str) -> None:
         """Deny the calls of a turn that waits for approval, if any, and end the turn."""
@@ -565,6 +575,7 @@ class TurnService:
             fingerprint=fingerprint(tool),
             source=tool.source,
             expires_at=self._approvals.expires_at(),
+            stale_ids=(*approval.stale_ids, approval.confirmation_id),
         )
         again_turn = replace(turn, approval=again, events=turn.events + 2)
         await run.conversation.write(Change(turn=again_turn))

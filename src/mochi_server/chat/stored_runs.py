@@ -125,6 +125,19 @@ class StoredRuns:
                 break  # several calls can have the same ID
         return events
 
+    async def messages_with_agents(self, session: ChatSession, turn: StoredTurn) -> list[Message]:
+        """Return the messages that a turn and its agents have added."""
+        messages = turn_messages(session, turn)
+        agents: list[str] = []
+        for message in messages:
+            if message["role"] == "tool" and "agent_session_id" in message:
+                agents.append(message["agent_session_id"])
+        if turn.approval is not None and turn.approval.agent is not None:
+            agents.append(turn.approval.agent.session_id)
+        for session_id in agents:
+            messages += await self._agent_messages(session_id)
+        return messages
+
     def _stored_run(
         self, session: ChatSession, turn: StoredTurn, log: EventLog, **fields: Any
     ) -> Run:

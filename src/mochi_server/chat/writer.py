@@ -406,7 +406,12 @@ def stopped_change(session: ChatSession, turn: StoredTurn) -> Change:
     What a regeneration has produced replaces the old answer.
     """
     messages = turn_messages(session, turn)
-    results = [tool_message(call, denied(call)) for call in open_calls(messages)]
+    calls = open_calls(messages)
+    approval = turn.approval
+    for call in calls:
+        if approval is not None and approval.agent is None and approval.call_index == call.index:
+            call.progress.confirmation_id = approval.confirmation_id
+    results = [tool_message(call, denied(call)) for call in calls]
     ended = turn.ended("stopped", TurnResult(messages).answer_id)
     if not turn.replacement:
         return Change(results, turn=ended)

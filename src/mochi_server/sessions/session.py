@@ -180,6 +180,7 @@ _STRING_FIELDS = (
     "tool_call_id",
     "agent_name",
     "agent_session_id",
+    "confirmation_id",
     "key_digest",
     "raw",
     "result",

@@ -72,6 +72,8 @@ class Approval:
     agent: AgentCall | None = None
     """Agent that makes the call, or None for a call of the turn itself."""
     decision: Decision | None = None
+    stale_ids: tuple[str, ...] = ()
+    """Confirmation IDs of earlier requests for the call, after which its tool has changed."""
 
     @property
     def is_waiting(self) -> bool:

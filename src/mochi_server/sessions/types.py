@@ -295,6 +295,9 @@ class ToolMessage(_MessageFields, total=False):
         Literal["policy", "user", "timeout"],
         Field(description="tool: what approved or denied the call."),
     ]
+    confirmation_id: Annotated[
+        str, Field(description="tool: ID of the request that was decided, or that has expired.")
+    ]
     arguments: Annotated[
         dict[str, Any],
         Field(

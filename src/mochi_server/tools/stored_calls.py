@@ -119,6 +119,8 @@ def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> ToolMessage:
     if outcome.is_interrupted:
         message["interrupted"] = True
     progress = outcome.call.progress
+    if progress.confirmation_id is not None and outcome.decided_by != "policy":
+        message["confirmation_id"] = progress.confirmation_id
     if progress.agent_name is not None:
         message["agent_name"] = progress.agent_name
     if progress.agent_session_id is not None:

@@ -43,6 +43,8 @@ class CallProgress:
     is_announced: bool = False
     """Whether an event has announced the call, so that clients expect its result."""
     decided_by: DecidedBy = "policy"
+    confirmation_id: str | None = None
+    """ID of the latest request for the approval of the call, or None."""
     running: "ToolInvocation | None" = None
     """The running call, with any arguments that the user edited."""
     partial_output: str = ""
@@ -373,6 +375,7 @@ def changed_warning(name: str) -> TurnWarning:
 def _announce(call: ToolInvocation, publish: Publish, confirmation_id: str) -> None:
     call.progress.is_announced = True
     call.progress.decided_by = "policy"
+    call.progress.confirmation_id = confirmation_id
     request = ToolConfirmationRequired(
         tool_name=call.name,
         arguments=call.arguments,
