@@ -11,6 +11,7 @@ from mochi_stub import Exchange, Machine, StubServer
 from mochi_stub.models import Model
 from tests.hosts.conftest import Start
 from tests.support.api import Api
+from tests.support.holding import GatedStub
 from tests.support.ports import free_port
 from tests.support.stub import chats
 
@@ -247,6 +248,23 @@ def test_pins_follow_the_file_of_hosts(
     assert (error["code"], error["details"]["ollama_host"]) == ("OLLAMA_UNREACHABLE", "newest")
     assert "set the session's `ollama_host` to null" in error["message"]
     assert "ollama serve" not in error["message"]
+
+
+def test_session_is_not_pinned_while_the_removed_host_still_answers(
+    start: Start, holding: GatedStub, stubs: list[StubServer], tmp_path: Path
+) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(f"old={holding.stub.url}")
+    api = start(ollama_hosts=[f"@{file}"]).api()
+    held = api.create_session("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
+    with api.open_stream(held, "hold") as events:
+        next(event for event in events if event.type == "content_delta")
+        file.write_text(f"new={stubs[0].url}")
+        api.send_message(session_id, "Hello!")
+        states = {host["name"]: host["state"] for host in api.ok(api.http.get("/hosts"))["hosts"]}
+        assert states == {"new": "up", "old": "draining"}
+        assert last_host(api, session_id) == {"name": "new", "reason": "only_host"}
 
 
 def test_models_are_the_union_with_their_hosts(start: Start) -> None:

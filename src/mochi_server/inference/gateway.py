@@ -453,8 +453,8 @@ class ModelGateway:
             host, reason = choose(rest, request, self._digest_of_conversation(request))
         else:
             host = rest[0]
-            reason = "pinned" if len(hosts) == 1 else "only_up"
-            if fleet.is_single:
+            reason = "pinned" if self._only else "only_up"
+            if len(fleet.active) == 1:
                 reason = "only_host"
         if request.report is not None:
             self._record_turn(request, host, "failover" if failures else reason)
