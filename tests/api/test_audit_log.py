@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from mochi_server.container import Components
 from mochi_stub import StubServer
-from tests.support.api import Api, error_of
+from tests.support.api import Api, error_of, read_events
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
 from tests.support.tools import NOTE_TOOL, write_tools
+from tests.support.waiting import until
 
 SECRET_TEXT = "text of a conversation"
 
@@ -115,3 +117,31 @@ def test_revoked_key_is_refused_at_once(stub: StubServer, tmp_path: Path) -> Non
         bob.ok(bob.http.get("/sessions"))
         write_keys(path, ann={})
         assert error_of(bob.http.get("/sessions")) == (401, "UNAUTHORIZED")
+
+
+def test_key_that_is_refused_in_a_waiting_stream_is_in_the_log(
+    stub: StubServer, tmp_path: Path, audited: pytest.LogCaptureFixture
+) -> None:
+    write_tools(tmp_path, NOTE_TOOL)
+    path = write_keys(tmp_path / "keys.yaml", few={"turns_per_minute": 1}, root={"scope": "all"})
+    components = Components(ping_seconds=0.05)
+    with RunningServer(tmp_path, stub.url, components, api_keys_file=str(path)) as server:
+        few, root = as_key(server, "few"), as_key(server, "root")
+        session_id = few.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        stream, second = f"/chat/{session_id}/stream", {"message": "Hi", "if_busy": "wait"}
+        message = instruct(calls("note", text="x"), words(3))
+        with (
+            few.open_stream(session_id, message) as events,
+            few.http.stream("POST", stream, json=second) as waiting,
+        ):
+            next(event for event in events if event.type == "tool_call_confirmation_required")
+            assert waiting.status_code == 200
+            root.ok(root.http.post(f"/chat/{session_id}/stop"))
+            assert [event.data.get("code") for event in read_events(waiting)] == [
+                "RATE_LIMITED",
+                None,
+            ]
+        line = f"API key refused key=few error=RATE_LIMITED method=POST path=/api/v1{stream}"
+        assert line in lines(audited)
+        counted = 'mochi_key_refusals_total{key="few"} 1.0'
+        until(lambda: counted in root.http.get("/metrics").text)

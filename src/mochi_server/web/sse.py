@@ -19,7 +19,8 @@ from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.schemas.common import EventUnion
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
-from mochi_server.web.requests import ClientDisconnected, body_message, until_disconnect
+from mochi_server.web.request_log import audit_refusal
+from mochi_server.web.requests import ERROR, ClientDisconnected, body_message, until_disconnect
 
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 PING = b": ping\n\n"
@@ -127,7 +128,7 @@ class WaitingResponse(EventStream):
     """Stream of a run that may have to wait for its start. On a disconnect, the start is cancelled.
 
     An error within ``ping_seconds`` has its HTTP status. Later, the stream sends SSE comments until
-    the run starts.
+    the run starts, and an error is an event. Either way, its code is stored in the ASGI scope.
     """
 
     def __init__(
@@ -149,8 +150,10 @@ class WaitingResponse(EventStream):
             )
             if self._starting.done():
                 await self._response(self._starting.result())(scope, receive, send)
-            else:
-                await super().__call__(scope, receive, send)
+                return
+            with suppress(ClientDisconnected):
+                await self.send_start(send)
+                await until_disconnect(receive, self._send_after_wait(scope, send))
         finally:
             self._starting.cancel()
             (run,) = await asyncio.gather(self._starting, return_exceptions=True)
@@ -159,13 +162,15 @@ class WaitingResponse(EventStream):
                 with run.subscribed():
                     pass
 
-    async def send_events(self, send: Send) -> None:
+    async def _send_after_wait(self, scope: Scope, send: Send) -> None:
         while not self._starting.done():
             await send(body_message(PING))
             await asyncio.wait([self._starting], timeout=self._ping_seconds)
         try:
             run = self._starting.result()
         except MochiError as error:
+            scope[ERROR] = error.code
+            audit_refusal(scope)
             first_id = b"%s:0" % new_id().encode()
             await send(body_message(closing_events(self._session_id, error, first_id), more=False))
         else:
