@@ -12,7 +12,7 @@ from mochi_server.inference.waiting import FairQueue
 from mochi_stub import Failure, Gate, Prompt, Reply, StubServer
 from tests.hosts.conftest import Start
 from tests.support.agents import write_agent
-from tests.support.api import Api
+from tests.support.api import Api, error_of
 from tests.support.holding import GatedStub
 from tests.support.waiting import until
 
@@ -140,6 +140,24 @@ def test_full_queue_refuses_turns_before_anything_is_stored(
             assert response.json()["error"]["code"] == "OLLAMA_BUSY"
             assert int(response.headers["Retry-After"]) >= 1
             assert api.messages(session_id) == []
+
+
+def test_full_queue_refuses_a_summary_before_its_model_is_stored(
+    api: Api, holding: GatedStub
+) -> None:
+    summarized, *sessions = [api.create_session("mochi")["session_id"] for _ in range(4)]
+    api.send_message(summarized, "Hello!")
+    with ThreadPoolExecutor(2) as pool, api.open_stream(sessions.pop(), "hold") as events:
+        next(event for event in events if event.type == "content_delta")
+        for session_id in sessions:
+            pool.submit(api.http.post, f"/chat/{session_id}", json={"message": "Hello!"})
+        until(lambda: queued(api) == 2)
+        body = {"model": "mochi"}
+        response = api.http.post(f"/sessions/{summarized}/summarize", json=body)
+        holding.gate.open()
+    assert error_of(response) == (503, "OLLAMA_BUSY")
+    assert int(response.headers["Retry-After"]) >= 1
+    assert api.session(summarized)["summary_model"] is None
 
 
 OTHER_REQUESTS = {

@@ -22,6 +22,7 @@ from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_w
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.token_estimate import PromptSize
+from mochi_server.inference.waiting import Ticket
 from mochi_server.inference.window_allocation import Allocation
 from mochi_server.inference.window_registry import manual_window
 from mochi_server.ollama.injected_client import StructuredClient
@@ -185,6 +186,7 @@ class SummarizationService:
         session = await self.store.load(session_id)
         if not any(_is_dialogue(message) for message in session.history):
             raise NothingToSummarize(session_id)
+        ticket = self.gateway.admit()
         chosen = model or self.selector.choose(session.metadata) or session.model
         gateway = await self.gateway.pinned(session.metadata.ollama_host)
         await gateway.find_model(chosen)
@@ -194,7 +196,9 @@ class SummarizationService:
         count_start()
         self._postpone_for(session_id)
         state = self._states.setdefault(session_id, _SummaryState())
-        return await self._update_summary(session, chosen, state, in_background=False)
+        return await self._update_summary(
+            session, chosen, state, in_background=False, ticket=ticket
+        )
 
     async def aclose(self) -> None:
         tasks = [state.task for state in self._states.values() if state.task is not None]
@@ -260,11 +264,13 @@ class SummarizationService:
         *,
         in_background: bool,
         may_load: bool = False,
+        ticket: Ticket | None = None,
     ) -> ChatSession:
         """Store a summary and return the changed session.
 
         In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model.
-        If ``may_load`` is true, a model that is not loaded may be loaded.
+        If ``may_load`` is true, a model that is not loaded may be loaded. ``ticket`` is that of an
+        admitted request.
         """
         pinned = await self.gateway.pinned(session.metadata.ollama_host)
         gateway = pinned.of_session(session.session_id, name)
@@ -279,7 +285,8 @@ class SummarizationService:
         wanted = manual or gateway.windows.size(name)
         if in_background and loaded and wanted not in (None, loaded):
             raise _ModelNotLoaded(name)
-        summary = await self._continue_prompt(gateway, session, model, loaded, state)
+        ticket = ticket or Ticket()
+        summary = await self._continue_prompt(gateway, session, model, loaded, state, ticket=ticket)
         if summary is None:
             allocation = gateway.allocate(model)
             window = loaded if in_background and loaded else manual
@@ -299,7 +306,9 @@ class SummarizationService:
                 window=window or _UNKNOWN_WINDOW,
             )
             allocation = allocation.fixed(window if gateway.windows.dynamic or manual else None)
-            request = ModelRequest(allocation=allocation, payload=payload, prompt=prompt)
+            request = ModelRequest(
+                allocation=allocation, payload=payload, prompt=prompt, ticket=ticket
+            )
             summary = await self._request_summary(gateway, request)
         changes = {
             "summary": summary.model_dump(),
@@ -318,6 +327,8 @@ class SummarizationService:
         model: ModelInfo,
         loaded: int | None,
         state: _SummaryState,
+        *,
+        ticket: Ticket,
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt.
 
@@ -350,6 +361,7 @@ class SummarizationService:
             limits_answer=False,
             exchange=lambda *_: exchange,
             session_id=session.session_id,
+            ticket=ticket,
         )
         try:
             return await self._request_summary(gateway, request)
