@@ -108,6 +108,27 @@ def test_lost_host_ends_an_answer_that_has_begun(
     assert len(chats(stubs[1])) == 1
 
 
+def test_requested_summary_goes_to_the_next_host(start: Start, stubs: list[StubServer]) -> None:
+    api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
+    session_id = pinned_first(api, "a")
+    stubs[0].stop()
+    summary = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+    assert "Hello!" in summary["summary"]
+    assert len(chats(stubs[1])) == 1
+    assert state_of(api, "a") == "down"
+
+
+def test_requested_summary_names_the_failure_if_all_hosts_fail(
+    start: Start, stubs: list[StubServer]
+) -> None:
+    api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
+    session_id = pinned_first(api, "a")
+    for stub in stubs:
+        stub.stop()
+    response = api.http.post(f"/sessions/{session_id}/summarize")
+    assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
+
+
 def test_error_names_each_host_with_its_reason(start: Start) -> None:
     ports = [free_port(), free_port()]
     api = start(f"a=http://127.0.0.1:{ports[0]}", f"b=http://127.0.0.1:{ports[1]}").api()

@@ -15,6 +15,7 @@ from mochi_server.errors import (
     NothingToSummarize,
     OllamaBusy,
     OllamaError,
+    OllamaUnreachable,
     SessionConflict,
 )
 from mochi_server.inference.gateway import ModelGateway
@@ -196,9 +197,23 @@ class SummarizationService:
         count_start()
         self._postpone_for(session_id)
         state = self._states.setdefault(session_id, _SummaryState())
-        return await self._update_summary(
-            session, chosen, state, in_background=False, ticket=ticket
-        )
+        return await self._update_on_request(session, chosen, state, ticket)
+
+    async def _update_on_request(
+        self, session: ChatSession, name: str, state: _SummaryState, ticket: Ticket
+    ) -> ChatSession:
+        """Store a summary and return the changed session. If a host fails, try the next one."""
+        gateway = await self.gateway.pinned(session.metadata.ollama_host)
+        tried = set[str]()
+        while True:
+            tried.add(gateway.of_session(session.session_id, name).host.name)
+            try:
+                return await self._update_summary(
+                    session, name, state, in_background=False, ticket=ticket
+                )
+            except (OllamaUnreachable, OllamaError):
+                if gateway.of_session(session.session_id, name).host.name in tried:
+                    raise
 
     async def aclose(self) -> None:
         tasks = [state.task for state in self._states.values() if state.task is not None]
