@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mochi_server.chat.limits import RunLimits
+from mochi_server.container import Components
 from mochi_stub import StubServer
 from tests.support.agents import delegate, nested, write_agent
 from tests.support.api import Api, error_of, read_events
@@ -267,6 +269,42 @@ def test_parked_turn_continues_with_the_permissions_of_its_owner(
         root.ok(root.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
         until(lambda: root.ok(root.http.get(f"/chat/{session_id}/run"))["state"] == "completed")
         assert "There is no tool named 'hidden_tool'" in json.dumps(ann.messages(session_id))
+
+
+@cases("end", ["approved", "timeout", "approved after the key was revoked"])
+def test_parked_turn_continues_with_the_permissions_of_its_sender(
+    private_stub: StubServer, tmp_path: Path, end: str
+) -> None:
+    """A key that may use little sends a turn to the session of a key that may use everything."""
+    write_tools(tmp_path, _TOOLS)
+    little = {"tools": "[note]"}
+    other_keys: dict[str, Any] = {"ann": {"tools": '["*"]'}, "root": {"scope": "all"}}
+    bot = {"scope": "all", "policy": "always_confirm", **little}
+    keys = write_keys(tmp_path / "keys.yaml", default=little, bot=bot, **other_keys)
+    settings = {"api_keys_file": str(keys), "park_seconds": 0, "summarization_enabled": False}
+    if end == "timeout":
+        settings["tool_confirmation_timeout_seconds"] = 1
+    components = Components(runs=RunLimits(scan_seconds=0.05))
+    with RunningServer(tmp_path, private_stub.url, components, **settings) as server:
+        ann, root = as_key(server, "ann"), as_key(server, "root")
+        tools = {"tools": ["note", "hidden_tool"]}
+        session_id = ann.create_session("mochi", tool_settings=tools)["session_id"]
+        plan = instruct(calls("note", text="x"), calls("hidden_tool", text="x"), words(3))
+        chat = f"/chat/{session_id}"
+        sent = as_key(server, "bot").http.post(chat, json={"message": plan, "background": True})
+        root.ok(sent, 202)
+        if end != "timeout":
+            confirmations = f"{chat}/confirmations"
+            until(lambda: ann.ok(ann.http.get(confirmations))["confirmations"])
+            (asked,) = ann.ok(ann.http.get(confirmations))["confirmations"]
+            if end != "approved":
+                write_keys(keys, default=little, **other_keys)
+            decision = {"confirmation_id": asked["confirmation_id"], "approved": True}
+            ann.ok(ann.http.post(f"{chat}/confirm-tool", json=decision))
+        until(lambda: ann.ok(ann.http.get(f"{chat}/run"))["state"] == "completed")
+        assert "There is no tool named 'hidden_tool'" in json.dumps(ann.messages(session_id))
+        used = root.ok(root.http.get("/usage"))["usage"]
+        assert {entry["key"] for entry in used} == {"bot"}
 
 
 def test_embedding_model_that_a_key_may_not_use_is_unknown(server: RunningServer) -> None:

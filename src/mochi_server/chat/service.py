@@ -336,6 +336,7 @@ class TurnService:
         position: int,
         *,
         continued_after: int = 0,
+        sender: str = "",
     ) -> Run:
         return Run(
             conversation,
@@ -344,7 +345,7 @@ class TurnService:
             model=turn_input.model or session.model,
             position=position,
             holds_text=_is_answer_checked(session, turn_input),
-            caller=self._keys.caller_inside(session.metadata.owner),
+            caller=self._keys.caller_inside(session.metadata.owner, sender),
             disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
             log=EventLog(self._limits.log_bytes),
             continued_after=continued_after,
@@ -466,7 +467,7 @@ class TurnService:
         """Raise ``ConfirmationStale`` if the tool of a call has changed, and ``ValidationFailed``
         for invalid arguments.
         """
-        with acting_as(self._keys.caller_inside(session.metadata.owner)):
+        with acting_as(self._keys.caller_inside(session.metadata.owner, turn.sender)):
             tool = await self._preparation.find_tool(session, turn, approval)
         if tool is None:
             return
@@ -610,6 +611,7 @@ class TurnService:
             turn.run_ids,
             turn.first,
             continued_after=len(earlier),
+            sender=turn.sender,
         )
         await locks.enter_async_context(self._limiter.running(run.caller, is_limited=is_requested))
         with acting_as(run.caller):

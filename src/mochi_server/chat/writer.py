@@ -16,6 +16,7 @@ from mochi_server.chat.turn_input import TurnInput, stored_input
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError
 from mochi_server.inference.window_registry import WindowDecision
+from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.history import History, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
@@ -95,7 +96,8 @@ class TurnWriter:
         if continued is None:
             first = turn_input.answer_index(self.history)
             self.is_regeneration = first < len(self.history)
-            self.turn = StoredTurn([run_id], first=first, parent=parent)
+            sender = CALLER.get().key
+            self.turn = StoredTurn([run_id], first=first, parent=parent, sender=sender)
             if survives:
                 replacement: list[dict[str, Any]] | None = [] if self.is_regeneration else None
                 self.turn = replace(self.turn, input=self._stored_input(), replacement=replacement)

@@ -291,17 +291,19 @@ class KeyRing:
             self._file = read_keys(self._path)
             self._named = [(key["hash"], self._file.caller(key)) for key in self._file.keys]
 
-    def caller_inside(self, owner: str | None) -> Caller:
+    def caller_inside(self, owner: str | None, sender: str = "") -> Caller:
         """Return the caller of a turn in a session of ``owner``.
 
-        What the current caller and the owner's key may both use exists for the turn. If the server
-        itself continues the turn, it counts as a turn of the owner's key.
+        ``sender`` is the name of the key that sent a turn which continues, or "" if it is unknown
+        or the current caller sends the turn. What the sender's and the owner's key may both use
+        exists for the turn. If the server continues a turn of an unknown sender, it counts as a
+        turn of the owner's key.
         """
-        caller = CALLER.get()
+        self._read_changes()
+        caller = self._named_caller(sender) if sender else CALLER.get()
         inside = caller.inside(owner)
         if owner is None or self._path is None:
             return inside
-        self._read_changes()
         owning = self._owning(owner.partition("/")[0])
         counted = caller if caller.key else owning
         return replace(
@@ -311,6 +313,16 @@ class KeyRing:
             turns_per_minute=counted.turns_per_minute,
             permissions=caller.permissions.restricted(owning.permissions),
         )
+
+    def _named_caller(self, name: str) -> Caller:
+        """Return the caller with the key of this name.
+
+        A key that was revoked has the default permissions.
+        """
+        for _, caller in (*self._named, *self._unnamed):
+            if caller.key == name:
+                return caller
+        return Caller(name, permissions=self._file.default_permissions)
 
     def _owning(self, key_id: str) -> Caller:
         """Return the caller with this key ID.

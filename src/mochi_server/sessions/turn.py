@@ -150,6 +150,11 @@ class StoredTurn:
     """Number of events that clients had received when the turn began to wait."""
     starts: int = 1
     """How often a server has started the turn. A wait for a decision is no new start."""
+    sender: str = ""
+    """Name of the API key that has sent the turn, which also limits the turn when it continues.
+
+    It is "" if there was none, and in files of earlier versions.
+    """
 
     @classmethod
     def from_dict(cls, stored: object) -> "StoredTurn":
