@@ -53,7 +53,9 @@ from tests.frontends.chats import Frontend, of_type, response_to, types, user
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
 from tests.support.cases import cases
+from tests.support.images import PNG, base64_image
 from tests.support.instructions import calls, instruct, words
+from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
 from tests.support.stores import with_store
 from tests.support.tools import write_tools
@@ -769,6 +771,87 @@ def test_message_to_a_parked_session(restarted: Restarted) -> None:
     assert (denied["error_code"], denied["decided_by"]) == ("TOOL_EXECUTION_DENIED", "user")
     assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
     assert "message" not in noted(restarted.data_dir)
+
+
+def post_with_image(api: Api, session_id: str, route: str, image: str | None) -> httpx.Response:
+    """Send a message that denies the call that waits, with an image in base64, if any."""
+    if route == "ai_sdk":
+        parts = [{"type": "text", "text": "Hi"}]
+        if image is not None:
+            url = f"data:image/png;base64,{image}"
+            parts.append({"type": "file", "mediaType": "image/png", "url": url})
+        return Frontend(api, session_id).post_ai_sdk(user("", parts=parts))
+    images = [] if image is None else [image]
+    body = {"message": "Hi", "if_waiting": "deny", "images": images}
+    return api.http.post(f"/chat/{session_id}", json=body)
+
+
+@pytest.mark.parametrize("route", ["native", "ai_sdk"])
+@pytest.mark.parametrize(("refusal", "status"), [("image", 422), ("limit", 429), ("queue", 503)])
+def test_refused_message_leaves_the_call_waiting(
+    tmp_path: Path, route: str, refusal: str, status: int
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    keys = write_keys(tmp_path / "keys.yaml", few={"turns_per_minute": 1}, root={"scope": "all"})
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply([Text(["one "]), gate]) if prompt.user_text == "hold" else None
+
+    models = [Model("blind", capabilities=("completion", "tools"))]
+    settings = {"api_keys_file": str(keys), "ollama_slots": 1, "max_queue": 1, "park_seconds": 0}
+    with (
+        StubServer(speed=0, models=models, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, **settings) as server,
+    ):
+        api = server.api(headers=headers("few" if refusal == "limit" else "root"))
+        session_id = api.create_session("blind", **WITH_TOOLS)["session_id"]
+        asked = park(api, session_id)
+        if refusal == "queue":
+            for _ in range(2):
+                held = api.create_session("blind")["session_id"]
+                body = {"message": "hold", "background": True}
+                api.ok(api.http.post(f"/chat/{held}", json=body), 202)
+            until(lambda: api.ok(api.http.get("/hosts"))["hosts"][0]["queued"] == 1)
+        image = base64_image(PNG) if refusal == "image" else None
+        assert post_with_image(api, session_id, route, image).status_code == status
+        assert confirmations(api, session_id) == [asked]
+        gate.open()
+        api.ok(decide(api, session_id, asked))
+        assert finish(api, session_id)[-1].type == "done"
+        assert noted(tmp_path) == ["x"]
+
+
+def test_refused_message_does_not_end_a_turn_with_a_client(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    models = [Model("blind", capabilities=("completion", "tools"))]
+    with (
+        StubServer(speed=0, models=models) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("blind", **WITH_TOOLS)["session_id"]
+        with api.open_stream(session_id, PLAN) as events:
+            asked = next(event for event in events if event.type == ASKED)
+            refused = post_with_image(server.client, session_id, "native", base64_image(PNG))
+            assert error_of(refused) == (422, "VALIDATION_ERROR")
+            api.ok(decide(server.client, session_id, asked.data))
+            assert [*events][-1].type == "done"
+        assert noted(tmp_path) == ["x"]
+
+
+def test_message_of_a_key_with_one_turn_at_a_time_denies_its_own_call(
+    tmp_path: Path, private_stub: StubServer
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    keys = write_keys(tmp_path / "keys.yaml", one={"turns_at_a_time": 1, "turns_per_minute": 2})
+    with RunningServer(tmp_path, private_stub.url, api_keys_file=str(keys)) as server:
+        api, other = (server.api(headers=headers("one")) for _ in range(2))
+        session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+        with api.open_stream(session_id, PLAN) as events:
+            next(event for event in events if event.type == ASKED)
+            other.send_message(session_id, "Hi", if_waiting="deny")
+        assert results(api, session_id)[0]["error_code"] == "TOOL_EXECUTION_DENIED"
 
 
 def test_one_of_several_simultaneous_decisions_continues_a_parked_turn(

@@ -26,7 +26,7 @@ from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.due_turns import DueTurns
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.execution import as_mochi_error, execute_run, repeat_answer
-from mochi_server.chat.idempotency import find_repetition
+from mochi_server.chat.idempotency import Repetition, find_repetition
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
@@ -149,6 +149,27 @@ class TurnService:
             raise errors.ShuttingDown
         return run
 
+    async def check_before_denial(self, conversation: Conversation, turn_input: TurnInput) -> None:
+        """Raise the error that would refuse a new turn after the denial of a turn that waits.
+
+        Nothing changes. Without such a turn, nothing is checked. The limit of turns at a time is
+        left out, because the turn that waits can count as running.
+        """
+        session = await conversation.store.load(conversation.session_id)
+        if _turn_to_end(session, only_waiting=True) is None:
+            return
+        repetition = find_repetition(session, turn_input)
+        if repetition is not None and repetition.answer_start is not None:
+            return
+        new_input = _input_to_answer(session, turn_input, repetition)
+        position = _position(session, new_input)
+        run = self._new_run(conversation, session, turn_input, [new_id()], position)
+        with acting_as(replace(CALLER.get(), turns_at_a_time=None)):
+            async with self._limiter.turn():
+                pass
+        await self._prepare(run, session, new_input)
+        self.refuse_at_shutdown()
+
     async def decide(
         self, session_id: str, confirmation_id: str, decision: Decision
     ) -> tuple[Run, ToolInvocation]:
@@ -264,6 +285,7 @@ class TurnService:
         session_id = conversation.session_id
         for _ in range(_RETRIES):
             try:
+                await self.check_before_denial(conversation, turn_input)
                 await self._deny(session_id)
                 return await self._start_locked(conversation, turn_input)
             except errors.SessionBusy:
@@ -283,9 +305,7 @@ class TurnService:
             if turn_input.revision not in (None, session.revision):
                 raise errors.SessionConflict(session_id)
             repetition = find_repetition(session, turn_input)
-            new_input = turn_input if repetition is None else repetition.input
-            if new_input.change == "regenerate" and last_user_index(session.history) is None:
-                raise errors.EmptyHistory(session_id)
+            new_input = _input_to_answer(session, turn_input, repetition)
             position = _position(session, new_input)
             run = self._new_run(conversation, session, turn_input, [run_id], position)
             if repetition is not None and repetition.answer_start is not None:
@@ -293,16 +313,21 @@ class TurnService:
                 repeating = repeat_answer(session, repetition.answer_start, run)
                 return self._launch(run, repeating, locks.pop_all())
             count_start = await locks.enter_async_context(self._limiter.turn())
-            preparation = self._preparation if new_input.agent is None else self._agent_preparation
+            turn = await self._prepare(run, session, new_input)
+            self.refuse_at_shutdown()
             with acting_as(run.caller):
-                turn = await preparation.prepare(run, session, new_input)
-                self.refuse_at_shutdown()
                 # A turn that continues later answers with the model that the session has then.
                 turn = await _with_requested_model(turn)
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_blobs)
             count_start()
             return self._launch(run, execute_run(turn, run), locks.pop_all(), first_write)
+
+    async def _prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
+        """Check the request of a new turn without writing. Raises ``MochiError``."""
+        preparation = self._preparation if turn_input.agent is None else self._agent_preparation
+        with acting_as(run.caller):
+            return await preparation.prepare(run, session, turn_input)
 
     async def _lock(
         self,
@@ -882,6 +907,16 @@ def _turn_to_end(session: ChatSession, *, only_waiting: bool) -> StoredTurn | No
     if only_waiting and turn.state != "waiting_for_approval":
         return None
     return turn
+
+
+def _input_to_answer(
+    session: ChatSession, turn_input: TurnInput, repetition: Repetition | None
+) -> TurnInput:
+    """Return the input of a new turn. Raises ``EmptyHistory`` if it has no message to answer."""
+    new_input = turn_input if repetition is None else repetition.input
+    if new_input.change == "regenerate" and last_user_index(session.history) is None:
+        raise errors.EmptyHistory(session.session_id)
+    return new_input
 
 
 def _position(session: ChatSession, turn_input: TurnInput) -> int:

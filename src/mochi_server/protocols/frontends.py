@@ -83,7 +83,7 @@ async def start(
     conversation = services.conversations.stored(session_id)
     session = await conversation.store.load(session_id)
     if withdraws and not keyed_indexes(session, turn.key):
-        await _withdraw(services, session)
+        await _withdraw(services, session, turn, sent)
         session = await conversation.store.load(session_id)
     try:
         run = await services.turns.start(conversation, to_turn(session, sent, turn))
@@ -92,13 +92,17 @@ async def start(
     return FrontendRun(run)
 
 
-async def _withdraw(services: Services, session: ChatSession) -> None:
+async def _withdraw(
+    services: Services, session: ChatSession, turn_input: TurnInput, sent: SentMessages
+) -> None:
     turn = session.metadata.turn
     if turn is None or turn.state != "waiting_for_approval":
         return
     run = await services.turns.find(session.session_id)
     if run is not None and (run.is_suspended or not run.subscribers):
-        services.turns.refuse_at_shutdown()  # a refused message must not stop a turn
+        # a refused message must not stop a turn
+        new_input = to_turn(session, sent, turn_input)
+        await services.turns.check_before_denial(run.conversation, new_input)
         await services.turns.stop(session.session_id)
 
 
