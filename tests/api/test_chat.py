@@ -7,7 +7,7 @@ import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Failure, Reply, Text
+from mochi_stub.reply import Failure, Gate, Reasoning, Reply, Text
 from tests.support.api import Api, error_of, text_of, types_of
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
@@ -277,6 +277,24 @@ def test_failed_regeneration_keeps_the_old_answer(tmp_path: Path) -> None:
         events = api.stream_message(session_id)
 
         assert types_of(events) == ["content_delta", "error", "done"]
+        assert api.messages(session_id)[1:] == [old]
+
+
+def test_stop_before_the_text_of_a_regeneration_keeps_the_old_answer(tmp_path: Path) -> None:
+    replies = iter([Reply.of("Old."), Reply([Reasoning("Hm."), Gate(), Text("New.")])])
+    with (
+        StubServer(speed=0, resolve=lambda _: next(replies)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.client
+        session_id = api.create_session("mochi")["session_id"]
+        old = api.send_message(session_id, "Hello!")["message"]
+
+        with api.open_stream(session_id, think=True) as events:
+            assert next(events).type == "thinking_delta"
+            assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+            assert types_of(list(events)) == ["stopped", "done"]
+
         assert api.messages(session_id)[1:] == [old]
 
 

@@ -253,8 +253,8 @@ class TurnWriter:
         """Store the end of an interrupted turn, with its partial answer and the results of its open
         calls.
 
-        If the turn has failed or was cancelled, the old answer of a regeneration stays. Return the
-        error of a failed write, or None.
+        If the turn has failed or was cancelled, the old answer of a regeneration stays. Reasoning
+        without text does not replace it either. Return the error of a failed write, or None.
         """
         try:
             await run_shielded(self._end(state, error))
@@ -271,7 +271,8 @@ class TurnWriter:
         await self._finish_writes()
         answer, self.answer = self.answer, None
         messages = self._results_of_open_calls()
-        if answer is not None and answer.has_text and (answer.content or state != "failed"):
+        needs_content = self.is_regeneration or state == "failed"
+        if answer is not None and answer.has_text and (answer.content or not needs_content):
             messages.append(answer.message(interrupted=True))
         stays = self.is_regeneration and state in ("failed", "cancelled")
         if stays:
