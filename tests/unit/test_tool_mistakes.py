@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.tools import Problem, ToolDiscoveryService
+from mochi_server.tools.discovery import find_mistakes
 from mochi_server.tools.loader import load_package
 from tests.support.tools import write_tools
 
@@ -65,12 +66,44 @@ def test_other_functions_are_no_problem(tmp_path: Path, other: str) -> None:
     assert problems(write_tools(tmp_path, EXPORTED, dice=ROLL, other=other)) == []
 
 
-def test_helper_that_another_file_imports_is_no_problem(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dice", "other"),
+    [
+        ("def roll() -> int:\n    return roll()", ""),
+        ("def roll() -> int: return 1", "import random\nrandom.roll(6)"),
+        ("def roll() -> int: return 1", "print(object().roll)"),
+        ("def roll() -> int: return 1", "from random import roll\nroll()"),
+        ("def roll() -> int: return 1", "for roll in (1, 2): print(roll)"),
+    ],
+)
+def test_function_whose_name_has_another_use_is_a_problem(
+    tmp_path: Path, dice: str, other: str
+) -> None:
+    directory = write_tools(tmp_path, "__all__ = []", dice=dice, other=other)
+    assert [problem.name for problem in problems(directory)] == ["dice.py"]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from .helper import twice\ntwice(1)",
+        "from helper import twice as again",
+        "from .helper import *\ntwice(1)",
+        "from . import helper\nhelper.twice(1)",
+        "from . import helper as own\nown.twice(1)",
+        "import helper\nhelper.twice(1)",
+        "import folder.helper\nfolder.helper.twice(1)",
+    ],
+)
+@pytest.mark.parametrize("file", ["other", "__init__"])
+def test_helper_that_another_file_uses_is_no_problem(tmp_path: Path, use: str, file: str) -> None:
     helper = "def twice(number: int) -> int:\n    return 2 * number\n"
-    dice = "from .helper import twice\nfrom helper import twice as again\n" + ROLL.replace(
-        "\n    ", "\n"
-    )
-    assert problems(write_tools(tmp_path, EXPORTED, dice=dice, helper=helper)) == []
+    directory = write_tools(tmp_path, EXPORTED, dice=ROLL, helper=helper)
+    path = directory / f"{file}.py"
+    code = path.read_text() if path.exists() else ""
+    path.write_text(f"{code}\n{use}\n")
+    mistakes = list(find_mistakes(directory, ["roll"]))
+    assert mistakes == []
 
 
 def test_scripts_are_never_executed(tmp_path: Path) -> None:

@@ -329,18 +329,22 @@ def _imported_names(node: ast.ImportFrom, trees: Mapping[str, ast.Module]) -> li
 
 
 def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) -> Iterator[Problem]:
+    modules = _module_names(trees)
     known = set(exported)
     for file, tree in trees.items():
-        known.update(_used_names(file, tree))
+        known.update(_used_of_other_files(file, tree, modules))
     reason = f"there is no {_INIT}"
     if _INIT in trees:
         reason = f"__all__ in {_INIT} does not list it"
     for file, tree in trees.items():
         if _is_script(tree):
             continue
+        uses = Counter(_loaded_names(tree))
         for function in _typed_functions(tree):
             name = function.name
-            if name not in known:
+            own_uses = Counter(_loaded_names(function))  # a recursive function is no helper
+            is_used = name in known or uses[name] > own_uses[name]
+            if not is_used:
                 text = f"its function {name} (line {function.lineno}) is not a tool"
                 advice = f"Import it in {_INIT} and list it in __all__, or rename it to _{name}"
                 yield Problem(file, f"{text}, because {reason}. {advice}")
@@ -353,20 +357,69 @@ def _is_script(tree: ast.Module) -> bool:
     )
 
 
-def _used_names(file: str, tree: ast.Module) -> Iterator[str]:
-    """Yield the names that the code of a file uses.
+def _module_names(files: Iterable[str]) -> set[str]:
+    names = set()
+    for file in files:
+        path = Path(file)
+        if path.name == _INIT:
+            path = path.parent
+        names.add(path.stem)
+    return names
 
-    In ``__init__.py``, only imports with a new name count as uses.
+
+def _loaded_names(node: ast.AST) -> Iterator[str]:
+    """Yield each variable that the code reads, once for each use."""
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+            yield child.id
+
+
+def _used_of_other_files(file: str, tree: ast.Module, modules: Collection[str]) -> Iterator[str]:
+    """Yield the names from the ``modules`` of the directory that the code of a file uses.
+
+    In ``__init__.py``, an import alone is no use, unless it gives a new name.
     """
+    loaded = set(_loaded_names(tree))
+    module_names = {*modules, *_aliases(tree, modules)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
+        if isinstance(node, ast.Attribute):
+            owner = _last_name(node.value)
+            if owner in module_names:
+                yield node.attr
         elif isinstance(node, ast.ImportFrom):
+            source = _last_part(node.module or "")
+            if node.level == 0 and source not in modules:
+                continue
             for alias in node.names:
-                if file != _INIT or alias.asname:
+                if alias.name == "*":
+                    yield from loaded
+                elif file != _INIT or alias.asname or alias.name in loaded:
                     yield alias.name
+
+
+def _aliases(tree: ast.Module, modules: Collection[str]) -> Iterator[str]:
+    """Yield the new names that a file gives to imported ``modules``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        for alias in node.names:
+            original = _last_part(alias.name)
+            if alias.asname and original in modules:
+                yield alias.asname
+
+
+def _last_part(name: str) -> str:
+    _, _, last = name.rpartition(".")
+    return last
+
+
+def _last_name(node: ast.expr) -> str | None:
+    """Return the last part of a dotted name, or None for another expression."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return None
 
 
 def _typed_functions(tree: ast.Module) -> Iterator[_Function]:
