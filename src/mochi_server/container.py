@@ -169,6 +169,7 @@ class Services:
         self.approvals = ApprovalService(
             timeout=settings.tool_confirmation_timeout_seconds,
             suspend_seconds=settings.park_seconds,
+            execution=self.execution,
         )
         agents_dir = settings.code_directory("agents_dir")
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))

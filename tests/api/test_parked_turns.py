@@ -36,6 +36,7 @@ from mochi_server.sessions.turn import Approval, Decision
 from mochi_server.storage.files.store import FileStores
 from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.tools.discovery import Tool
+from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.schema import make_schema
 from mochi_server.tools.toolbox import BoundCall, FindTool, ToolInvocation
 from mochi_stub import (
@@ -1308,7 +1309,7 @@ def unchanged(bound: BoundCall) -> FindTool:
 async def request_for(
     call: ToolInvocation, tool: Tool, expires_at: float | None = None
 ) -> ApprovalRequest:
-    bound = BoundCall(call, tool, await call.bind(tool.schema))
+    bound = BoundCall(call, tool, await call.bind(tool.schema, ToolExecutionService()))
     approval = Approval("conf_1", call.name, call.arguments, call.index, "", expires_at=expires_at)
     return ApprovalRequest(approval, bound, unchanged(bound))
 

@@ -22,6 +22,23 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.two_servers
 
+HANGING_VALIDATOR = '''
+    from threading import Event
+    from typing import Annotated
+    from pydantic import AfterValidator
+
+    def check(text):
+        if text == "hang":
+            Event().wait(20)
+        return text
+
+    def take(text: Annotated[str, AfterValidator(check)]) -> str:
+        """Take a text."""
+        return text
+
+    __all__ = ["take"]
+'''
+
 TOOLS = '''
     import sys, time
     from pathlib import Path
@@ -407,6 +424,23 @@ def test_edited_arguments_are_checked_used_and_stored(api: Api, data_dir: Path) 
     stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
     assert "edited" in stored["content"]
     assert stored["arguments"] == {"text": "edited"}
+
+
+def test_edited_arguments_whose_validator_hangs_are_refused(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, HANGING_VALIDATOR)
+    with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.2) as server:
+        api = server.client
+        session_id = session_with(api, "always_confirm", tools=["take"])
+        with api.open_stream(session_id, instruct(calls("take", text="fine"))) as stream:
+            pending = PendingApproval(api, session_id, stream)
+            refused = pending.decide(approved=True, arguments={"text": "hang"})
+            assert error_of(refused) == (422, "VALIDATION_ERROR")
+            assert "MOCHI_TOOL_TIMEOUT_SECONDS" in refused.text
+            api.ok(pending.decide(approved=True))
+            results = [e for e in pending.remaining_events() if e.type == "tool_result"]
+    assert [event.data["result"] for event in results] == ["fine"]
 
 
 def test_approval_can_apply_to_the_whole_session(api: Api, data_dir: Path) -> None:

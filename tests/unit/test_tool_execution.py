@@ -5,11 +5,12 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import (
@@ -327,6 +328,65 @@ async def test_hung_tools_use_at_most_their_threads() -> None:
     release.set()
 
 
+async def test_hung_validator_of_a_type_ends_after_the_time_limit() -> None:
+    release = threading.Event()
+
+    def hang(value: int) -> int:
+        release.wait(20)
+        return value
+
+    def take(value: Annotated[int, AfterValidator(hang)]) -> int:
+        return value
+
+    result = await ToolExecutionService(timeout=0.1).execute(tool(take), {"value": 1})
+    release.set()
+    assert result.error_message == (
+        "Wrong arguments for take: their validation failed: it took longer than 0.1 seconds "
+        "(MOCHI_TOOL_TIMEOUT_SECONDS)"
+    )
+
+
+async def test_validators_of_types_run_in_a_thread() -> None:
+    threads: list[threading.Thread] = []
+
+    def check(value: int) -> int:
+        threads.append(threading.current_thread())
+        if value < 0:
+            raise ValueError("too small")
+        return value
+
+    def take(value: Annotated[int, AfterValidator(check)]) -> int:
+        return value
+
+    service = ToolExecutionService()
+    results = [await service.execute(tool(take), {"value": value}) for value in (1, -1)]
+    assert [result.result for result in results] == ["1", None]
+    message = "Wrong arguments for take: value: Value error, too small"
+    assert results[1].error_message == message
+    assert threading.main_thread() not in threads
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_in_thread"),
+    [
+        (str, False),
+        (dict[str, list[int | None]], False),
+        (Literal["a", "b"], False),
+        (Annotated[int, Field(ge=0)], False),
+        (datetime, False),
+        (Thing, True),
+        (Annotated[int, AfterValidator(abs)], True),
+        (list[Annotated[int, BeforeValidator(int)]], True),
+    ],
+)
+def test_only_types_with_code_are_validated_in_a_thread(kind: Any, is_in_thread: bool) -> None:
+    def take(value: Any) -> str:
+        return ""
+
+    take.__annotations__["value"] = kind
+    assert (tool(take).schema.bind_in_thread is not None) == is_in_thread
+
+
 async def test_last_hundred_runs_are_kept_with_statistics() -> None:
     def double(a: int) -> int:
         return 2 * a
@@ -349,7 +409,8 @@ async def test_arguments_with_too_many_values_are_invalid() -> None:
 
     schema = make_schema(take, "take")
     call = ToolInvocation(0, "call", "take", {"values": [0] * 49_998})
-    assert len((await call.bind(schema)).arguments["values"]) == 49_998
+    service = ToolExecutionService()
+    assert len((await call.bind(schema, service)).arguments["values"]) == 49_998
     call.arguments["values"].append(0)
     with pytest.raises(InvalidArguments, match="more than 50,000 values"):
-        await call.bind(schema)
+        await call.bind(schema, service)

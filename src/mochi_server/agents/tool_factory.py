@@ -90,9 +90,10 @@ class AgentToolbox:
     async def _invoke(self, call: ToolInvocation, publish: Publish) -> AgentResult:
         conversation = self.approver.writer.conversation
         try:
-            arguments = (await call.bind(self._schema)).arguments
+            bound = await call.bind(self._schema, self.service.tools)
         except InvalidArguments as error:
             return _rejected(call, publish, str(error))
+        arguments = bound.arguments
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
         metadata = (await conversation.load()).metadata  # not those of the start of the turn
         enabled = metadata.agent_settings.enabled_agents

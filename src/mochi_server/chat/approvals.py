@@ -17,6 +17,7 @@ from mochi_server.sessions.store import approve_tool
 from mochi_server.sessions.turn import AgentCall, Approval, Decision, StoredTurn
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
+from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import (
     Approver,
@@ -67,31 +68,13 @@ def fingerprint(tool: Tool) -> str:
     ).hexdigest()[:32]
 
 
-async def bind_decision(bound: BoundCall, decision: Decision) -> BoundCall:
-    """Return the call to run, with any arguments that the user edited.
-
-    Raises ``ValidationFailed``.
-    """
-    if not decision.approved or decision.arguments is None:
-        return bound
-    call = replace(bound.call, arguments=decision.arguments)
-    return BoundCall(call, bound.tool, await bind_edited(call, bound.tool))
-
-
-async def bind_edited(call: ToolInvocation, tool: Tool) -> BoundArguments:
-    """Validate the arguments of a call that the user edited. Raises ``ValidationFailed``."""
-    try:
-        return await call.bind(tool.schema)
-    except InvalidArguments as error:
-        raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
-
-
 @dataclass(eq=False, kw_only=True)
 class ApprovalService:
     """Decisions on the tool calls of live turns. All times are in seconds."""
 
     timeout: float  # time that a call waits for a decision, or 0 for no timeout
     suspend_seconds: float = 30  # time after which a turn that waits is suspended
+    execution: ToolExecutionService = field(default_factory=ToolExecutionService)
     _ended: dict[tuple[str, str], type[errors.MochiError]] = field(default_factory=dict)
     """Errors of later decisions on the requests that were decided or timed out, by session and
     confirmation ID.
@@ -134,7 +117,7 @@ class ApprovalService:
         """
         request = self._undecided(session_id, control, confirmation_id)
         is_stale = decision.approved and await request.is_stale()
-        bound = await bind_decision(request.bound, decision)
+        bound = await self.bind_decision(request.bound, decision)
         # Meanwhile, it may have been decided or ended.
         self._undecided(session_id, control, confirmation_id)
         request.bound = bound
@@ -151,6 +134,23 @@ class ApprovalService:
             raise request.failure
         self.end(session_id, confirmation_id, errors.ConfirmationResolved)
         return bound.call
+
+    async def bind_decision(self, bound: BoundCall, decision: Decision) -> BoundCall:
+        """Return the call to run, with any arguments that the user edited.
+
+        Raises ``ValidationFailed``.
+        """
+        if not decision.approved or decision.arguments is None:
+            return bound
+        call = replace(bound.call, arguments=decision.arguments)
+        return BoundCall(call, bound.tool, await self.bind_edited(call, bound.tool))
+
+    async def bind_edited(self, call: ToolInvocation, tool: Tool) -> BoundArguments:
+        """Validate the arguments of a call that the user edited. Raises ``ValidationFailed``."""
+        try:
+            return await call.bind(tool.schema, self.execution)
+        except InvalidArguments as error:
+            raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
 
     def end(self, session_id: str, confirmation_id: str, kind: type[errors.MochiError]) -> None:
         """Answer later decisions on a request with an error of class ``kind``."""
@@ -219,7 +219,7 @@ class SessionApprover(Approver):
                 return None
             if not stored.decision.approved or self._is_same_call(stored, bound):
                 bound.call.progress.decided_by = "user"
-                return stored.decision, await bind_decision(bound, stored.decision)
+                return stored.decision, await self.approvals.bind_decision(bound, stored.decision)
         stale_ids = () if stored is None else (*stored.stale_ids, stored.confirmation_id)
         return await self._request(bound, announce, find, stale_ids)
 

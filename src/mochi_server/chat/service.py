@@ -16,7 +16,6 @@ import anyio
 from mochi_server import errors
 from mochi_server.chat.approvals import (
     ApprovalService,
-    bind_edited,
     fingerprint,
     new_confirmation_id,
     requesting_run,
@@ -500,7 +499,8 @@ class TurnService:
             await self._announce_again(session, turn, approval, tool)
             raise errors.ConfirmationStale(approval.confirmation_id)
         if decision.arguments is not None:
-            await bind_edited(replace(call, arguments=decision.arguments), tool)
+            edited = replace(call, arguments=decision.arguments)
+            await self._approvals.bind_edited(edited, tool)
 
     async def _store_decision(
         self, session: ChatSession, turn: StoredTurn, decided: StoredTurn

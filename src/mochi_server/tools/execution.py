@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.types import Image
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.results import ResultConversion, encodable
-from mochi_server.tools.schema import InvalidArguments
+from mochi_server.tools.schema import InvalidArguments, ToolSchema
 from mochi_server.util.clock import now
 from mochi_server.util.text import text_of_error
 
@@ -88,10 +88,35 @@ class ToolExecutionService:
         Errors are returned in the result and never raised.
         """
         try:
-            bound = await tool.schema.bind(arguments)
+            bound = await self.bind(tool.schema, arguments)
         except InvalidArguments as error:
             return self._record(tool, None, f"Wrong arguments for {tool.name}: {error}", 0.0)
         return await self.execute_bound(tool, bound)
+
+    async def bind(
+        self, schema: ToolSchema, arguments: Mapping[str, Any]
+    ) -> inspect.BoundArguments:
+        """Convert and validate arguments, in a thread if that runs user code.
+
+        Raises ``InvalidArguments``, also after a timeout.
+        """
+        bind = schema.bind_in_thread
+        if bind is None:
+            return await schema.bind(arguments)
+
+        def work() -> inspect.BoundArguments | InvalidArguments:
+            try:
+                return bind(arguments)
+            except InvalidArguments as error:
+                return error
+
+        try:
+            bound = await self._in_thread(work, "it did not start")
+        except ToolRaised as raised:
+            raise InvalidArguments(f"their validation failed: {raised}") from raised
+        if isinstance(bound, InvalidArguments):
+            raise bound
+        return bound
 
     async def execute_bound(
         self, tool: Tool, arguments: inspect.BoundArguments

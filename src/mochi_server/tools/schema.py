@@ -23,6 +23,8 @@ _KEYWORDS = ("type", "description", "enum", "required")
 """JSON schema keywords that Ollama supports, besides ``items``, ``properties`` and ``anyOf``."""
 _PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 _PYTHON_TYPES |= {"array": "list", "object": "dict", "null": "None"}
+_NOT_VALIDATING = ("metadata", "serialization")
+"""Keys in the schemas of pydantic-core that do not affect validation."""
 _MAX_NODES = 5_000
 _MAX_DEPTH = 50
 TOO_DEEP = (
@@ -57,6 +59,11 @@ class ToolSchema:
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
     # Description of the result for models, from the docstring's section "Returns", or "".
     returns: str = ""
+    bind_in_thread: Callable[[Mapping[str, Any]], inspect.BoundArguments] | None = None
+    """Same as ``bind``, for a thread, if validation runs user code such as validators of types.
+
+    None if it runs none.
+    """
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in Ollama's format."""
@@ -115,13 +122,17 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         text = _one_line(descriptions.get(parameter, ""))
         overview[parameter] = {"type": python_type(node), "description": text}
     returns = docstring.returns
+    bind = partial(_bind, signature, adapter)
+    core_schema = adapter.core_schema
+    parameter_schema = core_schema.get("arguments_schema", core_schema)
     return ToolSchema(
         name=name,
         description=_description(docstring) or documentation.strip(),
         parameters=supported_schema(inlined, descriptions),
         overview=overview,
-        bind=partial(_bind, signature, adapter),
+        bind=partial(_bind_here, bind),
         returns=_one_line(returns.description or "") if returns else "",
+        bind_in_thread=bind if _has_code(parameter_schema) else None,
     )
 
 
@@ -130,7 +141,23 @@ def _description(docstring: "Docstring") -> str:
     return "\n\n".join(part.strip() for part in parts).strip()
 
 
-async def _bind(
+def _has_code(schema: object) -> bool:
+    """Return whether a schema of pydantic-core contains functions or classes."""
+    if isinstance(schema, Mapping):
+        values = [value for key, value in schema.items() if key not in _NOT_VALIDATING]
+        return any(map(_has_code, values))
+    if isinstance(schema, list | tuple):
+        return any(map(_has_code, schema))
+    return callable(schema)
+
+
+async def _bind_here(
+    bind: Callable[[Mapping[str, Any]], inspect.BoundArguments], arguments: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    return bind(arguments)
+
+
+def _bind(
     signature: inspect.Signature, adapter: TypeAdapter[Any], arguments: Mapping[str, Any]
 ) -> inspect.BoundArguments:
     try:

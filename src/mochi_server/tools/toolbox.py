@@ -80,7 +80,9 @@ class ToolInvocation:
     def event(self) -> ToolCalled:
         return ToolCalled(self.name, self.arguments, self.index)
 
-    async def bind(self, schema: ToolSchema) -> inspect.BoundArguments:
+    async def bind(
+        self, schema: ToolSchema, execution: ToolExecutionService
+    ) -> inspect.BoundArguments:
         """Validate the arguments and return them.
 
         Raises ``InvalidArguments`` with an error message for the model.
@@ -92,7 +94,7 @@ class ToolInvocation:
                 raise InvalidArguments(TOO_DEEP)
             if has_more_values(self.arguments, MAX_ARGUMENT_VALUES):
                 raise InvalidArguments(TOO_MANY)
-            return await schema.bind(self.arguments)
+            return await execution.bind(schema, self.arguments)
         except InvalidArguments as error:
             raise InvalidArguments(f"Wrong arguments for {self.name}: {error}") from error
 
@@ -344,7 +346,7 @@ class FunctionToolbox:
             text = f"There is no tool named {call.name!r}. Available tools: {names}."
             return failed(call, text, ToolNotFound.code)
         try:
-            return BoundCall(call, tool, await call.bind(tool.schema))
+            return BoundCall(call, tool, await call.bind(tool.schema, self.execution))
         except InvalidArguments as error:
             return failed(call, str(error))
 
