@@ -67,6 +67,7 @@ A_MESSAGE = {
     "message_id": "0000000001",
     "timestamp": "2024-05-01T10:00:00",
 }
+AS_STORED = A_MESSAGE | {"timestamp": "2024-05-01T10:00:00.000000+00:00"}
 
 
 @pytest.fixture
@@ -127,12 +128,38 @@ def test_older_files_are_written_as_the_current_version(
     assert session.metadata.context_window_config["manual_override"] is False
     stored = rewrite(manager, path)
     assert stored["metadata"]["format_version"] == "1.4"
-    assert stored["metadata"]["created_at"] == "2024-05-01T10:00:00"
+    assert stored["metadata"]["created_at"] == "2024-05-01T10:00:00.000000+00:00"
     assert stored["metadata"]["agent_settings"] == {
         "enabled_agents": [],
         "selection_metadata": None,
     }
-    assert stored["messages"] == [A_MESSAGE]
+    assert stored["messages"] == [AS_STORED]
+
+
+@pytest.mark.parametrize(
+    ("time", "as_utc"),
+    [
+        ("2024-05-01T10:00:00", "2024-05-01T10:00:00.000000+00:00"),
+        ("2024-05-01T12:00:00.5+02:00", "2024-05-01T10:00:00.500000+00:00"),
+        ("2024-05-01T10:00:00Z", "2024-05-01T10:00:00.000000+00:00"),
+        ("2024-05-01T10:00:00+00:00", "2024-05-01T10:00:00+00:00"),
+        ("0001-01-01T00:00:00+01:00", "0001-01-01T00:00:00+01:00"),
+        ("yesterday", "yesterday"),
+    ],
+)
+def test_times_are_read_and_written_as_utc(
+    manager: SessionManager, sessions_dir: Path, time: str, as_utc: str
+) -> None:
+    metadata = OF_1_2 | {"created_at": time, "updated_at": time}
+    path = put(sessions_dir, {"metadata": metadata, "messages": [A_MESSAGE | {"timestamp": time}]})
+    session = manager.load_session(ID)
+    times = [session.metadata.created_at, session.messages[0]["timestamp"]]
+    assert times == [as_utc, as_utc]
+    (entry,) = manager.list_sessions()
+    assert entry["created_at"] == entry["updated_at"] == session.metadata.updated_at == as_utc
+    stored = rewrite(manager, path)
+    times = [stored["metadata"]["created_at"], stored["messages"][0]["timestamp"]]
+    assert times == [as_utc, as_utc]
 
 
 def test_values_of_an_older_version_are_kept(manager: SessionManager, sessions_dir: Path) -> None:
@@ -166,7 +193,7 @@ def test_unknown_keys_and_nulls_are_written_back(
     )
     stored = rewrite(manager, path)
     assert stored["mine"] == unknown
-    assert stored["messages"] == [A_MESSAGE | {"mine": unknown}]
+    assert stored["messages"] == [AS_STORED | {"mine": unknown}]
     assert stored["metadata"]["mine"] == unknown
     assert stored["metadata"]["also_mine"] is None
     assert stored["metadata"]["summary"]["mine"] == 1

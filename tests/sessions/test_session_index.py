@@ -200,7 +200,8 @@ def test_naive_aware_and_invalid_times_are_sorted_together(
             f'{{"metadata": {{"session_id": "{session_id}", "model": "m", "updated_at": '
             f'"{moment}"}}, "messages": []}}'
         )
-    assert [entry["updated_at"] for entry in manager.list_sessions()] == times
+    ids = [entry["session_id"] for entry in manager.list_sessions()]
+    assert ids == [f"{number:010x}" for number in range(len(times))]
 
 
 async def test_interrupted_answer_is_counted_after_a_crash(

@@ -25,7 +25,7 @@ from mochi_server.sessions.types import (
     optional,
     tool_calls_of,
 )
-from mochi_server.util.clock import new_id, now, timestamp
+from mochi_server.util.clock import as_utc, new_id, now, timestamp
 from mochi_server.util.text import grapheme_start
 
 UserMessage = types.UserMessage
@@ -109,12 +109,13 @@ class SessionMetadata(SessionSettings):
         version = str(stored.get("format_version") or "")
         if _VERSION.fullmatch(version) and _numbers(version) > _numbers(FORMAT_VERSION):
             raise SessionTooNew(stored["session_id"], version)
-        created_at = str(stored.get("created_at") or now())
+        created_at = as_utc(str(stored.get("created_at") or now()))
+        updated_at = str(stored.get("updated_at") or created_at)
         return cls(
             session_id=stored["session_id"],
             model=stored["model"],
             created_at=created_at,
-            updated_at=str(stored.get("updated_at") or created_at),
+            updated_at=as_utc(updated_at),
             turn=read_turn(stored),
             **{name: read(stored.get(name)) for name, read in _READERS.items()},
             extra={name: value for name, value in stored.items() if not _is_known_field(name)},
@@ -481,8 +482,8 @@ def user_message(
 
 
 def complete_message(message: _AnyMessage, index: int, created_at: str) -> _AnyMessage:
-    """Add missing fields to a stored message, always the same ones, and remove invalid fields and
-    tool calls.
+    """Add missing fields to a stored message, always the same ones, remove invalid fields and tool
+    calls, and convert its time to UTC.
     """
     stored = cast("dict[str, Any]", message)  # not checked yet
     if "handed_back" in stored:  # the name of the field before version 1.0
@@ -500,8 +501,7 @@ def complete_message(message: _AnyMessage, index: int, created_at: str) -> _AnyM
     if not stored.get("message_id"):
         content = zlib.crc32(stored["content"].encode("utf-8", "surrogatepass"))
         stored["message_id"] = f"{content:08x}{index:02x}"[-10:]
-    if not stored.get("timestamp"):
-        stored["timestamp"] = created_at
+    stored["timestamp"] = as_utc(stored.get("timestamp") or created_at)
     return message
 
 

@@ -24,7 +24,7 @@ from pydantic.config import JsonDict
 # pydantic needs these before Python 3.12
 from typing_extensions import NotRequired, Required, TypedDict, is_typeddict
 
-from mochi_server.util.clock import timestamp
+from mochi_server.util.clock import as_utc, timestamp
 
 _NUMBERS = (
     *(
@@ -411,10 +411,10 @@ def _tags(stored: object) -> list[str]:
 
 
 def _time(stored: object) -> str | None:
-    """Return a stored time, or None for another value."""
+    """Return a stored time in UTC, or None for another value."""
     if not isinstance(stored, str) or not timestamp(stored):
         return None
-    return stored
+    return as_utc(stored)
 
 
 _FLAG: dict[str, Any] = {"read": _flag, "only_if_set": True}

@@ -44,7 +44,22 @@ def timestamp(value: object) -> float:
     A time without an offset is UTC. Return 0 for an invalid time.
     """
     try:
-        parsed = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+        return _parsed(str(value)).timestamp()
     except ValueError:
         return 0.0
-    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def as_utc(time: str) -> str:
+    """Convert an ISO 8601 time to UTC. Return an invalid time unchanged."""
+    if time.endswith("+00:00"):
+        return time
+    try:
+        return as_text(_parsed(time))
+    except (ValueError, OverflowError):  # not a time, or none in UTC
+        return time
+
+
+def _parsed(time: str) -> datetime:
+    """Parse an ISO 8601 time. Raises ``ValueError``."""
+    parsed = datetime.fromisoformat(time.replace("Z", "+00:00"))
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)

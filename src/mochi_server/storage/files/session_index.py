@@ -32,7 +32,7 @@ from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.util.clock import timestamp
 from mochi_server.util.platform import scan_directory
 
-_VERSION = 12
+_VERSION = 13
 _BUSY_SECONDS = 0.5
 _TRIGRAMS_PER_WORD = 20
 
