@@ -244,7 +244,10 @@ class Services:
         )
         self.responses = RecentResponses()
         self.compare = CompareService(
-            gateway, self.limiter, shutdown_grace=settings.shutdown_grace_seconds
+            gateway,
+            self.limiter,
+            shutdown_grace=settings.shutdown_grace_seconds,
+            repairs_answers=settings.repair_answers,
         )
         running = self.turns.table.running
         metrics.waiting.set_function(

@@ -81,6 +81,31 @@ def test_thinking_is_separate_from_response(server: RunningServer) -> None:
     )
 
 
+@pytest.mark.parametrize("repairs", [True, False])
+def test_reasoning_in_tags_is_thinking_unless_repairs_are_off(
+    stub: StubServer, tmp_path: Path, repairs: bool
+) -> None:
+    with RunningServer(tmp_path, stub.url, repair_answers=repairs) as server:
+        events = compare(server, {"modelIds": ["think-tags"], "message": "hello"})
+    chunks = [data for kind, data in events if kind == "chunk"]
+    thinking = "".join(chunk["delta"] for chunk in chunks if chunk.get("kind") == "thinking")
+    text = "".join(chunk["delta"] for chunk in chunks if "kind" not in chunk)
+    assert events[-2][1]["response"] == text
+    if repairs:
+        assert (thinking.strip(), text) == ("The user greets me. I greet back.", "Hi there!")
+    else:
+        assert thinking == ""
+        assert text.startswith("<think>")
+
+
+def test_text_that_turns_out_to_be_reasoning_is_not_in_the_response(
+    models_server: RunningServer, models: ModelStub
+) -> None:
+    model = models.add_model(lambda _: Reply([Text(["Hm.", "\n</think>\n", "Hello!"])]))
+    events = compare(models_server, {"modelIds": [model], "message": "Hi"})
+    assert events[-2][1]["response"] == "Hello!"
+
+
 def test_system_prompt_history_and_options_are_sent(
     server: RunningServer, stub: StubServer
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
+from mochi_server.inference.answer_repair import AnswerRepair, Piece
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.inference.token_estimate import PromptSize
@@ -73,7 +74,10 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Complete response of a model. Times are in milliseconds. Token counts come from Ollama."""
+    """Complete response of a model. Times are in milliseconds. Token counts come from Ollama.
+
+    Chunks may contain text of the beginning that turned out to be thinking; ``response`` does not.
+    """
 
     modelId: str
     response: str
@@ -131,6 +135,7 @@ class CompareService:
     gateway: ModelGateway
     limiter: TurnLimiter
     shutdown_grace: float = 5
+    repairs_answers: bool = True
     _is_draining: bool = False
     _is_cancelling: bool = False
     _running: "dict[asyncio.Future[None], asyncio.Task[None]]" = field(default_factory=dict)
@@ -260,24 +265,8 @@ class CompareService:
         comparison: Comparison,
         send: Callable[[CompareEvent], None],
     ) -> None:
-        began = time.monotonic()
-        first = 0.0
-        response: list[str] = []
-        last: Line = {}
-
-        def receive(lines: list[Line]) -> None:
-            nonlocal first, last
-            first = first or time.monotonic()
-            last = lines[-1]
-            for line in lines:
-                thinking = _text_in(line, "thinking")
-                if thinking:
-                    send(ThinkingChunk(model_id, thinking))
-                content = _text_in(line, "content")
-                if content:
-                    response.append(content)
-                    send(Chunk(model_id, content))
-
+        repair = AnswerRepair(()) if self.repairs_answers else None
+        reader = _ResponseReader(model_id, send, repair)
         think = (comparison.think or False) if model.has_capability("thinking") else None
         characters = sum(len(message["content"]) for message in comparison.messages)
         request = ModelRequest(
@@ -287,24 +276,88 @@ class CompareService:
             avoid=comparison.hosts,
             ticket=comparison.ticket,
         )
-        answer = await self.gateway.send(request, receive)
+        answer = await self.gateway.send(request, reader.receive)
+        reader.finish()
         comparison.hosts.append(answer.host)
         send(End(model_id))
-        tokens = last.get("eval_count")
-        nanoseconds = last.get("eval_duration")
+        send(reader.answered())
+
+
+class _ResponseReader:
+    """Reader of a model's response, which sends it in parts.
+
+    With ``repair``, reasoning that the model writes as text is thinking.
+    """
+
+    def __init__(
+        self, model_id: str, send: Callable[[CompareEvent], None], repair: AnswerRepair | None
+    ) -> None:
+        self._model_id = model_id
+        self._send = send
+        self._repair = repair
+        self._began = time.monotonic()
+        self._first = 0.0
+        self._response = ""
+        self._thinking = ""
+        self._last: Line = {}
+
+    def receive(self, lines: list[Line]) -> None:
+        self._first = self._first or time.monotonic()
+        self._last = lines[-1]
+        for line in lines:
+            thinking = _text_in(line, "thinking")
+            if thinking:
+                self._add(Piece("thinking", thinking))
+            content = _text_in(line, "content")
+            if content:
+                self._add_content(content)
+
+    def finish(self) -> None:
+        """Add the text that was held back, because it could have been a tag."""
+        if self._repair is not None:
+            for piece in self._repair.finish():
+                self._add(piece)
+
+    def answered(self) -> Answered:
+        """Return the complete response."""
+        tokens = self._last.get("eval_count")
+        nanoseconds = self._last.get("eval_duration")
         speed = None
         if tokens and nanoseconds:
             speed = round(tokens / nanoseconds * 1e9, 2)
-        answered = Answered(
-            model_id,
-            "".join(response),
-            inputTokens=last.get("prompt_eval_count"),
+        first_token = self._first - self._began
+        total = time.monotonic() - self._began
+        return Answered(
+            self._model_id,
+            self._response,
+            inputTokens=self._last.get("prompt_eval_count"),
             outputTokens=tokens,
-            firstTokenMs=round((first - began) * 1000, 3),
-            totalMs=round((time.monotonic() - began) * 1000, 3),
+            firstTokenMs=round(first_token * 1000, 3),
+            totalMs=round(total * 1000, 3),
             tokensPerSecond=speed,
         )
-        send(answered)
+
+    def _add_content(self, content: str) -> None:
+        if self._repair is None:
+            self._add(Piece("text", content))
+            return
+        for piece in self._repair.feed(content):
+            self._add(piece)
+
+    def _add(self, piece: Piece) -> None:
+        match piece.kind:
+            case "text":
+                self._response += piece.text
+                self._send(Chunk(self._model_id, piece.text))
+            case "thinking":
+                self._thinking += piece.text
+                self._send(ThinkingChunk(self._model_id, piece.text))
+            case "was_thinking":  # clients have received it as text; `done` has the response
+                self._thinking += self._response
+                self._response = ""
+            case "was_text":
+                self._response = piece.text + self._thinking
+                self._send(Chunk(self._model_id, self._response))
 
 
 def _provider(model: ModelInfo) -> str:
