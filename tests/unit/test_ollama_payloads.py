@@ -138,10 +138,12 @@ def test_incomplete_details_are_recognized() -> None:
     length = {"context_length": 8}
     complete = tag("told", capabilities=["completion", "tools"], details=length)
     unsure = tag("unsure", capabilities=["completion"], details=length)
-    models = tags_of({"models": [tag("old"), complete, unsure]})
+    seeing = tag("seeing", capabilities=["completion", "vision"], details=length)
+    models = tags_of({"models": [tag("old"), complete, unsure, seeing]})
     assert [key for key, model in models.items() if lacks_details(model)] == [
         ("old", "digest of old"),
         ("unsure", "digest of unsure"),
+        ("seeing", "digest of seeing"),
     ]
 
 

@@ -122,8 +122,11 @@ def read_tags(listed: "ModelList") -> dict[ModelKey, ModelInfo]:
 def lacks_details(model: ModelInfo) -> bool:
     """Return whether ``/api/tags`` may have listed a model's capabilities or context length
     incompletely.
+
+    It lists neither ``tools`` nor ``thinking`` if it has not read the template.
     """
-    return not (set(model.capabilities) > {"completion"} and model.context_length)
+    of_template = {"tools", "thinking"}.intersection(model.capabilities)
+    return not (of_template and model.context_length)
 
 
 def with_details(model: ModelInfo, details: "ModelDetails | None") -> ModelInfo:
