@@ -470,6 +470,23 @@ def test_manual_window_works_without_dynamic_windows(
         assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] is None
 
 
+def test_windows_stop_being_dynamic_without_an_adjustment(
+    tmp_path: Path, private_stub: StubServer
+) -> None:
+    url = private_stub.url
+    with RunningServer(tmp_path, url) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hello!")
+    for is_dynamic in (False, True):
+        with RunningServer(tmp_path, url, dynamic_context_window_enabled=is_dynamic) as server:
+            api = server.client
+            status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
+            assert status["context_window"]["dynamic_enabled"] is is_dynamic
+            api.send_message(session_id, "Hello again!")
+            stored = api.ok(api.http.get(f"/sessions/{session_id}"))
+            assert stored["context_window_config"]["adjustment_history"] == []
+
+
 @pytest.mark.two_servers
 def test_manual_window_stays_when_a_client_sets_the_same_model(api: Api, stub: ModelStub) -> None:
     model = stub.add_model()

@@ -232,10 +232,11 @@ class WindowRegistry:
         the window.
         """
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
-        if decision.reason != "no_adjustment":
+        is_adjustment = decision.reason != "no_adjustment"
+        if is_adjustment:
             result["last_adjustment"] = decision.reason
         result["manual_override"] = decision.reason == "manual_override"
-        has_changed = config["current_window"] not in (None, decision.window)
+        has_changed = is_adjustment and config["current_window"] not in (None, decision.window)
         if has_changed:
             self.on_adjusted(decision.reason)
         if has_changed or by_user:

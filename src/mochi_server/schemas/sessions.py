@@ -493,7 +493,7 @@ class WindowStatus(Schema):
         window = state.manual_window or config.get("current_window")
         usage = usage_tokens(last_answer(state.session.history))
         return cls(
-            dynamic_enabled=config.get("dynamic_enabled") is not False,
+            dynamic_enabled=state.has_dynamic_windows,
             current_window=window,
             model_max_context=state.model.context_length if state.model else None,
             last_adjustment_reason=config.get("last_adjustment"),

@@ -85,6 +85,7 @@ class SessionState:
     session: ChatSession
     model: ModelInfo | None
     manual_window: int | None
+    has_dynamic_windows: bool
     selection: Selection
     host: HostOfTurn | None  # host of the latest turn
 
@@ -344,6 +345,7 @@ class SessionService:
             session=session,
             model=model,
             manual_window=manual,
+            has_dynamic_windows=self.gateway.windows.dynamic,
             selection=selection,
             host=self.gateway.hosts_of_turns.get(session_id),
         )
