@@ -60,6 +60,7 @@ from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
 from tests.support.stores import with_store
 from tests.support.tools import write_tools
+from tests.support.versions import full_file
 from tests.support.waiting import until
 from tests.wild.fake_ollama import MODEL, FakeOllama, call, lines
 
@@ -981,6 +982,24 @@ def test_stopped_regeneration_keeps_what_it_has_produced(
     file = parking.settings.resolved_sessions_dir / f"{session_id}.json"
     assert turn_in(file)["answer_id"] == stored[-2]["message_id"]
     assert [each["count"] for each in api.session(session_id)["versions"].values()] == [2]
+
+
+def test_stopped_regeneration_warns_about_versions_that_exceed_the_number(
+    parking: RunningServer,
+) -> None:
+    api = parking.client
+    file = full_file(PLAN, **WITH_TOOLS)
+    imported = api.ok(api.http.post("/sessions/import", json=file), 201)
+    session_id = imported["sessions"][0]["session_id"]
+    api.ok(api.http.post(f"/chat/{session_id}", json={"background": True}), 202)
+    until(lambda: confirmations(api, session_id))
+    with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
+        events = read_events(response)
+        next(event for event in events if event.type == ASKED)
+        api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        rest = list(events)
+    assert [event.type for event in rest] == ["tool_result", "warning", "stopped", "done"]
+    assert rest[1].data["code"] == "VERSIONS_REMOVED"
 
 
 def test_agent_stream_shows_that_its_call_is_denied(parking: RunningServer) -> None:

@@ -1,6 +1,7 @@
 """Versions over HTTP: edits and regenerations, forks, exports and imports."""
 
 from base64 import b64encode
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 from mochi_server.sessions import versions as limits
 from mochi_stub import StubServer
-from tests.support.api import Api, error_of
+from tests.support.api import Api, Event, error_of, types_of
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.images import PNG
 from tests.support.server import RunningServer
+from tests.support.versions import full_file
 
 pytestmark = pytest.mark.two_servers
 JSON = {"Content-Type": "application/json"}
@@ -56,6 +58,11 @@ def counts(session: dict[str, Any]) -> dict[int, tuple[int, int]]:
         ids.index(message_id): (each["count"], each["shown"])
         for message_id, each in session["versions"].items()
     }
+
+
+def codes(events: Iterable[Event]) -> list[str]:
+    """Return the codes of the warnings."""
+    return [event.data["code"] for event in events if event.type == "warning"]
 
 
 def imported(api: Api, file: bytes) -> dict[str, Any]:
@@ -331,6 +338,20 @@ def test_turn_and_edit_warn_about_versions_that_exceed_the_number(api: Api) -> N
     assert warning["code"] == "VERSIONS_REMOVED"
     api.send_message(session_id)
     events = api.stream_message(session_id, None)
-    codes = [event.data["code"] for event in events if event.type == "warning"]
-    assert codes == ["VERSIONS_REMOVED"]
+    assert codes(events) == ["VERSIONS_REMOVED"]
     assert events[-1].type == "done"
+
+
+def test_stopped_answer_warns_about_versions_that_exceed_the_number(
+    holding: GatedStub, holding_server: RunningServer
+) -> None:
+    del holding  # its gate stays closed
+    api = holding_server.api()
+    session_id = imported(api, orjson.dumps(full_file("hold")))["session_id"]
+    with api.open_stream(session_id) as events:
+        next(event for event in events if event.type == "content_delta")
+        api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        rest = list(events)
+    assert codes(rest) == ["VERSIONS_REMOVED"]
+    assert types_of(rest)[-3:] == ["warning", "stopped", "done"]
+    assert counts(api.session(session_id)) == {1: (limits.MAX_VERSIONS + 1,) * 2}

@@ -23,6 +23,7 @@ from tests.support.images import PNG, base64_image
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+from tests.support.versions import full_file
 from tests.support.waiting import until
 
 VISION_MODEL = "echo"
@@ -218,6 +219,34 @@ def test_earlier_message_is_edited_or_answered_again(frontend: Frontend) -> None
     wrong = frontend.post_ai_sdk(user("other"), messages[1], messageId=messages[1]["id"])
     assert error_of(wrong) == (422, "VALIDATION_ERROR")
     assert wrong.json()["error"]["details"]["errors"][0]["loc"] == ["body", "messages", 0]
+
+
+@cases("text", ["Stop me", NOTE])
+def test_edit_warns_about_removed_versions_although_its_turn_does_not_complete(
+    tmp_path: Path, text: str
+) -> None:
+    def reply(prompt: Prompt) -> Reply | None:
+        return Reply([Text(["one "]), Gate()]) if prompt.user_text == "Stop me" else None
+
+    write_tools(tmp_path, TOOLS)
+    with (
+        StubServer(speed=0, resolve=reply) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api = server.client
+        file = full_file("Hi", tool_settings={"tools": ["note"]})
+        (session,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
+        frontend = Frontend(api, session["session_id"])
+        url = f"/chat/{frontend.session}"
+        edit = {"messages": [user(text, id="q")], "messageId": "q"}
+        with api.http.stream("POST", f"{url}/ai-sdk", json=edit) as response:
+            received = response.iter_raw()
+            data = next(received)
+            while b"one " not in data and b"tool-approval-request" not in data:
+                data += next(received)
+            api.ok(api.http.post(f"{url}/stop"))
+            data += b"".join(received)
+    assert of_type(read_chunks(data), "data-warning")["data"]["code"] == "VERSIONS_REMOVED"
 
 
 def test_unknown_fields_are_ignored_and_options_are_not(frontend: Frontend) -> None:

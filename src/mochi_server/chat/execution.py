@@ -60,6 +60,9 @@ async def execute_turn(turn: PreparedTurn, publish: Publish, control: TurnContro
         reason = control.abort_error if cancelled else failure
         with suppress(asyncio.CancelledError):  # the end is stored even if it is cancelled again
             failure = await writer.end(state, reason) or failure
+    warnings = writer.take_version_warnings()
+    if warnings:
+        publish(warnings)
     if not cancelled:
         turn.phases.complete(publish, writer.added, failure)
     return writer.result(failure=failure, cancelled=cancelled)

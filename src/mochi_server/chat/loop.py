@@ -20,7 +20,6 @@ from mochi_server.events import (
 )
 from mochi_server.inference.session_window import save_window
 from mochi_server.ollama.errors import is_unreadable_image
-from mochi_server.sessions.versions import versions_removed
 from mochi_server.tools.stored_calls import calls_in, interrupted_outcome, open_calls
 from mochi_server.tools.toolbox import ToolOutcome, failed
 
@@ -139,8 +138,9 @@ class TurnLoop:
             message["client_tool_calls"] = client_calls
         is_last = isinstance(turn.next_step(message), Finish)
         await writer.add_answer(message, is_last=is_last)
-        if is_last and writer.removed_versions:
-            publish([versions_removed(writer.removed_versions)])
+        warnings = writer.take_version_warnings()
+        if warnings:  # now, because the turn can be suspended before its end
+            publish(warnings)
 
     async def _answer(self, request: AnswerAttempts, step: AskModel) -> AnswerBuilder:
         """Return the answer to a request.

@@ -58,6 +58,7 @@ from mochi_server.sessions.session import (
     waiting_calls,
 )
 from mochi_server.sessions.turn import Approval, Decision, StoredTurn
+from mochi_server.sessions.versions import versions_removed
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.toolbox import ToolInvocation, changed_warning
 from mochi_server.util.clock import new_id
@@ -563,7 +564,7 @@ class TurnService:
                 return None
             run = await self._stored_runs.unfinished(session, turn)
             try:
-                await run.conversation.write(stopped_change(session, turn))
+                removed = await run.conversation.write(stopped_change(session, turn))
             except ValueError as error:
                 await self._end_unreadable(session, turn, error)
                 return await self.find(session_id)
@@ -575,6 +576,8 @@ class TurnService:
             decision = Decision(approved=False)
             _audit_decision(session_id, confirmation_id, approval.tool_name, decision)
             shown = [denied_event(approval)]
+        if removed:
+            shown.append(versions_removed(removed))
         self._due.remove(session_id)
         self.table.take_suspended(session_id)
         self._end_suspended(run, shown)

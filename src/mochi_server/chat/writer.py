@@ -15,6 +15,7 @@ from mochi_server.chat.prompt import with_instructions
 from mochi_server.chat.turn_input import TurnInput, stored_input
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError
+from mochi_server.events import ChatEvent
 from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.change import Change, VersionChange
@@ -32,6 +33,7 @@ from mochi_server.sessions.types import (
     images_of,
     with_unreadable_images,
 )
+from mochi_server.sessions.versions import versions_removed
 from mochi_server.tools.stored_calls import (
     interrupted_outcome,
     open_calls,
@@ -84,8 +86,8 @@ class TurnWriter:
         self.first_chunks: dict[str, float | None] = {}
         # Images of tool results that are not stored yet, by SHA-256 hash.
         self.unstored_images: dict[str, Image] = {}
-        # Number of the oldest versions that the turn has removed because of a limit.
-        self.removed_versions = 0
+        # Number of the oldest versions that were removed because of a limit, without a warning yet.
+        self._removed_versions = 0
         # Context window of the turn, or None if no model was called.
         self.window: WindowDecision | None = None
         self._new_messages = [] if continued else _new_messages(turn_input, session.session_id)
@@ -267,6 +269,14 @@ class TurnWriter:
             return failure
         return None
 
+    def take_version_warnings(self) -> list[ChatEvent]:
+        """Return the warning about the versions that were removed since the last call, if any."""
+        removed = self._removed_versions
+        if not removed:
+            return []
+        self._removed_versions = 0
+        return [versions_removed(removed)]
+
     async def _end(self, state: TurnState, error: MochiError | None) -> None:
         await self._finish_writes()
         answer, self.answer = self.answer, None
@@ -336,7 +346,7 @@ class TurnWriter:
         await self._write(change)
 
     async def _write(self, change: Change) -> None:
-        self.removed_versions += await self.conversation.write(change)
+        self._removed_versions += await self.conversation.write(change)
         self.turn = change.turn or self.turn
 
     def _stored_input(self) -> dict[str, Any]:
