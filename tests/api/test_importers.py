@@ -481,6 +481,41 @@ def test_question_of_claude_can_have_its_text_beside_unknown_blocks(api: Api) ->
     assert stored["content"] == "Why?"
 
 
+def block_of_claude(uuid: str, parent: str | None, **block: Any) -> dict[str, Any]:
+    """Return a message of Claude with one block. The IDs of users' messages begin with ``u``."""
+    sender = "human" if uuid.startswith("u") else "assistant"
+    return {
+        "uuid": uuid,
+        "sender": sender,
+        "content": [block],
+        "parent_message_uuid": parent,
+    }
+
+
+@cases("is_continued", [False, True])
+def test_branch_that_continues_an_answer_is_left_out(api: Api, is_continued: bool) -> None:
+    """As a version, it would be a second answer in a row."""
+    messages = [
+        block_of_claude("u1", None, type="text", text="Question"),
+        block_of_claude("a1", "u1", type="text", text="Part one"),
+        block_of_claude("b1", "a1", type="text", text="Old second part"),
+        block_of_claude("ub", "b1", type="text", text="Old question"),
+        block_of_claude("b2", "ub", type="text", text="Old answer"),
+        block_of_claude("b3", "ub", type="text", text="Other answer"),
+        block_of_claude("a2", "a1", type="text", text="New second part"),
+    ]
+    if is_continued:
+        messages.append(block_of_claude("u2", "a2", type="text", text="Next question"))
+        messages.append(block_of_claude("a3", "u2", type="text", text="Next answer"))
+    imported = api.ok(send(api, orjson.dumps([{"chat_messages": messages}])), 201)
+    session = api.session(imported["sessions"][0]["session_id"])
+    texts = [message["content"] for message in session["messages"]]
+    assert texts[:2] == ["Question", "Part one\n\nNew second part"]
+    assert session["versions"] == {}
+    (warning,) = imported["warnings"]
+    assert warning["message"] == "The import left out versions: 2."
+
+
 # Damaged exports
 
 

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from mochi_server.events import TurnWarning
 from mochi_server.ollama.payloads import qualified_name
@@ -15,6 +17,15 @@ from mochi_server.sessions.versions import Version, Versions, with_versions
 from mochi_server.util.clock import new_id, timestamp
 
 _UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Place of a version: the message at it, and the version that has this message, if any."""
+
+    message_id: str
+    inside: str | None
+    follows_answer: bool
 
 
 def new_session(conversation: Conversation, models: Sequence[ModelInfo]) -> NewSession:
@@ -42,7 +53,8 @@ def new_session(conversation: Conversation, models: Sequence[ModelInfo]) -> NewS
 
 
 def placed_versions(conversation: Conversation) -> Versions:
-    """Return the versions of a conversation, except those without a message at their place.
+    """Return the versions of a conversation, except those without a message at their place and
+    those that continue an answer.
 
     The ones that began first are the first.
     """
@@ -52,13 +64,16 @@ def placed_versions(conversation: Conversation) -> Versions:
         place = places.get(branch.after)
         if place is None:
             continue
-        inside, message_id = place
+        begins_with_answer = branch.messages[0]["role"] == "assistant"
+        continues_answer = place.follows_answer and begins_with_answer
+        if continues_answer:  # as a version, it would be a second answer in a row
+            continue
         version = Version(
             version_id=new_id(),
-            message_id=message_id,
+            message_id=place.message_id,
             replaced_at=conversation.updated_at,
             messages=tuple(branch.messages),
-            inside=inside,
+            inside=place.inside,
         )
         versions.append(version)
         in_version = _places_in(branch.messages, version.version_id)
@@ -67,22 +82,19 @@ def placed_versions(conversation: Conversation) -> Versions:
     return tuple(sorted(versions, key=lambda version: timestamp(version.started_at)))
 
 
-def _places_in(
-    messages: Sequence[Message], version_id: str | None
-) -> dict[str | None, tuple[str | None, str]]:
-    """Return the place after each message: the version that has the place, and the message at it.
+def _places_in(messages: Sequence[Message], version_id: str | None) -> dict[str | None, _Place]:
+    """Return the place after each message of a version, or of the history.
 
     None is the key of the first place, which is after the system message.
     """
-    places: dict[str | None, tuple[str | None, str]] = {}
-    before = None
-    for message in messages:
-        place = (version_id, message["message_id"])
-        if before is not None:
-            places[before] = place
-        if message["role"] != "system":
-            places.setdefault(None, place)
-        before = message["message_id"]
+    places: dict[str | None, _Place] = {}
+    for before, message in pairwise(messages):
+        follows_answer = before["role"] == "assistant"
+        place = _Place(message["message_id"], version_id, follows_answer)
+        places[before["message_id"]] = place
+    first = next((message for message in messages if message["role"] != "system"), None)
+    if first is not None:
+        places[None] = _Place(first["message_id"], version_id, follows_answer=False)
     return places
 
 
