@@ -516,6 +516,17 @@ def test_branch_that_continues_an_answer_is_left_out(api: Api, is_continued: boo
     assert warning["message"] == "The import left out versions: 2."
 
 
+def test_tool_call_of_another_branch_is_counted(api: Api) -> None:
+    messages = [
+        block_of_claude("u1", None, type="text", text="Question"),
+        block_of_claude("t1", "u1", type="tool_use", name="search", input={}),
+        block_of_claude("a1", "u1", type="text", text="Answer"),
+    ]
+    imported = api.ok(send(api, orjson.dumps([{"chat_messages": messages}])), 201)
+    (warning,) = imported["warnings"]
+    assert warning["message"] == "The import left out tool calls and their results: 1."
+
+
 # Damaged exports
 
 

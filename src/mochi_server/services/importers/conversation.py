@@ -196,13 +196,13 @@ def conversation_of(
     if system and system.strip() and not any(each["role"] == "system" for each in messages):
         messages.insert(0, _message([Node(role="system", text=system)], new_id(), created))
     versions: list[Branch] = []
-    imported = list(shown)
+    node_ids = list(shown)
     for branch in others:
+        node_ids += branch  # also of a branch without messages, whose tool calls are counted
         version = _version(nodes, branch, created, message_ids)
         if version.messages:
             versions.append(version)
-            imported += branch
-    images, left_out = _contents(nodes, imported)
+    images, left_out = _contents(nodes, node_ids)
     models = [nodes[node_id].model for node_id in reversed(shown)]
     last_time = messages[-1]["timestamp"] if messages else created
     return Conversation(
