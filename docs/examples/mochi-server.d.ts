@@ -1168,7 +1168,7 @@ export interface paths {
          * Count input tokens
          * @description Estimate the tokens of the items of a conversation, without an answer.
          *
-         *     The estimate improves with each answer of the model.
+         *     The messages of a session are not counted. The estimate improves with each answer of the model.
          */
         post: operations["count_input_tokens"];
         delete?: never;
@@ -2606,7 +2606,11 @@ export interface components {
             type: "function";
             function: components["schemas"]["FunctionTool"];
         };
-        /** @description Complete response of a model. Times are in milliseconds. Token counts come from Ollama. */
+        /**
+         * @description Complete response of a model. Times are in milliseconds. Token counts come from Ollama.
+         *
+         *     Chunks may contain text of the beginning that turned out to be thinking; `response` does not.
+         */
         CompareAnswered: {
             modelId: string;
             response: string;
@@ -2616,7 +2620,11 @@ export interface components {
             totalMs: number;
             tokensPerSecond: number | null;
         };
-        /** @description `done`: Complete response of a model. Times are in milliseconds. Token counts come from Ollama. */
+        /**
+         * @description `done`: Complete response of a model. Times are in milliseconds. Token counts come from Ollama.
+         *
+         *     Chunks may contain text of the beginning that turned out to be thinking; `response` does not.
+         */
         CompareAnsweredEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -3526,7 +3534,7 @@ export interface components {
         };
         /**
          * FunctionCallOutput
-         * @description The result of a tool call.
+         * @description The result of a tool call. Null is an empty result.
          */
         FunctionCallOutput: {
             /**
@@ -3537,7 +3545,7 @@ export interface components {
             /** Call Id */
             call_id: string;
             /** Output */
-            output: string | (components["schemas"]["InputText"] | components["schemas"]["InputImage"])[];
+            output: (string | (components["schemas"]["InputText"] | components["schemas"]["InputImage"])[]) | null;
         };
         /**
          * FunctionTool
@@ -5972,12 +5980,27 @@ export interface components {
              */
             decided_by?: ("policy" | "user" | "timeout") | null;
             /**
+             * Confirmation Id
+             * @description tool: ID of the request that was decided, or that has expired.
+             */
+            confirmation_id?: string | null;
+            /**
              * Arguments
              * @description tool: arguments of the call if the approval replaced those of the model.
              */
             arguments?: {
                 [key: string]: unknown;
             } | null;
+            /**
+             * Result
+             * @description tool: result of the tool if `content` also has notes of the approval.
+             */
+            result?: string | null;
+            /**
+             * Execution Time
+             * @description tool: seconds that the tool or agent ran, if it has run.
+             */
+            execution_time?: number | null;
         } & {
             [key: string]: unknown;
         };
