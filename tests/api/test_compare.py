@@ -106,6 +106,15 @@ def test_text_that_turns_out_to_be_reasoning_is_not_in_the_response(
     assert events[-2][1]["response"] == "Hello!"
 
 
+def test_call_in_the_harmony_format_is_shown(
+    models_server: RunningServer, models: ModelStub
+) -> None:
+    call = '<|channel|>commentary to=functions.search<|message|>{"q": "x"}<|call|>'
+    model = models.add_model(lambda _: Reply([Text([call])]))
+    events = compare(models_server, {"modelIds": [model], "message": "Hi"})
+    assert events[-2][1]["response"] == '{"q": "x"}'
+
+
 def test_system_prompt_history_and_options_are_sent(
     server: RunningServer, stub: StubServer
 ) -> None:

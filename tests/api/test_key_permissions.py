@@ -271,16 +271,20 @@ def test_parked_turn_continues_with_the_permissions_of_its_owner(
         assert "There is no tool named 'hidden_tool'" in json.dumps(ann.messages(session_id))
 
 
-@cases("end", ["approved", "timeout", "approved after the key was revoked"])
+@cases(
+    "end",
+    ["approved", "timeout", "approved after the key was revoked", "the file has no default"],
+)
 def test_parked_turn_continues_with_the_permissions_of_its_sender(
     private_stub: StubServer, tmp_path: Path, end: str
 ) -> None:
     """A key that may use little sends a turn to the session of a key that may use everything."""
     write_tools(tmp_path, _TOOLS)
     little = {"tools": "[note]"}
+    default = None if end == "the file has no default" else little
     other_keys: dict[str, Any] = {"ann": {"tools": '["*"]'}, "root": {"scope": "all"}}
     bot = {"scope": "all", "policy": "always_confirm", **little}
-    keys = write_keys(tmp_path / "keys.yaml", default=little, bot=bot, **other_keys)
+    keys = write_keys(tmp_path / "keys.yaml", default=default, bot=bot, **other_keys)
     settings = {"api_keys_file": str(keys), "park_seconds": 0, "summarization_enabled": False}
     if end == "timeout":
         settings["tool_confirmation_timeout_seconds"] = 1
@@ -298,7 +302,7 @@ def test_parked_turn_continues_with_the_permissions_of_its_sender(
             until(lambda: ann.ok(ann.http.get(confirmations))["confirmations"])
             (asked,) = ann.ok(ann.http.get(confirmations))["confirmations"]
             if end != "approved":
-                write_keys(keys, default=little, **other_keys)
+                write_keys(keys, default=default, **other_keys)
             decision = {"confirmation_id": asked["confirmation_id"], "approved": True}
             ann.ok(ann.http.post(f"{chat}/confirm-tool", json=decision))
         until(lambda: ann.ok(ann.http.get(f"{chat}/run"))["state"] == "completed")

@@ -789,12 +789,15 @@ def post_with_image(api: Api, session_id: str, route: str, image: str | None) ->
 
 
 @pytest.mark.parametrize("route", ["native", "ai_sdk"])
-@pytest.mark.parametrize(("refusal", "status"), [("image", 422), ("limit", 429), ("queue", 503)])
+@pytest.mark.parametrize(
+    ("refusal", "status"), [("image", 422), ("limit", 429), ("running", 429), ("queue", 503)]
+)
 def test_refused_message_leaves_the_call_waiting(
     tmp_path: Path, route: str, refusal: str, status: int
 ) -> None:
     write_tools(tmp_path, TOOLS)
-    keys = write_keys(tmp_path / "keys.yaml", few={"turns_per_minute": 1}, root={"scope": "all"})
+    few = {"turns_at_a_time": 1} if refusal == "running" else {"turns_per_minute": 1}
+    keys = write_keys(tmp_path / "keys.yaml", few=few, root={"scope": "all"})
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -806,19 +809,23 @@ def test_refused_message_leaves_the_call_waiting(
         StubServer(speed=0, models=models, resolve=resolve) as stub,
         RunningServer(tmp_path, stub.url, **settings) as server,
     ):
-        api = server.api(headers=headers("few" if refusal == "limit" else "root"))
+        key = "few" if refusal in ("limit", "running") else "root"
+        api = server.api(headers=headers(key))
         session_id = api.create_session("blind", **WITH_TOOLS)["session_id"]
         asked = park(api, session_id)
+        turns = {"queue": 2, "running": 1}.get(refusal, 0)
+        held_turns = [api.create_session("blind")["session_id"] for _ in range(turns)]
+        for held in held_turns:
+            body = {"message": "hold", "background": True}
+            api.ok(api.http.post(f"/chat/{held}", json=body), 202)
         if refusal == "queue":
-            for _ in range(2):
-                held = api.create_session("blind")["session_id"]
-                body = {"message": "hold", "background": True}
-                api.ok(api.http.post(f"/chat/{held}", json=body), 202)
             until(lambda: api.ok(api.http.get("/hosts"))["hosts"][0]["queued"] == 1)
         image = base64_image(PNG) if refusal == "image" else None
         assert post_with_image(api, session_id, route, image).status_code == status
         assert confirmations(api, session_id) == [asked]
         gate.open()
+        for held in held_turns:
+            finish(api, held)
         api.ok(decide(api, session_id, asked))
         assert finish(api, session_id)[-1].type == "done"
         assert noted(tmp_path) == ["x"]

@@ -121,6 +121,9 @@ def test_idle_session_is_summarized_with_same_window(
     assert isinstance(summary["topics"], list)
     assert summary["model_used"] == "mochi"
     assert private_api.session(session_id)["summary_model"] == "mochi"
+    cleared = {"summary_model": None}
+    changed = private_api.ok(private_api.http.patch(f"/sessions/{session_id}", json=cleared))
+    assert changed["summary_model"] is None
     listed = private_api.ok(private_api.http.get("/sessions"))["sessions"][0]["summary"]
     assert listed == {"summary": summary["summary"], "topics": summary["topics"]}
     assert not any(e.reload for e in private_stub.exchanges())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_stub import Prompt, StubServer
+from mochi_stub import Model, Prompt, StubServer
 from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.hosts.conftest import Start
 from tests.support.api import Api, error_of, text_of
@@ -116,6 +116,17 @@ def test_requested_summary_goes_to_the_next_host(start: Start, stubs: list[StubS
     assert "Hello!" in summary["summary"]
     assert len(chats(stubs[1])) == 1
     assert state_of(api, "a") == "down"
+
+
+def test_requested_summary_names_the_failure_if_no_other_host_has_the_model(
+    start: Start, stubs: list[StubServer]
+) -> None:
+    with StubServer(models=[Model("other")]) as other:
+        api = start(f"a={stubs[0].url}", f"b={other.url}").api()
+        session_id = pinned_first(api, "a")
+        stubs[0].stop()
+        response = api.http.post(f"/sessions/{session_id}/summarize")
+    assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
 
 
 def test_requested_summary_names_the_failure_if_all_hosts_fail(

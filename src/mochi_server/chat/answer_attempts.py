@@ -205,7 +205,7 @@ class AnswerAttempts:
                 plans=self.plans,
             )
         finally:
-            writer.first_chunks[answer.message_id] = answer.first_chunk
+            writer.first_chunks.append((answer.message_id, answer.first_chunk))
 
     def _end(self, answer: AnswerBuilder, *, is_cut: bool = False) -> None:
         """Publish the rest of an answer. ``is_cut`` states whether its stream was cut."""

@@ -153,7 +153,7 @@ class TurnService:
         """Raise the error that would refuse a new turn after the denial of a turn that waits.
 
         Nothing changes. Without such a turn, nothing is checked. The limit of turns at a time is
-        left out, because the turn that waits can count as running.
+        left out if the turn that waits counts as running.
         """
         session = await conversation.store.load(conversation.session_id)
         if _turn_to_end(session, only_waiting=True) is None:
@@ -164,7 +164,11 @@ class TurnService:
         new_input = _input_to_answer(session, turn_input, repetition)
         position = _position(session, new_input)
         run = self._new_run(conversation, session, turn_input, [new_id()], position)
-        with acting_as(replace(CALLER.get(), turns_at_a_time=None)):
+        caller = CALLER.get()
+        waiting = self.table.find(conversation.session_id)
+        if waiting is not None and not waiting.is_suspended and not waiting.has_ended:
+            caller = replace(caller, turns_at_a_time=None)
+        with acting_as(caller):
             async with self._limiter.turn():
                 pass
         await self._prepare(run, session, new_input)

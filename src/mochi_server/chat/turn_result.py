@@ -1,7 +1,7 @@
 """Result of a turn."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mochi_server.errors import MochiError
@@ -25,7 +25,8 @@ class TurnResult:
     """Messages of an earlier turn that this turn sends to the client again."""
     replaced: Sequence[AssistantMessage] = ()
     """Answers that the turn has requested again. They are not stored, but they cost tokens."""
-    first_chunks: Mapping[str, float | None] = field(default_factory=dict)  # seconds, by message ID
+    first_chunks: Sequence[tuple[str, float | None]] = ()
+    """Message ID, and seconds until the first chunk, of each request for an answer."""
     outcomes: Sequence[ToolOutcome] = ()
     window: WindowDecision | None = None
     failure: MochiError | None = None

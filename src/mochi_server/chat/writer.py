@@ -83,7 +83,7 @@ class TurnWriter:
         # Answers that the turn does not store, because it has requested them again.
         self.replaced: list[AssistantMessage] = []
         # Time to the first chunk of each answer, by message ID.
-        self.first_chunks: dict[str, float | None] = {}
+        self.first_chunks: list[tuple[str, float | None]] = []
         # Images of tool results that are not stored yet, by SHA-256 hash.
         self.unstored_images: dict[str, Image] = {}
         # Number of the oldest versions that were removed because of a limit, without a warning yet.

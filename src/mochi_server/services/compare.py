@@ -313,9 +313,9 @@ class _ResponseReader:
                 self._add_content(content)
 
     def finish(self) -> None:
-        """Add the text that was held back, because it could have been a tag."""
+        """Add the text that was held back, because it could have been a tag or a call."""
         if self._repair is not None:
-            for piece in self._repair.finish():
+            for piece in self._repair.cut():  # a comparison runs no calls
                 self._add(piece)
 
     def answered(self) -> Answered:

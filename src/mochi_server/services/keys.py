@@ -317,12 +317,13 @@ class KeyRing:
     def _named_caller(self, name: str) -> Caller:
         """Return the caller with the key of this name.
 
-        A key that was revoked has the default permissions.
+        A key that was revoked has the permissions of the file's default, or no tools and agents.
         """
         for _, caller in (*self._named, *self._unnamed):
             if caller.key == name:
                 return caller
-        return Caller(name, permissions=self._file.default_permissions)
+        fields = self._file.default or {"tools": [], "agents": []}
+        return Caller(name, permissions=_permissions(fields))
 
     def _owning(self, key_id: str) -> Caller:
         """Return the caller with this key ID.

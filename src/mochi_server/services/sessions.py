@@ -153,6 +153,8 @@ class SessionService:
             await self._check_host(host)
         if fields.get("summary_model") is not None:
             await self.gateway.find_model(fields["summary_model"])
+        elif "summary_model" in fields:
+            fields = {**fields, "summarized_by": None}  # it is shown in place of the summary model
         if host is None and fields.keys().isdisjoint({"model", "context_window"}):
             only_reorders = fields.keys() <= _ORDER
             return await self.store.patch(session.session_id, fields, touch=not only_reorders)

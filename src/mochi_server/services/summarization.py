@@ -212,7 +212,8 @@ class SummarizationService:
                     session, name, state, in_background=False, ticket=ticket
                 )
             except (OllamaUnreachable, OllamaError):
-                if gateway.of_session(session.session_id, name).host.name in tried:
+                host = gateway.of_session(session.session_id, name).host
+                if host.name in tried or not host.has(name):
                     raise
 
     async def aclose(self) -> None:

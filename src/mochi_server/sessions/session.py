@@ -331,7 +331,8 @@ class ChatSession:
     @property
     def summary_model(self) -> str | None:
         """Return the model that the user has set for summaries, else that of the summary."""
-        return self.metadata.summary_model or self.metadata.summarized_by
+        metadata = self.metadata
+        return metadata.summary_model or (metadata.summarized_by if metadata.summary else None)
 
     def summary_object(self) -> dict[str, Any]:
         """Return the session as a flat object without messages, for lists and responses."""

@@ -322,7 +322,8 @@ def _log_turn(run: Run, seconds: float) -> None:
     answer = run.result.answer
     answered_by = None if answer is None else answer.get("model")
     messages = [*run.result.stored, *run.result.replaced]
-    first_chunk = next(iter(run.result.first_chunks.values()), None)
+    first_chunks = run.result.first_chunks
+    first_chunk = first_chunks[0][1] if first_chunks else None
     log_event(
         logger,
         logging.WARNING if failure else logging.INFO,
@@ -426,7 +427,7 @@ def _chat_attributes(
         "gen_ai.usage.input_tokens": message.get("prompt_eval_count", 0),
         "gen_ai.usage.cache_read.input_tokens": message.get("prompt_eval_cached_count"),
         "gen_ai.usage.output_tokens": message.get("eval_count", 0),
-        "gen_ai.response.time_to_first_chunk": result.first_chunks.get(message["message_id"]),
+        "gen_ai.response.time_to_first_chunk": dict(result.first_chunks).get(message["message_id"]),
         "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
     }
     if content:

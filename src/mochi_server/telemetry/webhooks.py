@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 _MIN_PAUSES_SECONDS = 3600  # sum of the pauses of a webhook that is never accepted
+_MAX_AGE_SECONDS = 3 * 86_400  # if each server ends before the sum of the pauses
 _FAILURES_SECONDS = 86_400  # another server may have delivered the webhook meanwhile
 _TIMEOUT_SECONDS = 20
 _CLAIM_SECONDS = 30  # after this time, another server continues the work of a server that has died
@@ -141,7 +142,8 @@ class WebhookService:
             logger.warning(
                 "webhook not accepted webhook_id=%s age=%d: %s", webhook_id, _age(notice), problem
             )
-        if problem is None or earlier_pauses >= _MIN_PAUSES_SECONDS:
+        is_too_old = failures > 0 and _age(notice) > _MAX_AGE_SECONDS
+        if problem is None or is_too_old or earlier_pauses >= _MIN_PAUSES_SECONDS:
             await self._outbox.remove(webhook_id)
             self._failures.pop(webhook_id, None)
         else:

@@ -1,12 +1,14 @@
 """IDs and timestamps in the format of stored sessions."""
 
 import os
+import re
 from datetime import datetime, timezone
 from hashlib import blake2b
 from itertools import count
 
 _KEY = os.urandom(32)
 _NUMBERS = count()
+_FRACTION = re.compile(r"\.(\d+)")
 _EARLIEST, _LATEST = -62_000_000_000, 250_000_000_000  # Unix times in the years 5 and 9892
 
 
@@ -61,5 +63,12 @@ def as_utc(time: str) -> str:
 
 def _parsed(time: str) -> datetime:
     """Parse an ISO 8601 time. Raises ``ValueError``."""
-    parsed = datetime.fromisoformat(time.replace("Z", "+00:00"))
+    # Python 3.10 reads no "Z", and only fractions with three or six digits.
+    readable = _FRACTION.sub(_microseconds, time.replace("Z", "+00:00"))
+    parsed = datetime.fromisoformat(readable)
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)
+
+
+def _microseconds(fraction: re.Match[str]) -> str:
+    digits = fraction[1][:6]
+    return f".{digits:0<6}"
