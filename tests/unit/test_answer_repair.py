@@ -77,6 +77,7 @@ def read(text: str, size: int, *tools: str) -> tuple[str, str, AnswerRepair]:
         ("<|channel|>analysis<|message|>Hm, `<|end|>`?<|end|>Hello.", "Hm, `<|end|>`?", "Hello."),
         ("Not `</think>`, but\nHm.</think>Hello.", "Not `</think>`, but\nHm.", "Hello."),
         ("I should greet. </think>Hello.", "I should greet. ", "Hello."),
+        ("I should greet. </think>\n\nHello.", "I should greet. ", "Hello."),
         ("Hm.\n</think> Hello.", "Hm.\n", "Hello."),
         ("The answer is:</think>Hello.", "The answer is:", "Hello."),
         ("I cite [1]</think>\nHello.", "I cite [1]", "Hello."),

@@ -242,7 +242,7 @@ class AnswerRepair:
         if found[0] in _OPENING_TAGS or self._has_opening_tag or self.is_changed:
             return "mention"
         after = self._held[found.end() :]
-        if not after and not is_end:
+        if after in ("", "\n") and not is_end:
             return "open"
         return "closing_tag" if self._ends_reasoning(found, after) else "mention"
 
@@ -250,7 +250,7 @@ class AnswerRepair:
         """Return whether a closing tag cannot stand in a sentence about the tag."""
         before = self._character_before(tag)
         if before in _BLANKS:
-            return after[:1].isalnum()
+            return after[:1].isalnum() or after.startswith("\n\n")
         if before == "\n":
             return not after.startswith(_AFTER_MENTION)
         if before == "":
