@@ -173,6 +173,27 @@ def test_reload_keeps_the_names_of_configured_servers_and_frees_the_others(
     assert api.ok(api.http.post("/tools/reload"))["groups"] == {"weather": ["note", "offer"]}
 
 
+@pytest.mark.parametrize("change", [{"disabled": True}, {"args": 5}], ids=["disabled", "invalid"])
+def test_reload_keeps_the_names_of_servers_that_mcp_json_still_contains(
+    private_api: Api, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    api = private_api
+    weather, notes = offering(tmp_path, "weather", "note"), offering(tmp_path, "notes", "note")
+    write_mcp(tmp_path, weather=weather, notes=notes | change)
+    reloaded = api.ok(api.http.post("/tools/reload"))["groups"]
+    assert reloaded == {"weather": ["weather_note", "weather_offer"]}
+
+
+def test_reload_of_a_malformed_file_moves_no_names(private_api: Api, tmp_path: Path) -> None:
+    api = private_api
+    weather, notes = offering(tmp_path, "weather", "note"), offering(tmp_path, "notes", "note")
+    write_mcp(tmp_path).write_text("{")
+    assert api.ok(api.http.post("/tools/reload"))["groups"] == {}
+    write_mcp(tmp_path, weather=weather, notes=notes)
+    reloaded = api.ok(api.http.post("/tools/reload"))["groups"]
+    assert reloaded == {"weather": ["weather_note", "weather_offer"], "notes": ["note", "offer"]}
+
+
 def test_name_of_a_broken_python_tool_does_not_pass_to_a_server(
     private_api: Api, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ be secret.
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -193,10 +193,15 @@ ServerConfig = LocalServer | RemoteServer
 
 @dataclass(frozen=True)
 class McpConfig:
-    """Content of ``mcp.json``: its servers by name, and the problems of its invalid entries."""
+    """Content of ``mcp.json``: its servers by name, and the problems of its invalid entries.
+
+    ``names`` also has the names of disabled and invalid entries. It is None if the file cannot be
+    read.
+    """
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    names: Collection[str] | None = ()
 
 
 class _InvalidEntry(Exception):
@@ -215,7 +220,7 @@ def read_config(directory: Path | None) -> McpConfig:
     try:
         entries = _entries(directory / FILE)
     except _InvalidEntry as error:
-        return McpConfig(problems=(Problem(FILE, str(error)),))
+        return McpConfig(problems=(Problem(FILE, str(error)),), names=None)
     for name, entry in entries.items():
         try:
             if not (isinstance(entry, dict) and entry.get("disabled") is True):
@@ -226,7 +231,7 @@ def read_config(directory: Path | None) -> McpConfig:
         text = f"MCP servers need the extra mcp: {install_command('mcp')}"
         problems.insert(0, Problem(FILE, text))
         servers = {}
-    return McpConfig(servers, tuple(problems))
+    return McpConfig(servers, tuple(problems), set(entries))
 
 
 def _entries(path: Path) -> dict[str, Any]:

@@ -395,8 +395,8 @@ class McpServers:
         self.config = config = await anyio.to_thread.run_sync(read_config, self._directory)
         self._is_open = True
         old = self._servers
-        existing = {"", *config.servers}
-        self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in existing}
+        if config.names is not None:
+            self._free_names_except({"", *config.names})
         self._servers = {
             name: McpServer(
                 name,
@@ -423,6 +423,10 @@ class McpServers:
         for name, server in self._servers.items():
             server.inherit_tools(old.get(name))
             server.start()
+
+    def _free_names_except(self, servers: Collection[str]) -> None:
+        """Free the names of the tools of all other servers."""
+        self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in servers}
 
     async def _wait_for(self, servers: Iterable[McpServer]) -> None:
         opened = [server.session.opened for server in servers]
