@@ -559,6 +559,24 @@ def test_reload_reads_the_file_and_reconnects(api: Api, tmp_path: Path) -> None:
     assert is_alive(second)
 
 
+def test_program_that_cannot_start_after_a_reload_offers_no_tools(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    program.symlink_to(sys.executable)
+    write_mcp(tmp_path, hand=by_hand(tmp_path, "echo", "odd") | {"command": str(program)})
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        assert api.ok(api.http.get("/tools"))["groups"] == {"hand": ["echo"]}
+        program.rename(tmp_path / "renamed")
+        body = api.ok(api.http.post("/tools/reload"))
+        assert (body["tools"], body["groups"]) == ({}, {"hand": []})
+        (problem,) = body["problems"]
+        assert "it cannot be started" in problem["message"]
+        (tmp_path / "renamed").rename(program)
+        assert api.ok(api.http.post("/tools/reload"))["groups"] == {"hand": ["echo"]}
+
+
 @pytest.mark.slow
 def test_repeated_reloads_leave_no_process_behind(stub: StubServer, tmp_path: Path) -> None:
     """Processes that are still starting are ended, too, with their children."""

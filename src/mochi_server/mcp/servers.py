@@ -97,13 +97,19 @@ class McpServer:
         return [*filter(None, [self.session.problem or self._list_problem]), *self._tool_problems]
 
     def inherit_tools(self, old: "McpServer | None") -> None:
-        """Offer the tools from before a reload until this server has listed its own, if its
-        configuration is equal.
+        """Offer the tools from before a reload until this server has listed its own or failed to
+        connect, if its configuration is equal.
         """
         if old is not None and old.config == self.config:
             self.has_inherited = True
             self.tools = old.tools
             self._tool_problems = old._tool_problems
+
+    def _drop_inherited_tools(self) -> None:
+        if self.has_inherited:
+            self.has_inherited = False
+            self.tools = []
+            self._tool_problems = []
 
     def start(self) -> None:
         """Start connecting.
@@ -187,6 +193,7 @@ class McpServer:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # task groups can raise groups of any exceptions
+            self._drop_inherited_tools()
             known = session.problem
             session.problem = session.explain(error)
             # An attempt that fails like the previous one is not logged again.
@@ -268,6 +275,7 @@ class McpServer:
 
     async def _list_tools(self, connection: "McpConnection") -> None:
         self.tools, self._tool_problems = await connection.tools(self._checks)
+        self.has_inherited = False
         self._list_problem = None
         logger.info("MCP tools listed server=%s count=%d", self.name, len(self.tools))
 
