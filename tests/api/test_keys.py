@@ -27,6 +27,8 @@ _CHANGES_OF_ALL = [
     ("POST", "/agents/reload", None),
     ("POST", "/mcp/servers/none/authorize", None),
     ("DELETE", "/mcp/servers/none/authorize", None),
+    ("POST", "/mcp/servers/a%2Fb/authorize", None),
+    ("DELETE", "/mcp/servers/a%2Fb/authorize", None),
     ("POST", "/system-prompts", {"filename": "x.md", "content": "x"}),
     ("PUT", "/system-prompts/x.md", {"content": "x"}),
     ("DELETE", "/system-prompts/x.md", None),

@@ -347,6 +347,20 @@ def test_servers_without_oauth_cannot_be_authorized(stub: StubServer, tmp_path: 
         assert api.http.delete("/mcp/servers/nothing/authorize").status_code == 404
 
 
+def test_server_with_slashes_in_its_name_is_authorized(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp
+) -> None:
+    name = "io.github.owner/server"
+    write_mcp(tmp_path, **{name: remote.entry})
+    with PatientServer(tmp_path, stub.url) as server, MochiClient(server.url) as client:
+        until(lambda: client.list_mcp_servers()[0]["state"] == "needs_authorization")
+        url = client.authorize_mcp_server(name)["authorization_url"]
+        assert browse(url).status_code == 200
+        until(lambda: client.list_mcp_servers()[0]["state"] == "connected")
+        client.forget_mcp_authorization(name)
+        until(lambda: client.list_mcp_servers()[0]["state"] == "needs_authorization")
+
+
 def test_callback_of_the_browser_needs_no_api_key(
     stub: StubServer, tmp_path: Path, remote: OAuthMcp
 ) -> None:

@@ -45,7 +45,7 @@ async def list_mcp_servers(services: ServicesDep) -> dict[str, Any]:
 
 
 @router.post(
-    "/{name}/authorize",
+    "/{name:path}/authorize",  # names such as io.github.owner/server have slashes
     responses=responses(
         McpServerNotFound,
         McpAuthorizationUnavailable,
@@ -72,7 +72,9 @@ async def authorize_mcp_server(
 
 
 @router.delete(
-    "/{name}/authorize", status_code=204, responses=responses(McpServerNotFound, StorageFailed)
+    "/{name:path}/authorize",
+    status_code=204,
+    responses=responses(McpServerNotFound, StorageFailed),
 )
 async def forget_mcp_authorization(name: str, services: ServicesDep) -> None:
     """Forget the OAuth tokens of an MCP server, and end its connection."""
