@@ -16,6 +16,7 @@ from mochi_server.tools import Problem, ToolDiscoveryService
 from mochi_server.tools.registry import ToolRegistry
 from tests.support.cases import cases
 from tests.support.tools import SAMPLES, write_tools
+from tests.support.waiting import until
 
 GOOD = '''
     def good(a: int) -> str:
@@ -392,6 +393,29 @@ async def test_reload_replaces_an_import_that_hangs(tmp_path: Path) -> None:
     tools.import_seconds = 30
     assert list((await tools.reload()).tools) == ["good"]
     assert list((await tools.catalogue()).tools) == ["good"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")
+async def test_reload_that_hangs_is_a_problem_until_it_ends(tmp_path: Path) -> None:
+    directory = write_tools(tmp_path, f"{GOOD}\n    __all__ = ['good']\n")
+    discovery = ToolDiscoveryService(directory)
+    tools = ToolRegistry(discovery, McpServers(directory))
+    good = await tools.directory_tools()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    write_tools(tmp_path, f"{GOOD}\n    __all__ = ['good']\n    open({str(gate)!r}).close()\n")
+    tools.import_seconds = 0.05
+    for _ in range(2):
+        reloaded = await tools.reload()
+        assert reloaded == await tools.catalogue()
+        assert reloaded.tools == good.tools
+        assert [problem.message for problem in reloaded.problems] == [
+            "the import took longer than 0.05 seconds"
+        ]
+    gate.write_text("")  # ends the imports
+    await asyncio.to_thread(until, lambda: discovery.cached is not good)
+    ended = await tools.catalogue()
+    assert (list(ended.tools), ended.problems) == (["good"], ())
 
 
 async def test_slow_import_is_used_when_it_ends(tmp_path: Path) -> None:

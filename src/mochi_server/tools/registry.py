@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from mochi_server.sessions.audit import audit
@@ -32,7 +32,8 @@ class ToolRegistry:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
     _failed: ToolCatalogue | None = field(
         default=None, init=False
-    )  # has only the problem of a failed import
+    )  # the tools from before a failed import, with its problem
+    _before_failure: ToolCatalogue | None = field(default=None, init=False)
 
     async def catalogue(self) -> ToolCatalogue:
         """Return the tools that the caller may use. The first call discovers them."""
@@ -40,7 +41,12 @@ class ToolRegistry:
 
     async def directory_tools(self) -> ToolCatalogue:
         """Return the tools of the directory, without waiting for the additional source."""
-        return self.discovery.cached or self._failed or await self._import(self.discovery.discover)
+        cached = self.discovery.cached
+        if self._failed is not None and cached is self._before_failure:
+            return self._failed
+        if cached is not None:
+            return cached
+        return await self._import(self.discovery.discover)
 
     async def reload(self) -> ToolCatalogue:
         """Discover the tools again and return those that the caller may use."""
@@ -51,9 +57,14 @@ class ToolRegistry:
         return permitted(await self.extra_source.add_tools(catalogue))
 
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
+        before = self.discovery.cached
         try:
             return await import_in_thread(work, self._slots, self.import_seconds)
         except ToolRaised as error:
             self._slots = asyncio.Semaphore(1)  # an import that hangs never releases its slot
-            self._failed = ToolCatalogue(problems=(Problem("__init__.py", str(error)),))
+            tools = before or ToolCatalogue()
+            problem = Problem("__init__.py", str(error))
+            problems = (*tools.problems, problem)
+            self._failed = replace(tools, problems=problems)
+            self._before_failure = before
             return self._failed
