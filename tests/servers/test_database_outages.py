@@ -221,7 +221,7 @@ def test_stopped_turn_stores_its_text_after_an_outage(
 def test_shutdown_stores_answers_within_its_grace_period(
     start: Start, holding: GatedStub, cluster: Postgres
 ) -> None:
-    server = start(store_url=cluster.url(), shutdown_grace_seconds=10)
+    server = start(store_url=cluster.url(), shutdown_grace_seconds=60)
     with Api(server.url, timeout=60) as api, ThreadPoolExecutor(1) as pool:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:

@@ -39,6 +39,23 @@ _CONTEXT = {
     "properties": {"description": {"type": "string"}, "value": {"type": "string"}},
     "required": ["description", "value"],
 }
+_TOOL = {
+    "properties": {
+        "name": {"type": "string", "minLength": 1},
+        "description": {"type": "string"},
+        "parameters": {"type": ["object", "null"]},
+        "metadata": {"type": ["object", "null"]},
+    },
+    "required": ["name", "description"],
+}
+_DECISION = {
+    "properties": {
+        "interruptId": {"type": "string"},
+        "status": {"enum": ["resolved", "cancelled"]},
+        "metadata": {"type": ["object", "null"]},
+    },
+    "required": ["interruptId", "status"],
+}
 
 
 class AgUiRequest(UnstoredBody, extra="allow", json_schema_extra={"examples": [_EXAMPLE]}):
@@ -57,11 +74,15 @@ class AgUiRequest(UnstoredBody, extra="allow", json_schema_extra={"examples": [_
     messages: Items[dict[str, Any]] = Field(
         description="Messages of the conversation, oldest first."
     )
-    tools: Items[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
+    tools: Items[Annotated[dict[str, Any], Field(json_schema_extra=_TOOL)]] | None = Field(
+        None, description="Tools that the client runs."
+    )
     context: Items[Annotated[dict[str, Any], Field(json_schema_extra=_CONTEXT)]] | None = Field(
         None, description="Texts that are added to the instructions."
     )
-    resume: Items[dict[str, Any]] | None = Field(None, description="Decisions for tool calls.")
+    resume: Items[Annotated[dict[str, Any], Field(json_schema_extra=_DECISION)]] | None = Field(
+        None, description="Decisions for tool calls."
+    )
     forwarded_props: Any = Field(None, alias="forwardedProps", description="Options of the turn.")
 
     def to_input(self) -> "RunAgentInput":
