@@ -1160,6 +1160,33 @@ def test_collected_request_follows_a_parked_turn(parking: RunningServer) -> None
     )
 
 
+def test_each_warning_of_a_parked_turn_is_sent_once(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    settings: dict[str, Any] = {"park_seconds": 0, "max_tool_calls_per_round": 1}
+    with (
+        RunningServer(tmp_path, private_stub.url, **settings) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        api = server.client
+        tools = {"tools": ["note", "absent"]}
+        session_id = api.create_session("mochi", tool_settings=tools)["session_id"]
+        send = partial(api.send_message, session_id, two("a", "b"), wait_for_confirmation=True)
+        collecting = pool.submit(send)
+        until(lambda: state(api, session_id) == "waiting_for_approval")
+        streaming = pool.submit(finish, server.api(), session_id)
+        (run,) = server.app.state.services.turns.table.all_suspended()
+        until(lambda: run.subscribers == 2)
+        api.ok(decide(api, session_id, confirmations(api, session_id)[0]))
+        expected = ["TOOL_NOT_FOUND", "TOOL_CALLS_LEFT_OUT"]
+        assert [warning["code"] for warning in collecting.result()["warnings"]] == expected
+        streamed = [event for event in streaming.result() if event.type == "warning"]
+        assert [event.data["code"] for event in streamed] == expected
+        replayed = [event for event in finish(api, session_id) if event.type == "warning"]
+        assert [event.data["code"] for event in replayed] == expected
+
+
 def test_answer_of_a_parked_turn_has_the_edited_call_without_the_notes(
     parking: RunningServer,
 ) -> None:

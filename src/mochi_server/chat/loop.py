@@ -65,7 +65,7 @@ class TurnLoop:
             turn.ticket,
         )
         warnings = [*turn.warnings, *model_call.warnings(turn.toolbox.schemas())]
-        is_reported = turn.rules.plans and writer.added  # before the agent's turn was continued
+        is_reported = bool(writer.added)  # before the turn was continued
         if warnings and not is_reported:
             self.publish(warnings)
         if turn.input.new_blobs:

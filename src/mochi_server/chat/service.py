@@ -632,9 +632,11 @@ class TurnService:
         if self.shutdown.is_set():
             return None
         conversation = self.conversations.stored(session.session_id)
+        waiting = self.table.suspended(session.session_id, turn.run_id)
+        warnings = [] if waiting is None else waiting.log.warnings
         turn = turn.continued(run_id, is_new_start=is_new_start)
         calls = await self._stored_runs.events_of_calls(session, turn, is_announced=True)
-        earlier = [snapshot(turn_messages(session, turn)), *calls]
+        earlier = [*warnings, snapshot(turn_messages(session, turn)), *calls]
         turn_input = restored_input(turn.input or {})
         run = self._new_run(
             conversation,
