@@ -962,6 +962,54 @@ def test_stream_of_a_parked_turn_shows_that_its_call_is_denied(
     assert rest[0].data["error_code"] == "TOOL_EXECUTION_DENIED"
 
 
+@cases("ends", ["stop", "message", "ai_sdk"])
+def test_end_of_a_parked_turn_denies_only_the_call_that_waits(
+    parking: RunningServer, ends: str
+) -> None:
+    api = parking.client
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+    park(api, session_id, two("a", "b"))
+    match ends:
+        case "stop":
+            api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        case "message":
+            api.send_message(session_id, "Hi", if_waiting="deny")
+        case _:
+            until(lambda: not parking.app.state.services.turns.table.running())
+            Frontend(api, session_id).ai_sdk(user("Hi"))
+    waiting, later = results(api, session_id)
+    assert (waiting["decided_by"], "interrupted" in waiting) == ("user", False)
+    assert (later["decided_by"], later["interrupted"]) == ("policy", True)
+
+
+def test_stop_of_a_call_inside_an_agent_interrupts_the_call_of_the_agent(
+    parking: RunningServer,
+) -> None:
+    api = parking.client
+    session_id, _ = start(api, *through("helper"))
+    api.ok(api.http.post(f"/chat/{session_id}/stop"))
+    (result,) = results(api, session_id)
+    assert (result["tool_name"], result["decided_by"]) == ("agent", "policy")
+    assert result["interrupted"] is True
+
+
+@cases("approved", [True, False])
+def test_stop_keeps_the_decision_on_a_turn_that_is_about_to_continue(
+    tmp_path: Path, approved: bool
+) -> None:
+    data_dir = tmp_path / str(approved)
+    data_dir.mkdir()
+    write_tools(data_dir, TOOLS)
+    with StubServer(speed=0) as stub, RunningServer(data_dir, stub.url) as server:
+        session_id, asked = start(server.client, PLAN, WITH_TOOLS)
+    with RunningServer(data_dir, stub.url) as server:
+        api = server.client
+        assert decide(api, session_id, asked, approved=approved).status_code == 202
+        api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        (result,) = results(api, session_id)
+    assert (result["decided_by"], "interrupted" in result) == ("user", approved)
+
+
 @cases("answers", [0, 1])
 def test_stopped_regeneration_keeps_what_it_has_produced(
     parking: RunningServer, answers: int

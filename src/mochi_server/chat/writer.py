@@ -414,17 +414,14 @@ def turn_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
 
 
 def stopped_change(session: ChatSession, turn: StoredTurn) -> Change:
-    """Return the change that ends a stored turn with denied calls.
+    """Return the change that ends a stored turn: the call that waits is denied, and the other open
+    calls are interrupted.
 
     What a regeneration has produced replaces the old answer.
     """
     messages = turn_messages(session, turn)
     calls = open_calls(messages)
-    approval = turn.approval
-    for call in calls:
-        if approval is not None and approval.agent is None and approval.call_index == call.index:
-            call.progress.confirmation_id = approval.confirmation_id
-    results = [tool_message(call, denied(call)) for call in calls]
+    results = [tool_message(call, _stopped_outcome(call, turn.approval)) for call in calls]
     ended = turn.ended("stopped", TurnResult(messages).answer_id)
     if not turn.replacement:
         return Change(results, turn=ended)
@@ -436,6 +433,17 @@ def stopped_change(session: ChatSession, turn: StoredTurn) -> Change:
         versions=VersionChange(),
         revision=session.revision,
     )
+
+
+def _stopped_outcome(call: ToolInvocation, approval: Approval | None) -> ToolOutcome:
+    """Return the outcome of an open call of a stopped turn with this latest request."""
+    if approval is None or approval.agent is not None or approval.call_index != call.index:
+        return interrupted_outcome(call)
+    call.progress.confirmation_id = approval.confirmation_id
+    if approval.decision is None or not approval.decision.approved:
+        return denied(call)
+    call.progress.decided_by = "user"
+    return interrupted_outcome(call)
 
 
 def _with_replacement(
