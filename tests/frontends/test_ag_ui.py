@@ -199,6 +199,29 @@ def test_same_messages_again_replace_the_answer(frontend: Frontend) -> None:
     assert frontend.roles() == ["user", "assistant", "user", "assistant"]
 
 
+def test_messages_that_end_with_the_answer_replace_it(frontend: Frontend) -> None:
+    frontend.api.ok(
+        frontend.api.http.patch(f"/sessions/{frontend.session}", json={"model": VISION_MODEL})
+    )
+    source = {"type": "data", "value": base64_image(PNG), "mimeType": "image/png"}
+    asked = message([{"type": "text", "text": "Look!"}, {"type": "image", "source": source}])
+    frontend.ag_ui(asked)
+    frontend.ag_ui(asked, message("Fine.", "assistant"))
+    assert frontend.roles() == ["user", "assistant"]
+    versions = frontend.api.session(frontend.session)["versions"]
+    assert [*versions.values()] == [{"count": 2, "shown": 2}]
+
+
+def test_answer_with_a_pending_call_is_not_replaced(frontend: Frontend) -> None:
+    events = frontend.ag_ui(message(instruct(calls("look"), words(1))), tools=[LOOK])
+    (pending,) = events[-1]["outcome"]["pendingToolCallIds"]
+    call = {"id": pending, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    asked = message(instruct(calls("look"), words(1)))
+    response = frontend.post_ag_ui(asked, message(None, "assistant", toolCalls=[call]))
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "messages", 1]
+
+
 def test_regenerated_and_edited_messages_keep_their_versions(frontend: Frontend) -> None:
     api, session_id = frontend.api, frontend.session
     path = f"/sessions/{session_id}"

@@ -33,9 +33,10 @@ Actions ``compare`` and ``compare_all``:
 
 8. No user message after the last assistant message, but results of pending calls, or the stored
    last result: store the results, and continue.
-9. No user message after the last assistant message: error, nothing is new.
-10. Only ``compare_all``: the user messages equal the stored ones, and the last one also in its
-    images and files: generate the last answer again.
+9. Only ``compare_all``: the user messages equal the stored ones, and the last one also in its
+    images and files. The last message is that one, or an assistant message whose calls all have
+    stored results: generate the last answer again.
+10. No user message after the last assistant message: error, nothing is new.
 11. Without a key: the last user message equals the stored one, also in its images and files, and
     that has no complete answer: generate the answer again, or continue after a tool result, with no
     call required.
@@ -101,11 +102,13 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
     index = sent.last_user_index
     if index is None:
         repeats_result = _has_stored_result(session, sent) and follows_result(history)
-        if not turn.results and not repeats_result:
-            raise sent.error(
-                "the last message must be a user message or the result of a pending tool call"
-            )
-        return replace(turn, change="continue")
+        if turn.results or repeats_result:
+            return replace(turn, change="continue")
+        if _ends_with_stored_answer(session, sent):
+            return replace(turn, change="regenerate")
+        raise sent.error(
+            "the last message must be a user message or the result of a pending tool call"
+        )
     if sent.action == "compare_all" and sent.last_index == index and _are_stored(sent, history):
         return replace(turn, change="regenerate")
     if turn.key is not None or not _is_unanswered(session, sent.with_references[index]):
@@ -113,6 +116,15 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
     if follows_result(history):  # the model has already called a tool
         return replace(turn, change="continue", tools=replace(turn.tools, must_call=False))
     return replace(turn, change="regenerate")
+
+
+def _ends_with_stored_answer(session: ChatSession, sent: SentMessages) -> bool:
+    """Return whether all messages of ``compare_all`` are stored, the last one is an answer, and no
+    call is pending.
+    """
+    if sent.action != "compare_all" or sent.messages[sent.last_index]["role"] != "assistant":
+        return False
+    return not _pending_calls(session) and _are_stored(sent, session.history)
 
 
 def _has_stored_result(session: ChatSession, sent: SentMessages) -> bool:
@@ -173,7 +185,8 @@ def _are_stored(sent: SentMessages, history: History) -> bool:
 
     Only the last one has its images and files in ``sent``.
     """
-    if _user_texts(sent.messages) != _user_texts(history):
+    texts = _user_texts(sent.messages)
+    if not texts or texts != _user_texts(history):
         return False
     newest = _user_indexes(sent.messages)[-1]
     stored = _user_indexes(history)[-1]

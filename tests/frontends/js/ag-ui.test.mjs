@@ -110,13 +110,17 @@ test("tools of the client and of the server in one answer", async () => {
   assert.deepEqual(await rolesOf(session), ["user", "assistant", "tool", "tool", "assistant"]);
 });
 
-test("the last message is answered again", async () => {
-  const { agent, session } = await newAgent();
-  await run(agent, instruct([]));
-  agent.setMessages(agent.messages.slice(0, 1));
-  await run(agent);
-  assert.deepEqual(await rolesOf(session), ["user", "assistant"]);
-});
+for (const count of [1, 2]) {
+  test(`the last message is answered again by a run with ${count} messages`, async () => {
+    const { agent, session } = await newAgent();
+    await run(agent, instruct([]));
+    const [, { message_id: first }] = await messagesOf(api, session);
+    agent.setMessages(agent.messages.slice(0, count));
+    await run(agent);
+    assert.deepEqual(await rolesOf(session), ["user", "assistant"]);
+    assert.notEqual((await messagesOf(api, session))[1].message_id, first);
+  });
+}
 
 test("abort keeps the partial answer", async () => {
   const { agent, session } = await newAgent({ server: slow });

@@ -200,23 +200,27 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
 async def _messages(run: "RunAgentInput") -> SentMessages:
     positions = []  # of the messages that the model receives
     last = 0
+    last_user: int | None = None
     for position, message in enumerate(run.messages):
-        if message.role not in ("activity", "reasoning"):
-            positions.append(position)
-            if message.role not in ("system", "developer"):
-                last = position
-    if not run.messages or run.messages[last].role not in ("user", "tool"):
+        if message.role in ("activity", "reasoning"):
+            continue
+        positions.append(position)
+        if message.role not in ("system", "developer"):
+            last = position
+        if message.role == "user":
+            last_user = position
+    if not run.messages or run.messages[last].role not in ("user", "tool", "assistant"):
         problem = "the last message must be a user message or the result of a pending tool call"
         raise ValidationFailed.at(("messages", last), problem)
     messages = [_stored(run.messages[position]) for position in positions]
     images = {}
     attachments = {}
-    index = positions.index(last)
-    if messages[index]["role"] == "user":
-        urls, files = _files(run.messages[last].content, last)
-        images[index] = await decode_images(urls, ("messages", last))
+    if last_user is not None and run.messages[last].role != "tool":
+        index = positions.index(last_user)
+        urls, files = _files(run.messages[last_user].content, last_user)
+        images[index] = await decode_images(urls, ("messages", last_user))
         attachments[index] = await read_attachments(files)
-        check_text(messages[index]["content"], last)
+        check_text(messages[index]["content"], last_user)
     # An error of the conversation has the position of the last message.
     positions = [last] * len(messages)
     return SentMessages(messages, images, "compare_all", positions, attachments=attachments)
