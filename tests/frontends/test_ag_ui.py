@@ -85,6 +85,17 @@ def test_interrupt_blocks_new_messages(frontend: Frontend) -> None:
     assert error_of(frontend.post_ag_ui(message(NOTE), message("Well?"))) == (409, "SESSION_BUSY")
 
 
+def test_only_the_last_new_user_message_is_stored(frontend: Frontend) -> None:
+    frontend.ag_ui(message("Hello"), message("Well?"))
+    assert [text for role, text in frontend.stored() if role == "user"] == ["Well?"]
+
+
+def test_run_that_answers_an_interrupt_stores_no_message(frontend: Frontend) -> None:
+    first = frontend.ag_ui(message(NOTE))
+    frontend.ag_ui(message(NOTE), message("Well?"), **answer_to(first))
+    assert frontend.roles() == ["user", "assistant", "tool", "assistant"]
+
+
 @cases("payload", [None, {}, {"approved": "yes"}, {"approved": True, "editedArgs": []}])
 def test_invalid_answer_has_its_position_and_changes_nothing(
     frontend: Frontend, payload: Any

@@ -61,8 +61,8 @@ _DECISION = {
 class AgUiRequest(UnstoredBody, extra="allow", json_schema_extra={"examples": [_EXAMPLE]}):
     """`RunAgentInput` of AG-UI.
 
-    Only the messages after the last answer, and the results of pending calls, are new. Unknown
-    fields are ignored.
+    Only the last user message after the last answer, and the results of pending calls, are new.
+    With `resume`, the messages are ignored. Unknown fields are ignored.
 
     `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`.
     """
