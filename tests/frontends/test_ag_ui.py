@@ -1,5 +1,7 @@
 """AG-UI's route: events, interrupts, tools of the client and invalid messages."""
 
+import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.support.api import error_of
 from tests.support.cases import cases
 from tests.support.images import PNG, base64_image
 from tests.support.instructions import calls, instruct, words
+from tests.support.waiting import until
 
 VISION_MODEL = "echo"
 LOOK = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
@@ -78,6 +81,23 @@ def test_denied_or_cancelled_interrupt_denies_the_call(
 ) -> None:
     second = frontend.ag_ui(**answer_to(frontend.ag_ui(message(NOTE)), payload, status))
     assert "denied" in of_type(second, "TOOL_CALL_RESULT")["content"]
+
+
+def test_interrupt_that_is_sent_later_expires_at_the_time_of_its_request(
+    frontend: Frontend,
+) -> None:
+    wanted = [calls("note", text=text)["tool_call"][0] for text in ("milk", "tea")]
+    first = frontend.ag_ui(message(instruct({"tool_call": wanted}, words(1))))
+    path = f"/chat/{frontend.session}/confirm"
+    decision = {"confirmation_id": interrupt_of(first)["id"], "approved": True}
+    frontend.api.ok(frontend.api.http.post(f"{path}-tool", json=decision))
+    until(lambda: frontend.api.ok(frontend.api.http.get(f"{path}ations"))["confirmations"])
+    second = interrupt_of(frontend.ag_ui(**answer_to(first)))
+    expires_at = datetime.fromisoformat(second["expiresAt"]).timestamp()
+    exported = json.loads(frontend.api.http.get(f"/sessions/{frontend.session}/export").content)
+    approval = exported["metadata"]["turn"]["approval"]
+    assert approval["confirmation_id"] == second["id"]
+    assert expires_at == pytest.approx(approval["expires_at"], rel=0, abs=1e-5)
 
 
 def test_interrupt_blocks_new_messages(frontend: Frontend) -> None:

@@ -17,7 +17,7 @@ from mochi_server.protocols.new_messages import to_turn
 from mochi_server.protocols.sent_messages import SentMessages
 from mochi_server.schemas.common import OnDisconnect, Options, UnstoredBody
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.turn import Decision
+from mochi_server.sessions.turn import Approval, Decision
 from mochi_server.sessions.types import Format, KeepAlive, Think
 from mochi_server.web.routes import STORAGE_ERRORS, Responses, responses
 
@@ -64,6 +64,8 @@ class FrontendRun:
 
     run: Run
     after: int = 0
+    waiting: Approval | None = None
+    """Request for approval that waits when the stream begins, or None."""
 
 
 async def start(
@@ -144,7 +146,12 @@ async def decide(
                 raise
     if run is None:
         raise errors.ConfirmationNotFound(next(iter(decisions)))
-    return FrontendRun(run, _position(run, decisions))
+    session = await services.turns.store.load(session_id)
+    turn = session.metadata.turn
+    waiting = None
+    if turn is not None:
+        waiting = turn.waiting
+    return FrontendRun(run, _position(run, decisions), waiting)
 
 
 def _position(run: Run, decisions: Mapping[str, Decision]) -> int:

@@ -52,6 +52,7 @@ class AgUiEncoder(InteractiveEncoder):
         super().__init__(started)
         self._ids: dict[str, Any] = {"thread_id": request.thread_id, "run_id": request.run_id}
         self._timeout = timeout
+        self._waiting = started.waiting
         self._interrupts: list[core.Interrupt] = []
         self._message_id: str | None = None
         """ID of the message with the text of the current answer, if any.
@@ -88,14 +89,14 @@ class AgUiEncoder(InteractiveEncoder):
         )
 
     def approval(self, part: Approval) -> bytes:
-        expires = datetime.now(timezone.utc) + timedelta(seconds=self._timeout)
+        expires_at = self._expires_at(part)
         interrupt = core.Interrupt(
             id=part.confirmation_id,
             reason="tool_call",
             message=f"The tool {part.tool_name} needs your approval.",
             tool_call_id=part.call_id,
             response_schema=_DECISION_SCHEMA,
-            expires_at=expires.isoformat() if self._timeout else None,
+            expires_at=None if expires_at is None else expires_at.isoformat(),
         )
         self._interrupts.append(interrupt)
         return super().approval(part)
@@ -128,6 +129,17 @@ class AgUiEncoder(InteractiveEncoder):
         result = None if part.completed is None else asdict(part.completed)
         finished = self._finished(outcome, result=result, usage=_usage(part))
         return b"".join([self.close_block(), *calls, finished])
+
+    def _expires_at(self, part: Approval) -> datetime | None:
+        """Return the time at which a request expires, or None for no limit."""
+        waiting = self._waiting
+        if waiting is not None and waiting.confirmation_id == part.confirmation_id:
+            if waiting.expires_at is None:
+                return None
+            return datetime.fromtimestamp(waiting.expires_at, timezone.utc)
+        if not self._timeout:
+            return None
+        return datetime.now(timezone.utc) + timedelta(seconds=self._timeout)  # the request is new
 
     def _call(self, call_id: str, name: str, delta: str) -> bytes:
         parent = self._message_id
