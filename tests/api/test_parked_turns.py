@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -1206,6 +1206,33 @@ def test_collected_request_follows_a_parked_turn(parking: RunningServer) -> None
         "completed",
         "Noted x.",
     )
+
+
+def test_message_does_not_wait_for_the_end_of_a_parked_turn(
+    parked: tuple[RunningServer, str, dict[str, Any]],
+) -> None:
+    server, session_id, _ = parked
+    until(lambda: not server.app.state.services.turns.table.running())
+    waits = {"message": "Hello", "if_busy": "wait"}
+    refused = server.client.http.post(f"/chat/{session_id}", json=waits)
+    assert error_of(refused) == (409, "SESSION_BUSY")
+
+
+def test_message_that_waits_is_refused_when_the_turn_is_parked(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, Components(ping_seconds=0.05)) as server:
+        api, other = server.client, server.api()
+        session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+        waits = {"message": "Hello", "if_busy": "wait"}
+        with ExitStack() as waiting:
+            with api.open_stream(session_id, PLAN) as events:
+                next(event for event in events if event.type == ASKED)
+                sent = other.http.stream("POST", f"/chat/{session_id}/stream", json=waits)
+                response = waiting.enter_context(sent)  # it has a status because it waits
+            codes = [event.data.get("code") for event in read_events(response)]
+    assert codes == ["SESSION_BUSY", None]
 
 
 def test_each_warning_of_a_parked_turn_is_sent_once(
