@@ -160,7 +160,7 @@ def test_options_of_other_servers_are_sent_to_ollama(conversation: Conversation)
         ({"model": "agent:helper", "logprobs": True}, "logprobs"),
         ({"model": "agent:helper", "response_format": {"type": "json_object"}}, "response_format"),
         ({"tools": [tool(5)]}, "tools[0].function.parameters"),
-        ({"tools": [tool({}), tool({"at": True})]}, "tools[1].function.parameters"),
+        ({"tools": [tool({}), tool({"at": 5})]}, "tools[1].function.parameters"),
     ],
     ids=str,
 )
@@ -293,4 +293,42 @@ def test_tool_without_arguments_is_sent_with_properties(
         assert chat.body["tools"][0]["function"]["parameters"] == {
             "type": "object",
             "properties": {},
+        }
+
+
+def test_boolean_schemas_are_sent_as_empty_schemas(
+    client: openai.OpenAI, server: RunningServer, stub: StubServer
+) -> None:
+    """Ollama cannot read boolean schemas, which Rust programs send for any value."""
+    nested = {
+        "type": "object",
+        "properties": {"value": True, "never": False, "items": {"type": "array", "items": True}},
+        "anyOf": [True, {"properties": {"value": True}}],
+        "additionalProperties": False,
+        "default": True,
+    }
+    parameters = {"type": "object", "properties": {"value": True, "nested": nested}}
+    function: Any = {"name": "look", "parameters": parameters}
+    question: Any = {"role": "user", "content": "Hello!"}
+    client.chat.completions.create(
+        model="mochi", messages=[question], tools=[{"type": "function", "function": function}]
+    )
+    client.responses.create(model="mochi", input="Hello!", tools=[{"type": "function", **function}])
+    message = {
+        "model": "mochi",
+        "max_tokens": 100,
+        "messages": [question],
+        "tools": [{"name": "look", "input_schema": parameters}],
+    }
+    assert httpx.post(f"{server.url}/v1/messages", json=message, timeout=60).status_code == 200
+    for chat in chats(stub)[-3:]:
+        assert chat.body["tools"][0]["function"]["parameters"]["properties"] == {
+            "value": {},
+            "nested": {
+                "type": "object",
+                "properties": {"value": {}, "never": {}, "items": {"type": "array", "items": {}}},
+                "anyOf": [{}, {"properties": {"value": {}}}],
+                "additionalProperties": False,
+                "default": True,
+            },
         }

@@ -6,6 +6,7 @@ from pydantic import Discriminator, Field, Tag
 
 from mochi_server.chat.turn_input import ToolSelection
 from mochi_server.schemas.common import Body, ToolParameters
+from mochi_server.tools.schema import without_boolean_schemas
 from mochi_server.util.validation import Items
 
 _Item = TypeVar("_Item")
@@ -33,7 +34,7 @@ class FunctionTool(Body):
         """Return the schema of the tool in Ollama's format."""
         # Templates of models fail without `properties`.
         schema: dict[str, Any] = {"type": "object", "properties": {}}
-        for key, value in (self.parameters or {}).items():
+        for key, value in without_boolean_schemas(self.parameters or {}).items():
             if value is not None:
                 schema[key] = value
         function = {"name": self.name, "description": self.description or "", "parameters": schema}

@@ -100,9 +100,11 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
 def _readable_parameters(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     tool = f"the tool {info.data.get('name')!r}: "
     match schema.get("properties"):
-        case dict(properties) if not all(isinstance(each, dict) for each in properties.values()):
-            raise ValueError(f"{tool}each of the `properties` must be an object")
-        case dict() | None:
+        case dict(properties):
+            if not all(isinstance(each, dict | bool) for each in properties.values()):
+                raise ValueError(f"{tool}each of the `properties` must be an object or a boolean")
+            return schema
+        case None:
             return schema
         case _:
             raise ValueError(f"{tool}`properties` must be an object")

@@ -23,6 +23,7 @@ _KEYWORDS = ("type", "description", "enum", "required")
 """JSON schema keywords that Ollama supports, besides ``items``, ``properties`` and ``anyOf``."""
 _PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 _PYTHON_TYPES |= {"array": "list", "object": "dict", "null": "None"}
+_LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _NOT_VALIDATING = ("metadata", "serialization")
 """Keys in the schemas of pydantic-core that do not affect validation."""
 _MAX_NODES = 5_000
@@ -263,6 +264,26 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
         return result
 
     return inline(schema)
+
+
+def without_boolean_schemas(schema: Any) -> Any:
+    """Replace each boolean in the place of a JSON schema by an empty schema.
+
+    ``true`` and ``false`` are valid schemas, but Ollama cannot read them.
+    """
+    if isinstance(schema, bool):
+        return {}
+    if not isinstance(schema, dict):
+        return schema
+    result = dict(schema)
+    for key, value in schema.items():
+        if key == "items":
+            result[key] = without_boolean_schemas(value)
+        elif key in _LISTS_OF_SCHEMAS and isinstance(value, list):
+            result[key] = [without_boolean_schemas(each) for each in value]
+        elif key == "properties" and isinstance(value, dict):
+            result[key] = {name: without_boolean_schemas(each) for name, each in value.items()}
+    return result
 
 
 def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
