@@ -157,6 +157,8 @@ def test_options_of_other_servers_are_sent_to_ollama(conversation: Conversation)
         ),
         ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
         ({"logit_bias": {"1": 2}}, "logit_bias"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"function_call": {"name": "f"}}, "function_call"),
         ({"model": "agent:helper", "logprobs": True}, "logprobs"),
         ({"model": "agent:helper", "response_format": {"type": "json_object"}}, "response_format"),
         ({"tools": [tool(5)]}, "tools[0].function.parameters"),
@@ -215,6 +217,17 @@ def test_error_names_all_allowed_values_of_a_field(conversation: Conversation) -
     assert error["message"] == (
         "think: Input should be a valid boolean; Input should be 'low', 'medium', 'high' or 'max'"
     )
+
+
+def test_unsupported_fields_are_accepted_if_they_change_nothing(client: openai.OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "Hello!"}]
+    options: Any = {"options": {}}
+    for call in ("none", "auto"):
+        asks = options | {"functions": [], "function_call": call}
+        client.chat.completions.create(model="mochi", messages=messages, extra_body=asks)
+    client.responses.create(model="mochi", input="Hello!", extra_body=options)
+    asks = options | {"logprobs": False}
+    client.completions.create(model="mochi", prompt="Hello!", extra_body=asks)
 
 
 def test_several_answers_are_refused_with_the_reason(conversation: Conversation) -> None:

@@ -9,7 +9,7 @@ from mochi_server.constants import ANSWER_TOKENS
 from mochi_server.errors import SessionNotFound
 from mochi_server.protocols.headers import MochiHeaders
 from mochi_server.protocols.parts import Notice
-from mochi_server.protocols.schemas import RejectedOption, Unsupported, allow
+from mochi_server.protocols.schemas import EmptyOptions, RejectedOption, Unsupported, allow
 from mochi_server.schemas.common import Body, UnstoredBody
 from mochi_server.sessions.types import KeepAlive, ThinkLevel
 from mochi_server.util.validation import Items
@@ -114,8 +114,8 @@ class AnswerRequest(UnstoredBody):
         None, description="`enable_thinking` applies if no other field sets the level of reasoning."
     )
     keep_alive: KeepAlive = None
-    options: RejectedOption = Field(
-        None, description="Not supported. Use the fields of this request."
+    options: EmptyOptions = Field(
+        None, description="Only `{}` is supported. Use the fields of this request."
     )
     num_ctx: RejectedOption = Field(
         None, description="Not supported. The server sets the context window."

@@ -65,9 +65,9 @@ def _token_limit(value: int) -> int:
 Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
 DataUrl = Annotated[str, AfterValidator(_image), Field(json_schema_extra={"pattern": "^data:"})]
 TokenLimit = Annotated[int, AfterValidator(_token_limit)]
-RejectedOption = Annotated[
-    Any, allow(reason="this server sets the context window; other options have fields of their own")
-]
+_OPTIONS = "this server sets the context window; other options have fields of their own"
+RejectedOption = Annotated[Any, allow(reason=_OPTIONS)]
+EmptyOptions = Annotated[Any, allow({}, reason=_OPTIONS)]
 
 
 class TextPart(Body):

@@ -13,7 +13,7 @@ from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.protocols.schemas import TEXT_OR_LIST, RejectedOption
+from mochi_server.protocols.schemas import TEXT_OR_LIST, EmptyOptions, RejectedOption
 from mochi_server.schemas.common import Schema, Text, UnstoredBody
 from mochi_server.util.validation import Items
 
@@ -55,7 +55,7 @@ class EmbeddingRequest(
         None, description="`float` (default) or `base64`."
     )
 
-    options: RejectedOption = Field(None, description="Not supported.")
+    options: EmptyOptions = Field(None, description="Only `{}` is supported.")
     num_ctx: RejectedOption = Field(
         None, description="Not supported. The server sets the context window."
     )

@@ -252,8 +252,12 @@ class CompletionRequest(AnswerRequest, json_schema_extra={"examples": [_EXAMPLE]
         None, description="Only `text` is supported."
     )
     audio: Unsupported = None
-    functions: Unsupported = Field(None, description="Not supported. Use `tools`.")
-    function_call: Unsupported = None
+    functions: Annotated[Any, allow([], reason="use `tools`")] = Field(
+        None, description="Only an empty list is supported. Use `tools`."
+    )
+    function_call: Annotated[Any, allow("none", "auto", reason="use `tool_choice`")] = Field(
+        None, description="Only `none` and `auto` are supported. Use `tool_choice`."
+    )
     web_search_options: Unsupported = None
 
     @property
@@ -284,7 +288,9 @@ class TextCompletionRequest(AnswerRequest, json_schema_extra={"examples": [_TEXT
     suffix: Annotated[str | None, allow("")] = Field(
         None, description="Only an empty text is supported."
     )
-    logprobs: Annotated[Any, allow()] = Field(None, description="Not supported.")
+    logprobs: Annotated[bool | None, allow(False)] = Field(
+        None, description="Only `false` is supported."
+    )
     response_format: Unsupported = None
     tools: Annotated[Any, allow([])] = Field(None, description="Only an empty list is supported.")
     max_completion_tokens: Annotated[Any, allow(reason="use `max_tokens`")] = Field(
