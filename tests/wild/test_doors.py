@@ -10,6 +10,7 @@ import httpx
 import orjson
 import pytest
 
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.wild.fake_ollama import MODEL, FakeOllama, Refusal, Reply, call, lines
 
@@ -254,3 +255,50 @@ def test_calls_with_one_id_have_two_ids(
     shown = door(http, stream)
     assert shown.calls == [SKY, '{"at":"sea"}']
     assert len({*shown.ids}) == 2
+
+
+def with_logprobs(reply: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the lines with the log probability of each text."""
+    sent = []
+    for line in reply:
+        token = line.get("message", {}).get("content")
+        sent.append(line | {"logprobs": [{"token": token, "logprob": -0.5}]} if token else line)
+    return sent
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@cases(
+    ("replies", "tokens"),
+    [
+        (
+            [with_logprobs(lines("<tool_call>", CALL, "</tool_call>"))],
+            ["<tool_call>", CALL, "</tool_call>"],
+        ),
+        (
+            [
+                [with_logprobs(lines("<tool_call>"))[0], {"error": UNPARSED}],
+                with_logprobs(lines("Hello.")),
+            ],
+            ["Hello."],
+        ),
+    ],
+    ids=["call in tags", "repeated answer"],
+)
+def test_log_probabilities_are_those_of_the_answer(
+    http: httpx.Client, ollama: FakeOllama, replies: list[Reply], tokens: list[str], stream: bool
+) -> None:
+    ollama.script(*replies)
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Hello!"}],
+        "tools": [{"type": "function", "function": FUNCTION}],
+        "logprobs": True,
+        "stream": stream,
+    }
+    response = http.post("/v1/chat/completions", json=body)
+    shown: list[str] = []
+    for answer in streamed(response) if stream else [whole(response)]:
+        for choice in answer["choices"]:
+            logprobs = choice.get("logprobs") or {"content": []}
+            shown += [token["token"] for token in logprobs["content"]]
+    assert shown == tokens

@@ -124,10 +124,11 @@ class PartReader:
             case events.Status():
                 payload = {name: value for name, value in vars(event).items() if value is not None}
                 return (Notice(event.type, payload, is_transient=True),)
+            case events.TurnWarning(code="ANSWER_REPEATED"):
+                self._logprobs = []  # those of the dropped answer
+                return self._notice(event)
             case events.ContextCompacted() | events.TurnWarning():
-                notice = Notice(event.type, asdict(event))
-                self._notices.append(notice)
-                return (notice,)
+                return self._notice(event)
             case events.TurnError() | events.Stopped() | events.Done():
                 pass  # the run has the error and the state
         return ()
@@ -192,6 +193,11 @@ class PartReader:
             part.logprobs = self._logprobs
             self._logprobs = []
         return (*self._step_boundary(), part)
+
+    def _notice(self, event: events.ContextCompacted | events.TurnWarning) -> _Parts:
+        notice = Notice(event.type, asdict(event))
+        self._notices.append(notice)
+        return (notice,)
 
     def _agent_text(self, event: events.AgentPlanning) -> _Parts:
         if not event.content:

@@ -53,6 +53,8 @@ class ChunkEncoder(Encoder):
         if part.failure is not None:
             return openai_stream_error(part.failure)
         frames = []
+        if part.logprobs:
+            frames.append(self._delta_frame(b"{}", part))
         for index, call in enumerate(_tool_calls(part.result)):
             frames.append(self._chunk({"tool_calls": [{"index": index, **call}]}))
         frames.append(
@@ -102,7 +104,7 @@ class ChunkEncoder(Encoder):
             "model": self._model,
         }
 
-    def _delta_frame(self, delta: bytes, part: Text | Reasoning) -> bytes:
+    def _delta_frame(self, delta: bytes, part: Text | Reasoning | End) -> bytes:
         """Return the chunk for a part.
 
         ``delta`` is JSON. Encoding the whole chunk for each part would take longer.
