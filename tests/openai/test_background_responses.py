@@ -14,6 +14,7 @@ from tests.openai.conversation import client_of
 from tests.support.agents import delegate, nested, write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -78,6 +79,35 @@ def start(client: openai.OpenAI, text: str, headers: dict[str, str], **request: 
 def ended(client: openai.OpenAI, response_id: str) -> Response:
     until(lambda: client.responses.retrieve(response_id).status not in ("queued", "in_progress"))
     return client.responses.retrieve(response_id)
+
+
+@pytest.mark.parametrize("text", ["hold", "fail"])
+def test_items_of_an_interrupted_stream_can_be_sent_by_id(
+    client: openai.OpenAI, stub: StubServer, text: str
+) -> None:
+    """The AI SDK sends the IDs of all items that it has received."""
+    import openai
+
+    item_id = ""
+    with client.responses.create(model="mochi", input=text, stream=True) as events:
+        for event in events:
+            if event.type == "response.output_text.delta":
+                item_id = event.item_id
+            if item_id and text == "hold":
+                break  # disconnect
+    reference: Any = {"type": "item_reference", "id": item_id}
+    question: Any = {"role": "user", "content": "And now?"}
+
+    def is_known() -> bool:
+        try:
+            client.responses.create(model="mochi", input=[reference, question])
+        except openai.BadRequestError:
+            return False
+        return True
+
+    until(is_known, seconds=20)
+    contents = [message["content"] for message in chats(stub)[-1].body["messages"]]
+    assert contents == ["one ", "And now?"]
 
 
 @IN_SESSION

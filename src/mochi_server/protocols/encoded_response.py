@@ -70,7 +70,11 @@ class EncodedResponse(EventStream):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._run.subscribed(), suppress(ClientDisconnected):
-            await until_disconnect(receive, self.send_events(send))
+            try:
+                await until_disconnect(receive, self.send_events(send))
+            except ClientDisconnected:
+                self._encoder.abort()
+                raise
             if self._opening is not None and self._run.latest.failure is not None:
                 await send_error(self._run.latest.failure, scope, send)
             else:

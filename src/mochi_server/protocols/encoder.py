@@ -54,6 +54,9 @@ class Encoder(ABC):
         """Return the bytes that end the stream. Call this after the run has ended."""
         return self.encode_parts(self._reader.end(self.run.latest))
 
+    def abort(self) -> None:  # noqa: B027 - most protocols store nothing
+        """Handle a disconnect of the client, after which no more bytes are sent."""
+
     def encode_parts(self, parts: Iterable[Part]) -> bytes:  # noqa: C901 - one case for each class
         """Return the bytes for parts."""
         frames = []

@@ -97,7 +97,11 @@ class RecentResponses:
     def add(self, response: Json) -> None:
         """Store a response, or replace the earlier state of it."""
         self._responses.add(response["id"], orjson.dumps(response, default=str))
-        if self._inputs.get(response["id"]) is None or response["status"] == "failed":
+        self.add_items(response)
+
+    def add_items(self, response: Json) -> None:
+        """Store the output items so far of a response without a session."""
+        if self._inputs.get(response["id"]) is None:
             return
         for item in response["output"]:
             self.items.add(item["id"], orjson.dumps(item))

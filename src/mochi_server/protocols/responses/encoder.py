@@ -3,7 +3,7 @@ response.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from http import HTTPStatus
@@ -19,6 +19,7 @@ from mochi_server.protocols.encoder import BlockEncoder, named_frame
 from mochi_server.protocols.openai_errors import http_status
 from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text
 from mochi_server.protocols.responses.tools import CUSTOM_INPUT, OfferedFunction
+from mochi_server.services.recent_responses import RecentResponses
 from mochi_server.tools.toolbox import ToolInvocation
 
 
@@ -26,16 +27,16 @@ class ResponseEncoder(BlockEncoder):
     """Encoder of a run as events of the Responses API.
 
     ``fields`` are the fields of the response that are known before the run: its ID and the repeated
-    fields of the request. ``on_end`` receives the response at its end. ``response`` is the response
-    so far. ``notices`` are added to the notices of the run. ``functions`` are the functions of the
-    client, by the names that the model sees.
+    fields of the request. ``known`` stores the response at its end, and on a disconnect the items
+    so far. ``response`` is the response so far. ``notices`` are added to the notices of the run.
+    ``functions`` are the functions of the client, by the names that the model sees.
     """
 
     def __init__(
         self,
         run: Run,
         fields: Json,
-        on_end: Callable[[Json], None] = lambda _: None,
+        known: RecentResponses | None = None,
         notices: Sequence[Notice] = (),
         functions: Mapping[str, OfferedFunction] = MappingProxyType({}),
     ) -> None:
@@ -54,7 +55,7 @@ class ResponseEncoder(BlockEncoder):
             **fields,
         }
         self._output: list[Json] = self.response["output"]
-        self._on_end = on_end
+        self._known = known
         self._notices = notices
         self._functions = functions
         self._item = _TextItem(Text(""), "", 0)
@@ -106,9 +107,17 @@ class ResponseEncoder(BlockEncoder):
             frames += [self._call(call) for call in part.result.client_tool_calls]
             ending["mochi"] = extra_fields(part, self._notices)
         self.response |= ending
-        self._on_end(self.response)
+        if self._known is not None:
+            self._known.add(self.response)
         frames.append(self._event(f"response.{status}", response=self.response))
         return b"".join(frames)
+
+    def abort(self) -> None:
+        if self._known is None or self.response["background"]:  # its items are stored at its end
+            return
+        self._item_status = "incomplete"
+        self.close_block()  # adds the open item to the output
+        self._known.add_items(self.response)
 
     def complete(self, parts: Sequence[Part]) -> Json:
         self.encode_parts(parts)  # changes `self.response`

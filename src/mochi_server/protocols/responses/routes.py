@@ -14,7 +14,7 @@ from mochi_server.protocols.answer_request import ignored_options
 from mochi_server.protocols.encoded_response import respond
 from mochi_server.protocols.headers import HeadersParam
 from mochi_server.protocols.openai_errors import OPENAI_ERRORS, openai_stream_error
-from mochi_server.protocols.parts import Json, omitted_tools
+from mochi_server.protocols.parts import omitted_tools
 from mochi_server.protocols.responses import retrieval
 from mochi_server.protocols.responses.encoder import ResponseEncoder
 from mochi_server.protocols.responses.previous import conversation
@@ -61,17 +61,13 @@ async def create_response(
     fields = body.repeated_fields()
     fields |= {"id": response_id, "store": is_session or is_background}
 
-    def store(response: Json) -> None:
-        if body.store is not False:
-            known.add(response)
-
     if body.store is not False and not is_session:
         known.add_input(response_id, [item.model_dump(exclude_unset=True) for item in items])
 
     build = partial(
         ResponseEncoder,
         run,
-        on_end=store,
+        known=None if body.store is False else known,
         notices=[
             *omitted_tools("OpenAI", left_out(body.tools or ())),
             *ignored_options(body),
