@@ -402,6 +402,25 @@ def test_image_urls_are_not_fetched(conversation: Conversation, url: str) -> Non
     assert str(refusal.param).startswith("messages")
 
 
+def test_results_follow_the_nearest_call_with_their_id(conversation: Conversation) -> None:
+    """Some models give all calls of a conversation the same ID."""
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+    other = {**asked, "tool_calls": [{**call, "id": "b"}]}
+    results = [{"role": "tool", "tool_call_id": name, "content": name} for name in ("a", "b")]
+    conversation.send_messages(asked, asked, other, *results, {"role": "user", "content": "Hi"})
+    shown = [(sent["role"], sent["content"]) for sent in conversation.sent[-1]["messages"]]
+    assert shown == [
+        ("assistant", ""),
+        ("tool", "The call was interrupted and has no result."),
+        ("assistant", ""),
+        ("tool", "a"),
+        ("assistant", ""),
+        ("tool", "b"),
+        ("user", "Hi"),
+    ]
+
+
 def test_error_for_an_invalid_image_names_its_field(conversation: Conversation) -> None:
     content = [
         {"type": "text", "text": "Hi"},

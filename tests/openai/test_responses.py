@@ -219,6 +219,22 @@ def test_conversation_is_converted_to_messages(client: openai.OpenAI, stub: Stub
     assert [call["id"] for call in messages[3]["tool_calls"]] == ["call_1", "call_2"]
 
 
+def test_results_follow_their_calls(client: openai.OpenAI, stub: StubServer) -> None:
+    """A model can reason before each of its calls. Clients send all results after the calls."""
+    items: list[Any] = [{"role": "user", "content": "Look!"}]
+    for name in ("a", "b", "c"):
+        items.append({"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]})
+        items.append({"type": "function_call", "call_id": name, "name": "look", "arguments": "{}"})
+    for name in ("b", "a"):
+        items.append({"type": "function_call_output", "call_id": name, "output": name})
+    respond(client, input=items, tools=[LOOK])
+    _, *messages = sent(stub)["messages"]
+    results = [message["content"] for message in messages if message["role"] == "tool"]
+    assert results == ["a", "b", "The call was interrupted and has no result."]
+    for call, result in zip(messages[::2], messages[1::2], strict=True):
+        assert [each["id"] for each in call["tool_calls"]] == [result["tool_call_id"]]
+
+
 def test_options_are_sent_to_ollama(client: openai.OpenAI, stub: StubServer) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     response = respond(

@@ -1,7 +1,7 @@
 """Stored messages in Ollama's format."""
 
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -28,15 +28,23 @@ _NO_RESULT = "The call was interrupted and has no result."
 
 
 def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
-    """Convert messages to Ollama's format, without thinking before index ``turn_start`` and with
-    missing results.
+    """Convert messages to Ollama's format, without thinking before index ``turn_start``.
+
+    Results that are missing are added, and results after other messages move to their calls.
     """
     sent: list[ChatMessage] = []
     missing: dict[str, str] = {}
+    moved: set[int] = set()
     for index, message in enumerate(messages):
+        if index in moved:
+            continue
         if message["role"] == "tool":
             missing.pop(message.get("tool_call_id", ""), None)
         elif message["role"] != "system":  # results may follow instructions
+            for call_id, position in _late_results(messages, index, missing).items():
+                sent.append(_to_ollama(messages[position], with_thinking=False))
+                moved.add(position)
+                del missing[call_id]
             sent.extend(_missing_results(missing))
             missing = {}
             for call in tool_calls_of(message):
@@ -71,6 +79,29 @@ def _add_images(sent: ChatMessage, message: Message) -> None:
     left_out = len(images_of(message)) - len(readable)
     if left_out:
         sent["content"] = "\n".join(filter(None, (sent["content"], UNREADABLE_IMAGES)))
+
+
+def _late_results(
+    messages: Sequence[Message], start: int, missing: Collection[str]
+) -> dict[str, int]:
+    """Return the indexes from ``start`` of the results of the calls ``missing``, by call ID.
+
+    A result after a later call with the same ID is the result of that call.
+    """
+    late: dict[str, int] = {}
+    if not missing:
+        return late
+    expected = set(missing)
+    for index in range(start, len(messages)):
+        message = messages[index]
+        expected.difference_update(call.get("id", "") for call in tool_calls_of(message))
+        if message["role"] != "tool":
+            continue
+        call_id = message.get("tool_call_id", "")
+        if call_id in expected:
+            late[call_id] = index
+            expected.remove(call_id)
+    return late
 
 
 def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
