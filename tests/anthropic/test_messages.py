@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.protocols.anthropic.blocks import HIDDEN_DOCUMENT
+from mochi_server.protocols.sent_files import HIDDEN_DOCUMENT
 from mochi_stub import StubServer
 from tests.anthropic.conversation import LOOK, STREAMED, Conversation, call_of, client_of, text_of
 from tests.openai.conversation import stored

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.protocols.anthropic.blocks import HIDDEN_DOCUMENT
+from mochi_server.protocols.sent_files import HIDDEN_DOCUMENT, HIDDEN_IMAGE
 from mochi_stub import StubServer
 from tests.api.test_files import in_prompt, sent_contents
 from tests.support.api import Api
@@ -162,6 +162,58 @@ def test_document_of_a_tool_is_part_of_its_result(api: Api, stub: StubServer) ->
     assert answer.status_code == 200, answer.text
     expected = ["See.", in_prompt("Minutes of May", "may.pdf"), HIDDEN_DOCUMENT]
     assert sent_contents(stub)[-1] == "\n".join(expected)
+
+
+def test_file_of_a_tool_is_part_of_its_output(api: Api, stub: StubServer) -> None:
+    path, body = response(DOCUMENT)
+    file = body["input"][0]["content"][0]
+    unreadable = [{"type": "input_file", "file_id": "file_1"}, {**file, "file_data": "*"}]
+    output = [{"type": "input_text", "text": "See."}, file, *unreadable]
+    body["input"] = [
+        {"role": "user", "content": "Read."},
+        {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": output},
+    ]
+
+    answer = post(api, path, body)
+
+    assert answer.status_code == 200, answer.text
+    expected = ["See.", in_prompt("Minutes of May", "may.pdf"), HIDDEN_DOCUMENT, HIDDEN_DOCUMENT]
+    assert sent_contents(stub)[-1] == "\n".join(expected)
+
+
+URL = "https://example.org/a.png"
+UNREADABLE: dict[str, list[dict[str, Any]]] = {
+    "/v1/chat/completions": [
+        {"type": "file", "file": {"file_id": "file_1"}},
+        {"type": "image_url", "image_url": {"url": URL}},
+    ],
+    "/v1/responses": [
+        {"type": "input_file", "file_url": "https://example.org/a.pdf"},
+        {"type": "input_image", "image_url": URL},
+    ],
+}
+"""A file and an image that the server cannot read, by route."""
+
+
+@cases("protocol", [chat_completion, response], ids=lambda protocol: protocol.__name__)
+def test_unreadable_content_is_refused_only_in_the_newest_message(
+    api: Api, stub: StubServer, protocol: Any
+) -> None:
+    path, body = protocol(pdf(""))
+    field = "messages" if "messages" in body else "input"
+    file, text = body[field][0]["content"]
+    later = [{"role": "assistant", "content": "No."}, {"role": "user", "content": "And now?"}]
+    for unreadable in (file, *UNREADABLE[path]):
+        message = {"role": "user", "content": [text, unreadable]}
+        refused = post(api, path, body | {field: [message]})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_value")
+        answer = post(api, path, body | {field: [message, *later]})
+        assert answer.status_code == 200, answer.text
+        note = HIDDEN_IMAGE if "image_url" in unreadable else HIDDEN_DOCUMENT
+        assert sent_contents(stub) == [f"Sum up.\n{note}", "No.", "And now?"]
+        (notice,) = answer.json()["mochi"]["notices"]
+        assert notice["code"] in ("CONTENT_LEFT_OUT", "DOCUMENT_LEFT_OUT")
 
 
 def test_stored_file_cannot_be_changed_by_an_edit(api: Api, session_id: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mochi_server.chat.prompt import HIDDEN_IMAGES
-from mochi_server.protocols.anthropic.blocks import HIDDEN_DOCUMENT
+from mochi_server.protocols.sent_files import HIDDEN_DOCUMENT
 from mochi_stub import Exchange, ToolCall
 from mochi_stub.reply import Gate, Reply, Text
 from tests.coding_agents.conftest import CodingStub

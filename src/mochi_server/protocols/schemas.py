@@ -63,7 +63,9 @@ def _token_limit(value: int) -> int:
 
 
 Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
-DataUrl = Annotated[str, AfterValidator(_image), Field(json_schema_extra={"pattern": "^data:"})]
+SentImage = Annotated[str, Field(json_schema_extra={"pattern": "^data:"})]
+"""Data URL of an image. Other texts become a note in earlier messages."""
+DataUrl = Annotated[SentImage, AfterValidator(_image)]
 TokenLimit = Annotated[int, AfterValidator(_token_limit)]
 _OPTIONS = "this server sets the context window; other options have fields of their own"
 RejectedOption = Annotated[Any, allow(reason=_OPTIONS)]

@@ -2,8 +2,8 @@
 
 from base64 import b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,17 +12,16 @@ from pydantic import Field
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.parts import omitted_content
 from mochi_server.protocols.schemas import DataUrl, TextOr, TextPart
+from mochi_server.protocols.sent_files import with_files, with_images
 from mochi_server.protocols.sent_messages import (
     CallReader,
     SentArguments,
     SentMessages,
     add_tool_names,
-    decode_images,
     new_message,
 )
 from mochi_server.schemas.common import Body, Text
-from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
-from mochi_server.sessions.attachments import Attachment, text_in_prompt
+from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import Message, Role, ToolCall
 from mochi_server.util.validation import Items
@@ -66,7 +65,10 @@ class DocumentBlock(Body):
     title: str | None = None
 
     @property
-    def file(self) -> EncodedFile:
+    def file(self) -> EncodedFile | None:
+        """The file, or None if the request has no data of it."""
+        if self.source.type not in ("base64", "text", "content"):
+            return None
         name = self.title or DEFAULT_NAME
         data = self.source.data or ""
         if self.source.type == "content":
@@ -175,7 +177,6 @@ AnyMessage = Annotated[
     Field(discriminator="role"),
 ]
 
-HIDDEN_DOCUMENT = "[A document is not shown, because this server cannot read it.]"
 _BILLING = "x-anthropic-billing-header:"
 """Beginning of the line that Claude Code puts before its system prompt."""
 _Blocks = Sequence[tuple[Location, Any]]  # content blocks with their paths in the request
@@ -193,63 +194,20 @@ async def to_messages(
     for _, group in groupby(enumerate(sent), lambda each: each[1].role):
         reader.add_group([*group])
     add_tool_names(reader.messages)
-    images = {}
-    for index, urls in reader.urls.items():
-        images[index] = await decode_images(urls, next(iter(urls))[:3])
     messages = SentMessages(
         reader.messages,
-        images,
         positions=reader.positions,
         notices=omitted_content(reader.omitted) + reader.calls.notices(reader.messages),
     )
-    attachments = {}
-    for index, documents in reader.documents.items():
-        is_new = index == messages.last_user_index
-        read = [each async for each in _read(documents, is_new=is_new)]
-        message = reader.messages[index]
-        texts = [message["content"]] if message["content"] else []
-        if message["role"] == "user":
-            attachments[index] = tuple(each for each in read if each is not None)
-            texts += [HIDDEN_DOCUMENT for each in read if each is None]
-        else:
-            texts += [_document_text(each) for each in read]
-        message["content"] = "\n".join(texts)
-    return replace(messages, attachments=attachments)
-
-
-async def _read(
-    documents: Mapping[Location, DocumentBlock], *, is_new: bool
-) -> AsyncIterator[Attachment | None]:
-    """Read the documents of a message. Yield None for each that cannot be read.
-
-    Raises ``ValidationFailed`` for such a document of the new message.
-    """
-    for path, block in documents.items():
-        try:
-            yield await _attachment(path, block)
-        except ValidationFailed as error:
-            if is_new:
-                # Claude Code removes its documents from the conversation if an error contains the
-                # first words.
-                reason = error.details["errors"][0]["msg"]
-                problem = f"this server does not support PDF input like this: {reason}"
-                raise ValidationFailed.at(path, problem) from error
-            yield None
-
-
-async def _attachment(path: Location, block: DocumentBlock) -> Attachment:
-    if block.source.type not in ("base64", "text", "content"):
-        problem = "the source of a document must have the type `base64`, `text` or `content`"
-        raise ValidationFailed.at(path, problem)
-    (attachment,) = await read_attachments({path: block.file})
-    return attachment
-
-
-def _document_text(attachment: Attachment | None) -> str:
-    """Return the text of a document in the result of a tool call."""
-    if attachment is None:
-        return HIDDEN_DOCUMENT
-    return text_in_prompt(attachment.reference, attachment.text.data.decode())
+    messages = await with_images(messages, reader.urls)
+    try:
+        return await with_files(messages, reader.documents)
+    except ValidationFailed as error:
+        # Claude Code removes its documents from the conversation if an error contains the first
+        # words.
+        first = error.details["errors"][0]
+        problem = f"this server does not support PDF input like this: {first['msg']}"
+        raise ValidationFailed.at(first["loc"][1:], problem) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +218,7 @@ class _BlockReader:
     positions: list[int] = field(default_factory=list)
     urls: dict[int, dict[Location, str]] = field(default_factory=dict)
     """Encoded images of each message by their paths."""
-    documents: dict[int, dict[Location, DocumentBlock]] = field(default_factory=dict)
+    documents: dict[int, dict[Location, EncodedFile | None]] = field(default_factory=dict)
     """Documents of each message by their paths."""
     calls: CallReader = field(default_factory=CallReader)
     omitted: Counter[str] = field(default_factory=Counter)
@@ -307,7 +265,7 @@ class _BlockReader:
                     urls = self.urls.setdefault(index, {})
                     urls[(*path, "source")] = block.source.url or block.source.data
                 case DocumentBlock():
-                    self.documents.setdefault(index, {})[path] = block
+                    self.documents.setdefault(index, {})[path] = block.file
                 case ServerToolBlock(text=""):
                     self.omitted[block.type] += 1
                 case _:

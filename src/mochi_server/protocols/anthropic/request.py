@@ -9,12 +9,10 @@ from mochi_server.constants import ANSWER_TOKENS
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.answer_request import Effort, think_value
 from mochi_server.protocols.anthropic.blocks import (
-    HIDDEN_DOCUMENT,
     AnyMessage,
     to_messages,
 )
 from mochi_server.protocols.headers import MochiHeaders
-from mochi_server.protocols.parts import Notice, omitted_tools
 from mochi_server.protocols.schemas import SchemaText, TextOr, TextPart, TokenLimit
 from mochi_server.protocols.sent_messages import SentMessages
 from mochi_server.protocols.tool_choice import FunctionTool, NamedFunction, tool_selection
@@ -132,9 +130,6 @@ _OPTIONS = {
     "top_k": "top_k",
 }
 """Mapping of fields of the request to Ollama's options."""
-_DOCUMENT_LEFT_OUT = (
-    "This server cannot read some of the documents. The model receives a note instead."
-)
 
 
 async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput, SentMessages]:
@@ -144,7 +139,7 @@ async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput
     """
     wanted = request.tool_choice or ToolChoice(type="auto")
     custom = [tool for tool in request.tools or () if tool.type in CUSTOM]
-    omitted = _left_out(request)
+    omitted = left_out(request)
     choice = wanted.choice()
     if wanted.type == "tool" and wanted.name in omitted:
         choice = "auto"
@@ -181,15 +176,6 @@ def _generation(request: CountRequest) -> GenerationOptions:
     )
 
 
-def _left_out(request: CountRequest) -> list[str]:
+def left_out(request: CountRequest) -> list[str]:
     """Return the names of the tools that the model does not receive."""
     return [tool.name for tool in request.tools or () if tool.type not in CUSTOM]
-
-
-def notices_of(request: CountRequest, sent: SentMessages) -> list[Notice]:
-    """Return a notice for each tool and one for all documents that the model does not receive."""
-    notices = omitted_tools("Anthropic", _left_out(request))
-    if any(message["content"].endswith(HIDDEN_DOCUMENT) for message in sent.messages):
-        payload = {"code": "DOCUMENT_LEFT_OUT", "message": _DOCUMENT_LEFT_OUT}
-        return [*notices, Notice("warning", payload)]
-    return notices

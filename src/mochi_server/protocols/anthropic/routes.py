@@ -9,12 +9,13 @@ from mochi_server.protocols.anthropic.errors import ANTHROPIC_ERRORS, encode_err
 from mochi_server.protocols.anthropic.request import (
     CountRequest,
     MessageRequest,
-    notices_of,
+    left_out,
     parse,
 )
 from mochi_server.protocols.anthropic.response import MessageResponse
 from mochi_server.protocols.encoded_response import respond
 from mochi_server.protocols.headers import HeadersParam
+from mochi_server.protocols.parts import omitted_tools
 from mochi_server.protocols.turn_start import answer_responses, estimate, renamed_fields, start
 from mochi_server.web.requests import Protocol
 from mochi_server.web.routes import MODEL_ERRORS, BodyReleasingRoute, responses
@@ -45,7 +46,8 @@ async def create_message(request: Request, body: MessageRequest, headers: Header
     with renamed_fields(response_format="output_config.format"):
         turn, sent = await parse(body, headers)
         run = await start(request, headers.session, turn, sent)
-    encoder = MessageEncoder(run, body.model, [*notices_of(body, sent), *sent.notices])
+    notices = [*omitted_tools("Anthropic", left_out(body)), *sent.notices]
+    encoder = MessageEncoder(run, body.model, notices)
     return await respond(request, encoder, stream=body.stream)
 
 

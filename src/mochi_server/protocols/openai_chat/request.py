@@ -9,9 +9,9 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.answer_request import AnswerRequest
 from mochi_server.protocols.headers import MochiHeaders
 from mochi_server.protocols.schemas import (
-    DataUrl,
     PlainFormat,
     RefusalPart,
+    SentImage,
     TextOr,
     TextPart,
     TokenLimit,
@@ -19,12 +19,12 @@ from mochi_server.protocols.schemas import (
     allow,
     joined_text,
 )
+from mochi_server.protocols.sent_files import with_files, with_images
 from mochi_server.protocols.sent_messages import (
     CallReader,
     SentArguments,
     SentMessages,
     add_tool_names,
-    decode_images,
     new_answer,
     new_message,
     new_result,
@@ -40,16 +40,16 @@ from mochi_server.protocols.tool_choice import (
     tool_selection,
 )
 from mochi_server.schemas.common import Body, Text
-from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
+from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile
 from mochi_server.sessions.images import Location
-from mochi_server.sessions.types import FiniteObject, Image, Message, Role
+from mochi_server.sessions.types import FiniteObject, Message, Role
 from mochi_server.util.validation import Items
 
 
 class ImageUrl(Body):
     """An image as a data URL."""
 
-    url: DataUrl
+    url: SentImage
 
 
 class ImagePart(Body):
@@ -57,7 +57,7 @@ class ImagePart(Body):
 
     type: Literal["image_url"]
     image_url: Annotated[
-        Annotated[DataUrl, Tag("text")] | Annotated[ImageUrl, Tag("object")],
+        Annotated[SentImage, Tag("text")] | Annotated[ImageUrl, Tag("object")],
         Discriminator(lambda image: "text" if isinstance(image, str) else "object"),
     ]
 
@@ -70,8 +70,15 @@ class FileData(Body):
     """A file with text, or a PDF: a data URL or base64 in ``file_data``."""
 
     filename: str = DEFAULT_NAME
-    file_id: Unsupported = Field(None, description="Not supported. Use `file_data`.")
-    file_data: str
+    file_id: Any = Field(None, description="Not supported. Use `file_data`.")
+    file_data: str | None = None
+
+    @property
+    def encoded(self) -> EncodedFile | None:
+        """The file, or None if the request has no data of it."""
+        if self.file_data is None:
+            return None
+        return EncodedFile(self.filename, self.file_data)
 
 
 class FilePart(Body):
@@ -323,40 +330,21 @@ async def parse_completion(
         answer_format=request.response_format.to_ollama() if request.response_format else None,
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
     )
-    images = {}
+    urls: dict[int, dict[Location, str]] = {}
+    files: dict[int, dict[Location, EncodedFile | None]] = {}
     for index, message in enumerate(request.messages):
-        found = await _images(message, ("messages", index, "content"))
-        if found:
-            images[index] = found
-    attachments = {}
-    for index, message in enumerate(request.messages):
-        files = _files(message, ("messages", index, "content"))
-        if files:
-            attachments[index] = await read_attachments(files)
-    notices = calls.notices(messages)
-    return turn, SentMessages(messages, images, attachments=attachments, notices=notices)
-
-
-def _files(message: AnyMessage, content: Location) -> dict[Location, EncodedFile]:
-    """Return the files of a message by their paths. ``content`` is the path of its content."""
-    files: dict[Location, EncodedFile] = {}
-    if message.content is None or isinstance(message.content, str):
-        return files
-    for number, part in enumerate(message.content):
-        if isinstance(part, FilePart):
-            files[(*content, number)] = EncodedFile(part.file.filename, part.file.file_data)
-    return files
-
-
-async def _images(message: AnyMessage, content: Location) -> tuple[Image, ...]:
-    """Decode the images of a message. ``content`` is the path of its content."""
-    if message.content is None or isinstance(message.content, str):
-        return ()
-    urls = {}
-    for number, part in enumerate(message.content):
-        if isinstance(part, ImagePart):
-            urls[(*content, number)] = part.url
-    return await decode_images(urls, content)
+        if message.content is None or isinstance(message.content, str):
+            continue
+        for number, part in enumerate(message.content):
+            path: Location = ("messages", index, "content", number)
+            match part:
+                case ImagePart():
+                    urls.setdefault(index, {})[path] = part.url
+                case FilePart():
+                    files.setdefault(index, {})[path] = part.file.encoded
+    sent = SentMessages(messages, notices=calls.notices(messages))
+    sent = await with_images(sent, urls)
+    return turn, await with_files(sent, files)
 
 
 def _stored(sent: AnyMessage, calls: CallReader) -> Message:

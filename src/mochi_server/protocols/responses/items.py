@@ -19,19 +19,19 @@ from pydantic import (
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.parts import omitted_content
 from mochi_server.protocols.responses.tools import CUSTOM_INPUT
-from mochi_server.protocols.schemas import DataUrl, RefusalPart, TextOr, Unsupported, joined_text
+from mochi_server.protocols.schemas import RefusalPart, SentImage, TextOr, joined_text
+from mochi_server.protocols.sent_files import with_files, with_images
 from mochi_server.protocols.sent_messages import (
     CallReader,
     SentArguments,
     SentMessages,
     add_tool_names,
-    decode_images,
     new_answer,
     new_message,
     new_result,
 )
 from mochi_server.schemas.common import Body, Text
-from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
+from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import AssistantMessage, Message, Role, tool_calls_of
 from mochi_server.util.validation import Items
@@ -48,7 +48,7 @@ class InputImage(Body):
     """An image as a data URL, for models with `vision`."""
 
     type: Literal["input_image"]
-    image_url: DataUrl
+    image_url: SentImage
 
 
 class InputFile(Body):
@@ -56,12 +56,20 @@ class InputFile(Body):
 
     type: Literal["input_file"]
     filename: str = DEFAULT_NAME
-    file_id: Unsupported = Field(None, description="Not supported. Use `file_data`.")
-    file_url: Unsupported = Field(None, description="Not supported. Use `file_data`.")
-    file_data: str
+    file_id: Any = Field(None, description="Not supported. Use `file_data`.")
+    file_url: Any = Field(None, description="Not supported. Use `file_data`.")
+    file_data: str | None = None
+
+    @property
+    def encoded(self) -> EncodedFile | None:
+        """The file, or None if the request has no data of it."""
+        if self.file_data is None:
+            return None
+        return EncodedFile(self.filename, self.file_data)
 
 
 Part = InputText | RefusalPart | InputImage | InputFile
+_ResultPart = Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]
 
 
 class InputMessage(Body):
@@ -111,11 +119,11 @@ class CustomToolCall(Body):
 
 
 class FunctionCallOutput(Body):
-    """The result of a tool call. Null is an empty result."""
+    """The result of a tool call. Null is an empty result. Files become text."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
-    output: TextOr[Items[Annotated[InputText | InputImage, Field(discriminator="type")]]] | None
+    output: TextOr[Items[_ResultPart]] | None
 
 
 class BuiltInCall(Body, extra="allow"):
@@ -273,16 +281,12 @@ async def to_messages(
     for item in items:
         reader.add(item)
     add_tool_names(reader.messages)
-    images = {}
-    for index, urls in reader.image_urls.items():
-        images[index] = await decode_images(urls, ("messages", index))
     if not reader.messages:
         raise ValidationFailed.at("input", "no item is a message or a tool call; add a message")
-    attachments = {}
-    for index, files in reader.files.items():
-        attachments[index] = await read_attachments(files)
     notices = omitted_content(reader.omitted) + reader.calls.notices(reader.messages)
-    return SentMessages(reader.messages, images, attachments=attachments, notices=notices)
+    sent = SentMessages(reader.messages, notices=notices)
+    sent = await with_images(sent, reader.image_urls)
+    return await with_files(sent, reader.files)
 
 
 def to_items(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -327,7 +331,7 @@ class _ItemReader:
     """Numbers of the items that were left out, by type."""
     messages: list[Message] = field(default_factory=list)
     image_urls: dict[int, dict[Location, str]] = field(default_factory=dict)
-    files: dict[int, dict[Location, EncodedFile]] = field(default_factory=dict)
+    files: dict[int, dict[Location, EncodedFile | None]] = field(default_factory=dict)
 
     def add(self, item: InputItem) -> None:
         omitted = self._omitted_type(item)
@@ -395,5 +399,4 @@ class _ItemReader:
                 case InputImage():
                     self.image_urls.setdefault(index, {})[location] = part.image_url
                 case InputFile():
-                    file = EncodedFile(part.filename, part.file_data)
-                    self.files.setdefault(index, {})[location] = file
+                    self.files.setdefault(index, {})[location] = part.encoded

@@ -1,0 +1,114 @@
+"""Images and files of the messages that a client sent.
+
+Clients send the whole conversation with each request. Only the newest user message is refused for
+content that the server cannot read. Otherwise, such a conversation could not continue.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from mochi_server.errors import ValidationFailed
+from mochi_server.protocols.parts import Notice, omitted_content
+from mochi_server.protocols.sent_messages import SentMessages, decode_images
+from mochi_server.services.attachments import EncodedFile, read_attachments
+from mochi_server.sessions.attachments import Attachment, text_in_prompt
+from mochi_server.sessions.images import Location
+from mochi_server.sessions.types import Image, Message
+
+HIDDEN_DOCUMENT = "[A document is not shown, because this server cannot read it.]"
+HIDDEN_IMAGE = "[An image is not shown, because this server cannot read it.]"
+_LEFT_OUT = Notice(
+    "warning",
+    {
+        "code": "DOCUMENT_LEFT_OUT",
+        "message": "This server cannot read some of the documents. The model receives a note "
+        "instead.",
+    },
+)
+
+
+async def with_images(
+    sent: SentMessages, urls: Mapping[int, Mapping[Location, str]]
+) -> SentMessages:
+    """Return ``sent`` with the images in ``urls``, which are encoded.
+
+    ``urls`` has the images of each message by its index, with their paths. Only in the newest user
+    message must they be readable. A note replaces each other unreadable image.
+
+    Raises ``ValidationFailed`` for such an image of the newest user message.
+    """
+    images: dict[int, tuple[Image, ...]] = {}
+    hidden: Counter[str] = Counter()
+    newest = sent.last_user_index
+    for index, encoded in urls.items():
+        if index == newest:
+            content = next(iter(encoded))[:3]
+            images[index] = await decode_images(encoded, content)
+            continue
+        readable: list[Image] = []
+        for path, url in encoded.items():
+            with suppress(ValidationFailed):
+                readable += await decode_images({path: url}, path)
+        images[index] = tuple(readable)
+        unreadable = len(encoded) - len(readable)
+        if unreadable:
+            hidden["image"] += unreadable
+            _add_texts(sent.messages[index], [HIDDEN_IMAGE] * unreadable)
+    return replace(sent, images=images, notices=[*sent.notices, *omitted_content(hidden)])
+
+
+async def with_files(
+    sent: SentMessages, files: Mapping[int, Mapping[Location, EncodedFile | None]]
+) -> SentMessages:
+    """Return ``sent`` with ``files``, which the function reads. None is a file without data.
+
+    ``files`` has the files of each message by its index, with their paths. Files of tool results
+    become text. Only in the newest user message must files be readable. A note replaces each other
+    unreadable file.
+
+    Raises ``ValidationFailed`` for such a file of the newest user message.
+    """
+    attachments: dict[int, tuple[Attachment, ...]] = {}
+    notices = [*sent.notices]
+    newest = sent.last_user_index
+    for index, encoded in files.items():
+        message = sent.messages[index]
+        if index == newest:
+            attachments[index] = await _read(encoded)
+            continue
+        readable: list[Attachment] = []
+        texts: list[str] = []
+        for path, file in encoded.items():
+            try:
+                (attachment,) = await _read({path: file})
+            except ValidationFailed:
+                texts.append(HIDDEN_DOCUMENT)
+                continue
+            if message["role"] == "user":
+                readable.append(attachment)
+            else:
+                texts.append(text_in_prompt(attachment.reference, attachment.text.data.decode()))
+        attachments[index] = tuple(readable)
+        if HIDDEN_DOCUMENT in texts and _LEFT_OUT not in notices:
+            notices.append(_LEFT_OUT)
+        _add_texts(message, texts)
+    return replace(sent, attachments=attachments, notices=notices)
+
+
+async def _read(encoded: Mapping[Location, EncodedFile | None]) -> tuple[Attachment, ...]:
+    files: dict[Location, EncodedFile] = {}
+    for path, file in encoded.items():
+        if file is None:
+            raise ValidationFailed.at(
+                path,
+                "the request must contain the file itself; this server reads no files by ID or URL",
+            )
+        files[path] = file
+    return await read_attachments(files)
+
+
+def _add_texts(message: Message, texts: Sequence[str]) -> None:
+    content = message["content"]
+    message["content"] = "\n".join([content, *texts] if content else texts)
