@@ -1309,8 +1309,8 @@ export interface components {
          * AgUiRequest
          * @description `RunAgentInput` of AG-UI.
          *
-         *     Only the messages after the last answer, and the results of pending calls, are new. Unknown
-         *     fields are ignored.
+         *     Only the last user message after the last answer, and the results of pending calls, are new.
+         *     With `resume`, the messages are ignored. Unknown fields are ignored.
          *
          *     `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`.
          * @example {
@@ -1347,9 +1347,14 @@ export interface components {
              * Tools
              * @description Tools that the client runs.
              */
-            tools?: {
+            tools?: ({
+                name: string;
+                description: string;
+                parameters?: Record<string, never> | null;
+                metadata?: Record<string, never> | null;
+            } & {
                 [key: string]: unknown;
-            }[] | null;
+            })[] | null;
             /**
              * Context
              * @description Texts that are added to the instructions.
@@ -1364,9 +1369,14 @@ export interface components {
              * Resume
              * @description Decisions for tool calls.
              */
-            resume?: {
+            resume?: ({
+                interruptId: string;
+                /** @enum {unknown} */
+                status: "resolved" | "cancelled";
+                metadata?: Record<string, never> | null;
+            } & {
                 [key: string]: unknown;
-            }[] | null;
+            })[] | null;
             /**
              * Forwardedprops
              * @description Options of the turn.
@@ -2918,7 +2928,7 @@ export interface components {
             keep_alive?: string | number | null;
             /**
              * Options
-             * @description Not supported. Use the fields of this request.
+             * @description Only `{}` is supported. Use the fields of this request.
              */
             options?: unknown;
             /**
@@ -3002,12 +3012,12 @@ export interface components {
             audio?: unknown;
             /**
              * Functions
-             * @description Not supported. Use `tools`.
+             * @description Only an empty list is supported. Use `tools`.
              */
             functions?: unknown;
             /**
              * Function Call
-             * @description Not supported.
+             * @description Only `none` and `auto` are supported. Use `tool_choice`.
              */
             function_call?: unknown;
             /**
@@ -3275,7 +3285,7 @@ export interface components {
             encoding_format?: ("float" | "base64") | null;
             /**
              * Options
-             * @description Not supported.
+             * @description Only `{}` is supported.
              */
             options?: unknown;
             /**
@@ -3382,7 +3392,7 @@ export interface components {
              */
             file_id?: unknown;
             /** File Data */
-            file_data: string;
+            file_data?: string | null;
         };
         /** FileMessage */
         FileMessage: {
@@ -3534,7 +3544,7 @@ export interface components {
         };
         /**
          * FunctionCallOutput
-         * @description The result of a tool call. Null is an empty result.
+         * @description The result of a tool call. Null is an empty result. Files become text.
          */
         FunctionCallOutput: {
             /**
@@ -3545,7 +3555,7 @@ export interface components {
             /** Call Id */
             call_id: string;
             /** Output */
-            output: (string | (components["schemas"]["InputText"] | components["schemas"]["InputImage"])[]) | null;
+            output: (string | (components["schemas"]["InputText"] | components["schemas"]["InputImage"] | components["schemas"]["InputFile"])[]) | null;
         };
         /**
          * FunctionTool
@@ -3775,7 +3785,7 @@ export interface components {
              */
             file_url?: unknown;
             /** File Data */
-            file_data: string;
+            file_data?: string | null;
         };
         /**
          * InputImage
@@ -4966,7 +4976,7 @@ export interface components {
             keep_alive?: string | number | null;
             /**
              * Options
-             * @description Not supported. Use the fields of this request.
+             * @description Only `{}` is supported. Use the fields of this request.
              */
             options?: unknown;
             /**
@@ -6219,7 +6229,7 @@ export interface components {
             keep_alive?: string | number | null;
             /**
              * Options
-             * @description Not supported. Use the fields of this request.
+             * @description Only `{}` is supported. Use the fields of this request.
              */
             options?: unknown;
             /**
@@ -6273,9 +6283,9 @@ export interface components {
             suffix?: string | null;
             /**
              * Logprobs
-             * @description Not supported.
+             * @description Only `false` is supported.
              */
-            logprobs?: unknown;
+            logprobs?: boolean | null;
             /**
              * Response Format
              * @description Not supported.
