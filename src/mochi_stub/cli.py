@@ -271,10 +271,9 @@ def _server_options() -> _Parser:
         metavar="FILE",
         help="configuration of models and replies (default: packaged)",
     )
-    speed = _bounded("speed", float, sys.float_info.max)
     add(
         "--speed",
-        type=speed,
+        type=read_speed,
         default=1.0,
         help="1: 50 words per second, 2: twice as fast, 0: no delays (default: 1)",
     )
@@ -323,6 +322,10 @@ def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], fl
 
     read.__name__ = name
     return read
+
+
+read_speed = _bounded("speed", float, sys.float_info.max)
+"""Parser of the speed of replies, also for the test mode of `mochi-server`."""
 
 
 def _stopped_by_signal() -> threading.Event:

@@ -72,6 +72,8 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         (["--data-dir", "file"], {}, "--data-dir"),
         (["--data-dir", "file/folder"], {}, "--data-dir"),
         (["--stub-speed", "fast"], {}, "--stub-speed"),
+        (["--test-mode", "--stub-speed", "-1"], {}, "--stub-speed: invalid speed value: '-1'"),
+        (["--test-mode", "--stub-speed", "nan"], {}, "--stub-speed: invalid speed value: 'nan'"),
         (["--stub-speed", "2"], {}, "--stub-speed"),
         (["--stub-all-models"], {}, "--stub-all-models requires --test-mode"),
         (["--test-mode", "--ollama-host", "http://localhost:1"], {}, "--ollama-host"),

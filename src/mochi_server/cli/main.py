@@ -319,13 +319,23 @@ def _parser() -> _Parser:
     text = "use a bundled LLM instead of Ollama; sessions are deleted at exit"
     parser.add_argument("--test-mode", action="store_true", help=text)
     text = "test mode: speed relative to 50 words per second; 0 for no delays"
-    parser.add_argument("--stub-speed", metavar="X", type=float, help=text)
+    parser.add_argument("--stub-speed", metavar="X", type=_speed, help=text)
     text = "test mode: list also the models that fail, pause or break off, such as failing"
     parser.add_argument("--stub-all-models", action="store_true", default=None, help=text)
     parser.add_argument(
         "--insecure", action="store_true", help="serve any address without an API key"
     )
     return parser
+
+
+def _speed(text: str) -> float:
+    """Return the speed of the stub. Raises ``ValueError``."""
+    from mochi_stub.cli import read_speed
+
+    return read_speed(text)
+
+
+_speed.__name__ = "speed"  # for the error message of argparse
 
 
 def _version() -> str:
