@@ -13,6 +13,7 @@ from mochi_server.services import keys
 from mochi_server.services.keys import KeyRing, read_keys
 from mochi_server.sessions.permissions import EVERYTHING
 from mochi_server.tools.discovery import ToolDiscoveryService
+from tests.support.cases import cases
 from tests.support.keys import write_keys
 from tests.support.tools import SAMPLES
 
@@ -210,6 +211,18 @@ def test_impossible_change_is_explained(
     assert main(["keys", *arguments]) == 1
     assert problem in capsys.readouterr().err
     assert path.read_bytes() == before
+
+
+@cases("arguments", [["list"], ["revoke", "ann"]])
+def test_missing_file_has_no_keys_to_list_or_revoke(
+    path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert main(["keys", *arguments]) == 1
+    output = capsys.readouterr()
+    assert (output.out, output.err) == (
+        "",
+        f"mochi-server: {path}, line 1: No such file or directory\n",
+    )
 
 
 def test_without_the_setting_the_command_names_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,13 +49,13 @@ NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 def list_keys(path: Path) -> str:
     """Return a line for each key. Raises ``KeysFileInvalid``."""
-    content = _read(path)
+    content = read_keys(path)
     return "\n".join(_line(key, content.caller(key)) for key in content.keys)
 
 
 def revoke(path: Path, name: str) -> str:
     """Remove a key, and return a text for the user. Raises ``KeysFileInvalid``."""
-    content = _read(path)
+    content = read_keys(path)
     others = [key for key in content.keys if key["name"] != name]
     if len(others) == len(content.keys):
         raise KeysFileInvalid(
