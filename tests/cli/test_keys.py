@@ -225,6 +225,22 @@ def test_missing_file_has_no_keys_to_list_or_revoke(
     )
 
 
+@cases("arguments", [["list"], ["revoke", "ann"], ["add", "ann"]])
+def test_path_that_cannot_be_examined_is_reported_in_one_line(
+    path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+) -> None:
+    long = path.with_name("a" * 300)
+    monkeypatch.setenv("MOCHI_API_KEYS_FILE", str(long))
+    assert main(["keys", *arguments]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("mochi-server: ")
+    assert str(long) in line
+    assert line.endswith("File name too long")
+
+
 def test_without_the_setting_the_command_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", "list"]) == 2
     message = "MOCHI_API_KEYS_FILE is not set. Set it, such as `export MOCHI_API_KEYS_FILE="

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.cli.store_copy import find_problem
+from tests.cli.commands import run_here
 from tests.support.cases import cases
 
 
@@ -57,6 +58,16 @@ def test_invalid_source_or_target_of_a_copy_is_refused(
     Path("other").mkdir(exist_ok=True)
     Path("file").touch()
     assert find_problem(source, target) == problem
+
+
+@cases(("source", "target"), [("a" * 300, "."), (".", "a" * 300)])
+def test_place_that_cannot_be_examined_is_reported_in_one_line(
+    tmp_path: Path, source: str, target: str
+) -> None:
+    assert run_here("store", "copy", source, target, cwd=tmp_path) == (
+        1,
+        f"mochi-server: cannot read {'a' * 300}: File name too long\n",
+    )
 
 
 def test_copy_between_directories_with_the_same_sessions_is_refused(

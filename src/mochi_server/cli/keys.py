@@ -72,7 +72,7 @@ def add(path: Path, names: Sequence[str], given: Mapping[str, str] = NO_FIELDS) 
     ``expires`` can also be a number of days such as ``90d``. Raises ``KeysFileInvalid``; then no
     key was added.
     """
-    content = _read(path)
+    content = KeysFile() if _status(path) is None else read_keys(path)
     keys = list(content.keys)
     fields = _fields(given)
     default = content.default
@@ -94,8 +94,14 @@ def add(path: Path, names: Sequence[str], given: Mapping[str, str] = NO_FIELDS) 
     return "\n".join(lines)
 
 
-def _read(path: Path) -> KeysFile:
-    return read_keys(path) if path.exists() else KeysFile()
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a keys file, or None if it is missing. Raises ``KeysFileInvalid``."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise KeysFileInvalid(f"cannot read {path}: {error.strerror}") from error
 
 
 def _check_name(path: Path, name: str, keys: Sequence[Key]) -> None:
@@ -155,7 +161,7 @@ def _expiry(text: str) -> str:
 
 
 def _write(path: Path, keys: Sequence[Key], default: Key | None) -> None:
-    earlier = path.stat() if path.exists() else None
+    earlier = _status(path)
     text = "# Written by `mochi-server keys`, without the comments of earlier versions\n"
     if default is not None:
         fields = ", ".join(f"{field}: {_yaml(value)}" for field, value in default.items())

@@ -500,12 +500,17 @@ def _copy(source: str, target: str) -> int:
     import asyncio
 
     from mochi_server.cli.store_copy import copy, find_problem
+    from mochi_server.config import without_credentials
 
     def show(done: int, total: int) -> None:
         if done % 100 == 0:
             print(f"{done} of {total} sessions", file=sys.stderr)
 
-    problem = find_problem(source, target)
+    try:
+        problem = find_problem(source, target)
+    except OSError as error:
+        place = without_credentials(str(error.filename))
+        return _print_error(f"cannot read {place}: {error.strerror}", code=1)
     if problem is not None:
         return _print_error(problem)
     try:
