@@ -432,6 +432,11 @@ class MochiServerSettings(BaseSettings):
         return self.resolved(self.sessions_dir)
 
     @property
+    def usage_path(self) -> Path:
+        """Directory of the usage of keys. In test mode, it is deleted with the sessions."""
+        return self.resolved(self.sessions_dir if self.env == "test" else "") / "usage"
+
+    @property
     def keys_path(self) -> Path | None:
         """Path of the keys file, or None if there is none."""
         return self.resolved(self.api_keys_file) if self.api_keys_file else None

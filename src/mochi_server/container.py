@@ -372,7 +372,7 @@ def build_stores(
             settings.resolved_sessions_dir,
             settings.resolved(settings.agent_chats_dir),
             settings.resolved("mcp_authorizations"),
-            settings.resolved("usage"),
+            settings.usage_path,
         )
     with _database_driver():
         from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
+from datetime import datetime, timezone
 from pathlib import Path
 
 import httpx
@@ -205,6 +206,25 @@ def test_test_mode_begins_with_an_empty_store_every_time(tmp_path: Path) -> None
             api.send_message(api.create_session("mochi")["session_id"], "Hello!")
             api.http.close()
             assert command.end(signal.SIGINT) == 0
+
+
+def test_test_mode_neither_reads_nor_changes_the_usage_of_the_data_directory(
+    tmp_path: Path,
+) -> None:
+    usage = tmp_path / "usage" / f"{datetime.now(timezone.utc):%Y-%m-%d}.json"
+    usage.parent.mkdir()
+    counts = {"requests": 7, "prompt_tokens": 7, "answer_tokens": 7}
+    before = json.dumps({"usage": [{"key": "key-1", "model": "mochi:latest", **counts}]})
+    usage.write_text(before)
+    arguments = ["--test-mode", "--port", "0", "--stub-speed", "0", "--log-level", "ERROR"]
+    with Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_API_KEYS="secret") as command:
+        api = command.api(headers={"Authorization": "Bearer secret"})
+        api.send_message(api.create_session("mochi")["session_id"], "Hello!")
+        (used,) = api.ok(api.http.get("/usage"))["usage"]
+        assert used["requests"] == 1
+        assert command.end() == 0
+    assert [path.name for path in usage.parent.iterdir()] == [usage.name]
+    assert usage.read_text() == before
 
 
 @cases("word", ["serve", "start", "run"])

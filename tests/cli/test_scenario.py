@@ -487,6 +487,7 @@ def test_replay_approves_only_tools_that_the_user_approved(
     assert code == 0
     assert "+  content: Bo lives in Oslo." in text.splitlines()
     assert "+  content: The user denied this call." in text.splitlines()
+    assert not (tmp_path / "usage").exists(), "the replay counts for a key of the operator"
 
 
 def test_replay_uses_the_tools_of_a_relative_directory_and_sends_no_webhooks(

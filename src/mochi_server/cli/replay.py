@@ -10,6 +10,7 @@ from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
 from mochi_server.testing import ThreadedServer
 
 _OF_THE_OPERATOR = {
+    "api_keys",
     "api_keys_file",
     "store_url",
     "workers",
