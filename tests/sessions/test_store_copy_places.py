@@ -1,12 +1,21 @@
-"""Source and target of a copy of sessions: which ones the command refuses."""
+"""Copies of sessions: which sources and targets the command refuses, and which sessions it leaves
+unchanged or cannot read.
+"""
 
+import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mochi_server.cli.store_copy import find_problem
+from mochi_server.storage.files.store import FileSessionStore
 from tests.cli.commands import run_here
+from tests.sessions.samples import new_session
 from tests.support.cases import cases
+
+COPY = ("store", "copy", "from", "to")
 
 
 @cases(
@@ -81,3 +90,33 @@ def test_copy_between_directories_with_the_same_sessions_is_refused(
         == "FROM and TO are the same place"
     )
     assert find_problem(str(tmp_path / "one"), "postgresql://h/db") is None
+
+
+def test_change_that_keeps_the_time_of_a_session_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "to").mkdir()
+    (session_id,) = asyncio.run(_create(tmp_path / "from" / "chat_sessions", 1))
+    assert run_here(*COPY, cwd=tmp_path)[0] == 0
+    asyncio.run(_pin(tmp_path / "to" / "chat_sessions", session_id))
+    code, text = run_here(*COPY, cwd=tmp_path)
+    assert code == 1
+    assert f"different: {session_id} (" in text
+    metadata = _metadata(tmp_path / "to" / "chat_sessions" / f"{session_id}.json")
+    assert metadata["pinned"] is True
+
+
+def _metadata(file: Path) -> dict[str, Any]:
+    metadata: dict[str, Any] = json.loads(file.read_text())["metadata"]
+    return metadata
+
+
+async def _create(directory: Path, count: int) -> list[str]:
+    store = FileSessionStore(directory)
+    session_ids = [(await store.create(new_session())).session_id for _ in range(count)]
+    await store.aclose()
+    return session_ids
+
+
+async def _pin(directory: Path, session_id: str) -> None:
+    store = FileSessionStore(directory)
+    await store.patch(session_id, {"pinned": True}, touch=False)
+    await store.aclose()

@@ -260,8 +260,8 @@ def _parser() -> _Parser:
         dest="action", metavar="{copy}", required=True, parser_class=_Parser
     )
     text = (
-        "copy all sessions, except those that are equal or newer in TO; repeat it to continue a "
-        "stopped copy"
+        "copy all sessions, except those that are equal, newer or changed in TO; repeat it to "
+        "continue a stopped copy"
     )
     copy = _command(actions, "copy", text)
     copy.add_argument("source", metavar="FROM", help="a data directory, or postgresql://...")
@@ -527,7 +527,7 @@ def _copy(source: str, target: str) -> int:
     )
     for session_id in result.different:
         print(
-            f"different: {session_id} (newer in the target, or changed by the copy)",
+            f"different: {session_id} (newer or changed in the target, or changed by the copy)",
             file=sys.stderr,
         )
     return 1 if result.different else 0

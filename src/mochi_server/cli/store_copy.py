@@ -36,8 +36,8 @@ class CopyReport:
     existing: int = 0
     messages: int = 0
     different: list[str] = field(default_factory=list)
-    """IDs of sessions that are newer in the target and were not copied, or that the target stored
-    with changes.
+    """IDs of sessions whose other state in the target is not older and was not replaced, or that
+    the target stored with changes.
     """
 
 
@@ -120,7 +120,7 @@ async def _copy_one(
         result.existing += 1
         result.messages += len(session.history)
         return
-    if existing is not None and _updated(existing) > _updated(session):
+    if existing is not None and _updated(existing) >= _updated(session):
         result.different.append(session_id)
         return
     versions: Versions = ()
