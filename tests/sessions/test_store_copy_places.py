@@ -4,6 +4,7 @@ unchanged or cannot read.
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,39 @@ def test_change_that_keeps_the_time_of_a_session_is_not_overwritten(tmp_path: Pa
     assert f"different: {session_id} (" in text
     metadata = _metadata(tmp_path / "to" / "chat_sessions" / f"{session_id}.json")
     assert metadata["pinned"] is True
+
+
+def test_unreadable_sessions_are_named_and_the_others_are_copied(tmp_path: Path) -> None:
+    (tmp_path / "to").mkdir()
+    directory = tmp_path / "from" / "chat_sessions"
+    copied, newer, damaged, unfinished = asyncio.run(_create(directory, 4))
+    text = (directory / f"{newer}.json").read_text()
+    version = _metadata(directory / f"{newer}.json")["format_version"]
+    (directory / f"{newer}.json").write_text(text.replace(f'"{version}"', '"99.0"'))
+    (directory / f"{damaged}.json").write_text("{")
+    os.utime(directory / f"{damaged}.json", (1, 1))
+    (directory / f"{unfinished}.json").write_text("{")
+    code, text = run_here(*COPY, cwd=tmp_path)
+    assert code == 1
+    assert "copied 1, " in text
+    for session_id in (newer, damaged, unfinished):
+        assert f"not readable: {session_id} (" in text
+    assert [path.stem for path in (tmp_path / "to").rglob("*.json")] == [copied]
+
+
+def test_session_of_a_later_version_in_the_target_is_left_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "to").mkdir()
+    session_ids = asyncio.run(_create(tmp_path / "from" / "chat_sessions", 2))
+    assert run_here(*COPY, cwd=tmp_path)[0] == 0
+    file = tmp_path / "to" / "chat_sessions" / f"{session_ids[0]}.json"
+    version = _metadata(file)["format_version"]
+    newer = file.read_text().replace(f'"{version}"', '"99.0"')
+    file.write_text(newer)
+    code, text = run_here(*COPY, cwd=tmp_path)
+    assert code == 1
+    assert "already equal 1, different 1" in text
+    assert f"different: {session_ids[0]} (" in text
+    assert file.read_text() == newer
 
 
 def _metadata(file: Path) -> dict[str, Any]:

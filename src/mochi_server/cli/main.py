@@ -530,7 +530,12 @@ def _copy(source: str, target: str) -> int:
             f"different: {session_id} (newer or changed in the target, or changed by the copy)",
             file=sys.stderr,
         )
-    return 1 if result.different else 0
+    for session_id in result.unreadable:
+        print(
+            f"not readable: {session_id} (damaged, incomplete or of a later version)",
+            file=sys.stderr,
+        )
+    return 1 if result.different or result.unreadable else 0
 
 
 def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) -> int:

@@ -15,11 +15,11 @@ from typing import Any
 
 from mochi_server.config import MochiServerSettings, without_credentials
 from mochi_server.container import build_stores
-from mochi_server.errors import BlobNotFound, SessionNotFound
+from mochi_server.errors import BlobNotFound, SessionNotFound, SessionTooNew, StorageBusy
 from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
-from mochi_server.sessions.types import Blob, SessionQuery, blobs_in
+from mochi_server.sessions.types import Blob, blobs_in
 from mochi_server.sessions.versions import Versions, blobs_in_versions, with_versions
 from mochi_server.util.clock import timestamp
 
@@ -39,6 +39,8 @@ class CopyReport:
     """IDs of sessions whose other state in the target is not older and was not replaced, or that
     the target stored with changes.
     """
+    unreadable: list[str] = field(default_factory=list)
+    """IDs of sessions that cannot be read in the source."""
 
 
 async def copy(source: str, target: str, progress: Callable[[int, int], None]) -> CopyReport:
@@ -56,9 +58,8 @@ async def copy(source: str, target: str, progress: Callable[[int, int], None]) -
         pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
         sessions = []
         for from_store, to_store in pairs:
-            listed = await from_store.list(SessionQuery())
-            for entry in listed.entries:
-                sessions.append((from_store, to_store, entry["session_id"]))
+            for session_id in await from_store.ids():
+                sessions.append((from_store, to_store, session_id))
         for done, (from_store, to_store, session_id) in enumerate(sessions, 1):
             await _copy_one(from_store, to_store, session_id, result)
             progress(done, len(sessions))
@@ -109,13 +110,18 @@ async def _copy_one(
 ) -> None:
     try:
         session = await source.load(session_id)
-    except SessionNotFound:  # the session was deleted during the copy
+    except (SessionNotFound, SessionTooNew, StorageBusy):
+        if session_id in await source.ids():  # otherwise it was deleted during the copy
+            result.unreadable.append(session_id)
         return
     content = content_of(session)
     try:
         existing = await target.load(session_id)
     except SessionNotFound:
         existing = None
+    except SessionTooNew:
+        result.different.append(session_id)
+        return
     if existing is not None and content_of(existing) == content:
         result.existing += 1
         result.messages += len(session.history)

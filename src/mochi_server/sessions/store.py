@@ -211,6 +211,11 @@ class SessionStore(Protocol):
     async def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first."""
 
+    async def ids(self) -> Sequence[str]:
+        """Return the IDs of all sessions, also of those that ``load`` cannot read."""
+        page = await self.list(SessionQuery())
+        return [entry["session_id"] for entry in page.entries]
+
     async def count_tags(self, query: SessionQuery) -> Mapping[str, int]:
         """Return how many of the sessions that match the filters of ``query`` have each tag.
 
@@ -354,6 +359,11 @@ class VisibleSessions:
         if visible is None:
             return SessionPage.of([], 0)
         return await self._store.list(visible)
+
+    async def ids(self) -> Sequence[str]:
+        if not CALLER.get().sees_all:
+            return []  # only `store copy` needs them
+        return await self._store.ids()
 
     async def count_tags(self, query: SessionQuery) -> Mapping[str, int]:
         visible = _visible(query)

@@ -28,7 +28,7 @@ from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.atomic_files import Signature, storage_errors
 from mochi_server.storage.files.directory_lock import DirectoryLock, import_all
 from mochi_server.storage.files.image_files import ImageFiles
-from mochi_server.storage.files.session_index import SessionIndex
+from mochi_server.storage.files.session_index import SessionIndex, session_ids
 from mochi_server.storage.session_record import SessionCache, SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now
 
@@ -266,6 +266,11 @@ class SessionDirectory:
         """
         with storage_errors("list the sessions"):
             return self._index.list(query, use_file=self._lock.is_held)
+
+    def ids(self) -> Sequence[str]:
+        """Return the IDs of all sessions, also of unreadable ones."""
+        with storage_errors("list the sessions"):
+            return session_ids(self.path)
 
     def count_tags(self, query: SessionQuery) -> dict[str, int]:
         with storage_errors("count the tags of the sessions"):

@@ -291,6 +291,11 @@ def _row(session_id: str, session: ChatSession, signature: Signature | None) -> 
     )
 
 
+def session_ids(directory: Path) -> Sequence[str]:
+    """Return the IDs of the session files in a directory. Raises OSError."""
+    return [name for name in _scan(directory).signatures if is_session_id(name)]
+
+
 def _scan(directory: Path) -> _Files:
     """Return the session files and the turn logs in a directory."""
     signatures: dict[str, str] = {}

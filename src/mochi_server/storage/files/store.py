@@ -114,6 +114,7 @@ class FileSessionStore(SessionStore):
     load_versions = _in_thread(SessionDirectory.load_versions)
     patch = _in_thread(SessionDirectory.patch)
     delete = _in_thread(SessionDirectory.delete)
+    ids = _in_thread(SessionDirectory.ids)
     count_tags = _in_thread(SessionDirectory.count_tags)
     expired = _in_thread(SessionDirectory.expired)
     due_turns = _in_thread(SessionDirectory.due_turns)

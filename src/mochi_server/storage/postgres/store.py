@@ -329,6 +329,12 @@ class PostgresSessionStore(rules.SessionStore):
                 continue  # damage was logged
         return rules.SessionPage.of(entries, count[0] if count else 0)
 
+    async def ids(self) -> Sequence[str]:
+        statement = "SELECT session_id FROM sessions WHERE collection = %s"
+        async with self._database.connection("list the sessions") as connection:
+            rows = await fetch_all(connection, statement, [self._collection])
+        return [session_id for (session_id,) in rows]
+
     async def count_tags(self, query: SessionQuery) -> Mapping[str, int]:
         condition, values = self._filters(query)
         async with self._database.connection("count the tags of the sessions") as connection:
