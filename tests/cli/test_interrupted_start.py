@@ -1,8 +1,9 @@
-"""Ctrl-C during the start ends the command at once and without a traceback, and so does an
-unreadable directory.
+"""Ctrl-C during the start ends the command at once and without a traceback, and so do an
+unreadable directory and, in test mode, other signals.
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,21 @@ def test_interrupt_during_an_import_ends_the_start(
     with FreshCommand("mochi_server", *arguments, cwd=tmp_path, PYTHONPATH=str(modules)) as command:
         assert command.wait() == code
     assert "".join(command.output) == ""
+    assert not list(tmp_path.glob("mochi-server-*")), "the directory of test mode remains"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX systems")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_signal_during_the_start_of_test_mode_deletes_its_directory(
+    tmp_path: Path, name: str
+) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "uvicorn.py").write_text(INTERRUPT.replace("SIGINT", name) + "raise ImportError\n")
+    arguments = ("--port", "0", "--test-mode")
+    with FreshCommand("mochi_server", *arguments, cwd=tmp_path, PYTHONPATH=str(modules)) as command:
+        assert command.wait() == 128 + signal.SIGTERM
     assert not list(tmp_path.glob("mochi-server-*")), "the directory of test mode remains"
 
 

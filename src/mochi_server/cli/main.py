@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ["MOCHI_LOG_FORMAT"] = options["log_format"]  # for errors at the start
     command = arguments.command
     if command is None:
-        _exit_on_interrupt()
+        _exit_on(signal.SIGINT)
     else:
         _check_options_of_server(parser, arguments)
     if command == "init":
@@ -188,17 +188,18 @@ def _check_options_of_server(parser: _Parser, arguments: argparse.Namespace) -> 
             parser.error(f"{command} does not accept {_flag(name)}")
 
 
-def _exit_on_interrupt(clean_up: Callable[[], object] = lambda: None) -> None:
-    """Let Ctrl-C end the process until the server handles signals.
+def _exit_on(*numbers: int, clean_up: Callable[[], object] = lambda: None) -> None:
+    """Let each of these signals end the process until the server handles signals.
 
     An import could lose a ``KeyboardInterrupt``.
     """
 
-    def leave(*_: object) -> None:
+    def leave(number: int, _: object) -> None:
         clean_up()
-        os._exit(130)
+        os._exit(128 + number)
 
-    signal.signal(signal.SIGINT, leave)
+    for number in numbers:
+        signal.signal(number, leave)
 
 
 def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
@@ -382,6 +383,7 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
 
     from mochi_server.cli.init import scaffold
     from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
+    from mochi_server.util.platform import on_hangup
     from mochi_stub import StubServer
     from mochi_stub.config import test_mode_config
 
@@ -389,7 +391,8 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
     speed = 1.0 if arguments.stub_speed is None else arguments.stub_speed
     config = test_mode_config(all_models=bool(arguments.stub_all_models))
     directory = TemporaryDirectory(prefix="mochi-server-")
-    _exit_on_interrupt(directory.cleanup)
+    _exit_on(signal.SIGINT, signal.SIGTERM, clean_up=directory.cleanup)
+    on_hangup(lambda: signal.raise_signal(signal.SIGTERM))
     with (
         directory as sessions,
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, config=config) as stub,
