@@ -521,6 +521,28 @@ def test_sigterm_ends_the_process_with_hanging_tools(
             api.http.close()
 
 
+@pytest.mark.slow
+def test_hanging_tool_does_not_keep_the_sessions_of_test_mode(tmp_path: Path) -> None:
+    write_tools(tmp_path, HANGING_IN_POOL)
+    arguments = ["--test-mode", "--port", "0", "--data-dir", str(tmp_path)]
+    environment = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0"}
+    with (
+        FreshCommand("mochi_server", *arguments, cwd=tmp_path, **environment) as command,
+        ExitStack() as stack,
+    ):
+        api = command.api()
+        settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
+        session_id = api.create_session("mochi-demo", tool_settings=settings)["session_id"]
+        message = instruct({"tool_call": [{"name": "hang", "args": {}}]})
+        events = stack.enter_context(api.open_stream(session_id, message))
+        assert next(events).type == "tool_call"
+        assert list(tmp_path.glob("mochi-server-*"))
+        assert command.end() == 0
+        stack.close()
+        api.http.close()
+    assert not list(tmp_path.glob("mochi-server-*")), "the directory of test mode remains"
+
+
 @cases(
     ("hosts", "named"),
     [

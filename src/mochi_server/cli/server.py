@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
@@ -237,6 +238,9 @@ class _Server(uvicorn.Server):
         exit_timer = threading.Timer(_EXIT_SECONDS, os._exit, (0,))
         exit_timer.daemon = True
         exit_timer.start()
+        # The event loop waits for its pool when it closes. With a new pool, the caller can clean up
+        # before the exit timer ends the process, although tools hang in the old one.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """On the first signal, refuse new turns and wait for others.
