@@ -727,6 +727,29 @@ def test_repeated_request_does_not_deny_its_own_calls(parking: RunningServer) ->
     assert len(confirmations(api, session_id)) == 1
 
 
+def test_repeated_regeneration_finds_its_parked_turn(parking: RunningServer) -> None:
+    api, headers = parking.client, {"Idempotency-Key": "k2"}
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+    park(api, session_id)
+    api.ok(api.http.post(f"/chat/{session_id}/stop"))
+    body = {"background": True, "if_waiting": "deny"}
+
+    def regenerate() -> dict[str, Any]:
+        return api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+
+    run = regenerate()
+    table = parking.app.state.services.turns.table
+    until(lambda: confirmations(api, session_id) and not table.running())
+    (asked,) = confirmations(api, session_id)
+    again = regenerate()
+    assert (again["run_id"], again["state"]) == (run["run_id"], "waiting_for_approval")
+    assert confirmations(api, session_id) == [asked]
+    api.ok(decide(api, session_id, asked))
+    until(lambda: state(api, session_id) == "completed")
+    completed = api.ok(api.http.get(f"/chat/{session_id}/run"))
+    assert regenerate()["run_id"] == completed["run_id"]
+
+
 def test_malformed_call_stays_malformed_when_its_turn_continues(parking: RunningServer) -> None:
     api = parking.client
     session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]

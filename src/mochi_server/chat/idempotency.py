@@ -1,5 +1,5 @@
-"""Requests that are repeated with their idempotency key, as the history of the session
-shows them.
+"""Requests that are repeated with their idempotency key, as the history and the latest turn of the
+session show them.
 """
 
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ from mochi_server.errors import IdempotencyKeyReused
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.history import follows_result, last_user_index
 from mochi_server.sessions.session import ChatSession, ends_turn, key_digest, last_answer
+from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
 
 
@@ -84,6 +85,20 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
         return Repetition(again)
     tools = replace(turn_input.tools, must_call=False)
     return Repetition(replace(again, change="continue", tools=tools))
+
+
+def repeats_turn(session: ChatSession, turn: StoredTurn, turn_input: TurnInput) -> bool:
+    """Return whether a request repeats the request of ``turn``, the latest turn of the session.
+
+    Raises ``IdempotencyKeyReused`` for another request with the key.
+    """
+    if turn_input.key is None:
+        return False
+    if find_repetition(session, turn_input) is not None:
+        return True
+    if turn_input.text is not None or turn_input.results:  # the history would show the key
+        return False
+    return turn.key_digest == key_digest(session.session_id, turn_input.key)
 
 
 def _contains(turn_input: TurnInput, stored: Message) -> bool:

@@ -25,7 +25,7 @@ from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.due_turns import DueTurns
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.execution import as_mochi_error, execute_run, repeat_answer
-from mochi_server.chat.idempotency import Repetition, find_repetition
+from mochi_server.chat.idempotency import Repetition, find_repetition, repeats_turn
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
@@ -389,7 +389,7 @@ class TurnService:
             return None
         session = await conversation.load()
         turn = session.metadata.turn
-        if turn is None or find_repetition(session, turn_input) is None:
+        if turn is None or not repeats_turn(session, turn, turn_input):
             return None
         run = self.table.find(conversation.session_id, turn.run_id)
         is_latest = run is not None and run.run_id == turn.run_id

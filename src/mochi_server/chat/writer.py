@@ -90,7 +90,7 @@ class TurnWriter:
         self._removed_versions = 0
         # Context window of the turn, or None if no model was called.
         self.window: WindowDecision | None = None
-        self._new_messages = [] if continued else _new_messages(turn_input, session.session_id)
+        self._new_messages = [] if continued else _new_messages(turn_input, session)
         self.history = session.history.extended(self._new_messages)
         """Messages of the session, and the new messages."""
         self.added: list[Message] = []  # messages that the turn has added, oldest first
@@ -98,8 +98,13 @@ class TurnWriter:
         if continued is None:
             first = turn_input.answer_index(self.history)
             self.is_regeneration = first < len(self.history)
-            sender = CALLER.get().key
-            self.turn = StoredTurn([run_id], first=first, parent=parent, sender=sender)
+            self.turn = StoredTurn(
+                [run_id],
+                first=first,
+                parent=parent,
+                sender=CALLER.get().key,
+                key_digest=None if self._new_messages else _key_digest(turn_input, session),
+            )
             if survives:
                 replacement: list[dict[str, Any]] | None = [] if self.is_regeneration else None
                 self.turn = replace(self.turn, input=self._stored_input(), replacement=replacement)
@@ -397,13 +402,19 @@ def _placeholder(messages: Sequence[Message]) -> UnfinishedCalls | None:
     return {**result, "tool_calls": remaining}
 
 
-def _new_messages(turn_input: TurnInput, session_id: str) -> list[Message]:
+def _new_messages(turn_input: TurnInput, session: ChatSession) -> list[Message]:
     messages: list[Message] = list(turn_input.results)
     if (text := turn_input.new_message) is not None:
-        digest = None if turn_input.key is None else key_digest(session_id, turn_input.key)
+        digest = _key_digest(turn_input, session)
         message = user_message(text, turn_input.images, turn_input.attachments, key_digest=digest)
         messages.append(message)
     return messages
+
+
+def _key_digest(turn_input: TurnInput, session: ChatSession) -> str | None:
+    if turn_input.key is None:
+        return None
+    return key_digest(session.session_id, turn_input.key)
 
 
 def turn_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:

@@ -155,6 +155,8 @@ class StoredTurn:
 
     It is "" if there was none, and in files of earlier versions.
     """
+    key_digest: str | None = None
+    """Hash of the idempotency key of a request without messages, which have hashes of their own."""
 
     @classmethod
     def from_dict(cls, stored: object) -> "StoredTurn":
@@ -285,6 +287,7 @@ class StoredTurn:
             error=error,
             parent=self.parent,
             starts=self.starts,
+            key_digest=self.key_digest,
         )
 
 
