@@ -750,6 +750,20 @@ def test_repeated_regeneration_finds_its_parked_turn(parking: RunningServer) -> 
     assert regenerate()["run_id"] == completed["run_id"]
 
 
+def test_repeated_request_finds_its_parked_turn_after_a_stop(parking: RunningServer) -> None:
+    api, headers = parking.client, {"Idempotency-Key": "k1"}
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+    message = instruct(calls("note", text="first"), calls("note", text="second"), words(2))
+    api.ok(decide(api, session_id, park(api, session_id, message)))
+    until(lambda: confirmations(api, session_id))
+    stopped = api.ok(api.http.post(f"/chat/{session_id}/stop"))
+    stored = api.messages(session_id)
+    body = {"message": message, "background": True}
+    again = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+    assert (again["run_id"], again["state"]) == (stopped["run_id"], "stopped")
+    assert api.messages(session_id) == stored
+
+
 def test_malformed_call_stays_malformed_when_its_turn_continues(parking: RunningServer) -> None:
     api = parking.client
     session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]

@@ -393,7 +393,7 @@ class TurnService:
             return None
         run = self.table.find(conversation.session_id, turn.run_id)
         is_latest = run is not None and run.run_id == turn.run_id
-        if run is not None and is_latest and (run.running or run.state == "completed"):
+        if run is not None and is_latest and (run.running or run.state in ("completed", "stopped")):
             return run
         return await self._stored_runs.unfinished(session, turn) if turn.survives else None
 
