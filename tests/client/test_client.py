@@ -22,7 +22,7 @@ from mochi_server.events import (
     ToolConfirmationRequired,
     ToolResult,
 )
-from mochi_stub import StubServer
+from mochi_stub import Cut, Reply, StubServer, Text
 from tests.client.conftest import Connect
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
@@ -305,6 +305,21 @@ def test_error_of_the_callback_reaches_the_caller(
         ):
             list(events)
         client.stop(session_id)
+
+
+def test_failed_turn_with_a_callback_is_an_error(connect: Connect, tmp_path: Path) -> None:
+    replies = [Reply([Text(["one "]), Cut()]), Reply.of("Fine.")]
+    with (
+        StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+        connect(server.url) as client,
+    ):
+        session_id = client.create_session("mochi")["session_id"]
+        with pytest.raises(ApiError) as failed:
+            client.chat(session_id, "Hi", on_confirm=lambda _: True)
+        assert (failed.value.status, failed.value.code) == (502, "OLLAMA_ERROR")
+        assert client.get_session(session_id)["messages"][-1]["content"] == "one "
+        assert client.chat(session_id)["message"]["content"] == "Fine."
 
 
 _INVALID_DECISIONS = ["yes", {}, {"approve": True}, {"approved": True, "because": "it is safe"}]

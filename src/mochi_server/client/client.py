@@ -17,7 +17,7 @@ from typing_extensions import ParamSpec, Required, Self, TypedDict, Unpack
 from mochi_server.client import streams
 from mochi_server.client.streams import DELAYS, READ_SECONDS, ApiError, AsyncStream, Backoff, Stream
 from mochi_server.constants import API_PREFIX
-from mochi_server.events import ToolConfirmationRequired
+from mochi_server.events import ToolConfirmationRequired, TurnError
 from mochi_server.util.net import is_loopback
 from mochi_server.util.tasks import BlockingClient, blocking
 
@@ -476,9 +476,13 @@ class AsyncMochiClient:
             stream = self.stream(
                 session_id, message, on_confirm=on_confirm, idempotency_key=key, **options
             )
+            failure: TurnError | None = None
             async with stream:
-                async for _ in stream:
-                    pass
+                async for event in stream:
+                    if isinstance(event, TurnError):
+                        failure = event
+            if failure is not None:  # the request below would start the turn again
+                raise streams.error_of(failure)
         waits = wait_for_confirmation or on_confirm is not None
         body = {**_turn_body(message, options), "wait_for_confirmation": waits}
         headers = {"Idempotency-Key": key}

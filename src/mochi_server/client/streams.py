@@ -19,6 +19,7 @@ import anyio
 import httpx
 from typing_extensions import Self
 
+from mochi_server.errors import restored_error
 from mochi_server.events import (
     ChatEvent,
     ContentDelta,
@@ -27,6 +28,7 @@ from mochi_server.events import (
     Status,
     ThinkingDelta,
     ToolConfirmationRequired,
+    TurnError,
 )
 from mochi_server.util.tasks import BlockingClient, run
 
@@ -86,6 +88,12 @@ def parse_error(status: int, body: bytes) -> ClientError:
             f"The response is not from mochi-server; check the URL. It begins with: {beginning}"
         )
         return ApiError(status, code="UNKNOWN", message=message, details={})
+
+
+def error_of(event: TurnError) -> ApiError:
+    """Return the exception for the error that ended a turn."""
+    status = restored_error(event.code, event.message).status
+    return ApiError(status, event.code, event.message, event.details)
 
 
 RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
