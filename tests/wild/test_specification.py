@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server import create_app
+from mochi_server import MochiServerSettings, create_app
 from mochi_server.ollama import ChatResponse, ModelInfo, ReceivedMessage
 from mochi_stub import StubServer
 from tests.support.agents import delegate, nested, write_agent
@@ -14,6 +14,7 @@ from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.lazy import LazyModule
 from tests.support.server import RunningServer
+from tests.support.waiting import until
 
 testclient = LazyModule("starlette.testclient")
 
@@ -46,6 +47,24 @@ def test_own_instructor_client_writes_the_summary(tmp_path: Path) -> None:
         http.post(f"/api/v1/chat/{session}", json={"message": "Hello!"})
         summary = http.post(f"/api/v1/sessions/{session}/summarize", json={}).json()
     assert (summary["summary"], summary["topics"]) == ("Test summary", ["test"])
+
+
+@pytest.mark.parametrize("instructor", [None, OwnInstructor()])
+def test_own_clients_write_automatic_summaries(
+    tmp_path: Path, instructor: OwnInstructor | None
+) -> None:
+    class Summarizing(OwnClient):
+        def chat_stream(self, **_: Any) -> Any:
+            content = '{"summary": "Test summary", "topics": ["test"]}'
+            message = ReceivedMessage(role="assistant", content=content)
+            yield ChatResponse(message=message, done=True)
+
+    settings = MochiServerSettings(data_dir=str(tmp_path), summarization_interval_seconds=0)
+    app = create_app(settings, ollama_client=Summarizing(), instructor_client=instructor)
+    with testclient.TestClient(app) as http:
+        session = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
+        http.post(f"/api/v1/chat/{session}", json={"message": "Hello!"})
+        until(lambda: http.get(f"/api/v1/sessions/{session}/summary").json()["summary"])
 
 
 def test_models_have_no_hosts_if_there_is_only_one(server: RunningServer) -> None:

@@ -50,6 +50,9 @@ class AsyncOllamaClient:
     Use it in one event loop, with ``async with``, or close it.
     """
 
+    loads_models = True
+    """Whether requests load models into memory."""
+
     def __init__(
         self,
         host: str = "http://localhost:11434",

@@ -45,6 +45,8 @@ class StructuredClient(Protocol):
 class InjectedOllamaClient(AsyncOllamaClient):
     """Client whose models and answers come from a ``ChatClient``. It sends no HTTP requests."""
 
+    loads_models = False
+
     def __init__(self, client: ChatClient, host: str) -> None:
         super().__init__(host)
         self._injected = client

@@ -284,7 +284,8 @@ class SummarizationService:
     ) -> ChatSession:
         """Store a summary and return the changed session.
 
-        In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model.
+        In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model of
+        Ollama.
         If ``may_load`` is true, a model that is not loaded may be loaded. ``ticket`` is that of an
         admitted request.
         """
@@ -293,7 +294,8 @@ class SummarizationService:
         model = await gateway.find_model(name)
         loaded = (await gateway.host.client.loaded_windows() or {}).get(qualified_name(name))
         would_load = _unloads_model(session.metadata.keep_alive) if loaded else not may_load
-        if in_background and would_load and not model.is_cloud:
+        loads_models = gateway.host.client.loads_models and not model.is_cloud
+        if in_background and would_load and loads_models:
             raise _ModelNotLoaded(name)
         manual = None
         if qualified_name(session.model) == qualified_name(model.name):
