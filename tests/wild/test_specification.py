@@ -67,6 +67,20 @@ def test_own_clients_write_automatic_summaries(
         until(lambda: http.get(f"/api/v1/sessions/{session}/summary").json()["summary"])
 
 
+def test_failing_own_instructor_client_is_an_error_of_ollama(tmp_path: Path) -> None:
+    class Failing(OwnInstructor):
+        async def structured_response(self, *_: Any, **__: Any) -> ChatResponse:
+            raise ConnectionError("no connection")
+
+    app = create_app(data_dir=str(tmp_path), ollama_client=OwnClient(), instructor_client=Failing())
+    with testclient.TestClient(app, raise_server_exceptions=False) as http:
+        session = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
+        http.post(f"/api/v1/chat/{session}", json={"message": "Hello!"})
+        response = http.post(f"/api/v1/sessions/{session}/summarize", json={})
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "OLLAMA_ERROR")
+    assert "no connection" in response.json()["error"]["message"]
+
+
 def test_models_have_no_hosts_if_there_is_only_one(server: RunningServer) -> None:
     models = server.client.ok(server.client.http.get("/models"))["models"]
     assert models

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from pydantic import ValidationError
 
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient
-from mochi_server.ollama.injected_client import StructuredClient
+from mochi_server.ollama.injected_client import StructuredClient, translating_errors
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ChatResponse
 
@@ -56,8 +57,11 @@ class StructuredRequest:
         assert prompt is not None  # noqa: S101 - only a refused prompt cannot be shortened
         self.sent = prompt
         messages = orjson.loads(orjson.dumps(prompt.messages))  # parts of it are encoded
-        answer = await client.structured_response(self.request.model, messages, format)
-        self.lines.append({"message": {"content": answer.message["content"]}})
+        with translating_errors(ValidationError):
+            answer = await client.structured_response(self.request.model, messages, format)
+            content = answer.message["content"]
+        message = {"content": content}
+        self.lines.append({"message": message})
         return answer
 
     async def _post(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:

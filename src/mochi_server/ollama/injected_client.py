@@ -55,7 +55,7 @@ class InjectedOllamaClient(AsyncOllamaClient):
         return True
 
     async def list_models(self) -> list[ModelInfo]:
-        with _translating_errors():
+        with translating_errors():
             models = self._injected.list_models()
             return list(await models if inspect.isawaitable(models) else models)
 
@@ -79,7 +79,7 @@ class InjectedOllamaClient(AsyncOllamaClient):
         )  # parts of a long history are encoded
         request["context_window"] = (payload.get("options") or {}).get("num_ctx")
         line: Line = {}
-        with _translating_errors():
+        with translating_errors():
             async for response in _iterate(self._injected.chat_stream(**request)):
                 fields = (
                     asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
@@ -94,10 +94,13 @@ class InjectedOllamaClient(AsyncOllamaClient):
 
 
 @contextmanager
-def _translating_errors() -> Iterator[None]:
+def translating_errors(unchanged: type[Exception] = MochiError) -> Iterator[None]:
+    """Raise ``OllamaError`` for an error of an injected client, except a ``MochiError`` and
+    ``unchanged``.
+    """
     try:
         yield
-    except MochiError:
+    except (MochiError, unchanged):
         raise
     except Exception as error:
         raise OllamaError(f"The injected client failed: {error}") from error
