@@ -183,6 +183,10 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
         [lines(), lines("Hello.")],
         Seen("Hello."),
     ),
+    "an answer of blanks is requested again": (
+        [lines("\n\n"), lines("Hello.")],
+        Seen("Hello."),
+    ),
     "an answer that stays empty has a warning": (
         [lines()],
         Seen(warnings=["EMPTY_ANSWER"]),
@@ -340,6 +344,16 @@ def test_setting_turns_repairs_off(ollama: FakeOllama, tmp_path: Path) -> None:
         api = running.client
         session_id = api.create_session(MODEL)["session_id"]
         assert text_of(api.stream_message(session_id, "Hi!")) == "<think>Hm.</think>Hello."
+
+
+def test_blanks_that_were_sent_are_not_requested_again(ollama: FakeOllama, tmp_path: Path) -> None:
+    ollama.script(lines("\n\n"), lines("Hello."))
+    with RunningServer(tmp_path, ollama.url, repair_answers=False) as running:
+        api = running.client
+        session_id = api.create_session(MODEL)["session_id"]
+        shown = seen(api.stream_message(session_id, "Hi!"))
+        assert (shown.text, shown.warnings) == ("\n\n", ["EMPTY_ANSWER"])
+        assert api.messages(session_id)[-1]["content"] == "\n\n"
 
 
 def test_format_applies_to_the_answer_after_tools(api: Api, ollama: FakeOllama) -> None:

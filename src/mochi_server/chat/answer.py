@@ -135,12 +135,16 @@ class AnswerBuilder:
     def finish(self, *, is_cut: bool = False) -> None:
         """Add the text that was held back, because it could have been a tag or a call.
 
+        Blanks that are all of the answer are dropped, because the answer may be requested again.
         If ``is_cut`` is true, the stream was cut before the answer was complete. Then a call in
         the text stays text.
         """
         if self._repair is None:
             return
         pieces = self._repair.cut() if is_cut else self._repair.finish()
+        has_only_blanks = all(piece.kind == "text" and not piece.text.strip() for piece in pieces)
+        if has_only_blanks and self.is_empty and not self._repair.calls:
+            return
         events: list[ChatEvent] = []
         for piece in pieces:
             self._add_piece(piece, events)

@@ -75,8 +75,11 @@ class AnswerAttempts:
     def _may_change(self, answer: AnswerBuilder) -> bool:
         """Return whether another request can have another answer than this empty one.
 
-        If the reasoning has filled the window, the next request has a larger one.
+        Blanks that clients have received cannot be taken back. If the reasoning has filled the
+        window, the next request has a larger one.
         """
+        if answer.content:
+            return False
         if answer.done_reason in _LOADING or answer.skipped_calls or not answer.thinking:
             return True
         return self.model_call.is_cut and self.model_call.has_grown
