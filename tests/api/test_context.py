@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import StubServer
+from mochi_stub import Machine, StubServer
 from mochi_stub.journal import Exchange
 from mochi_stub.models import Model
 from mochi_stub.prompt import Prompt, ToolCall
@@ -468,6 +468,29 @@ def test_manual_window_works_without_dynamic_windows(
         ]
         assert (config["current_window"], config["manual_override"]) == (None, False)
         assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] is None
+
+
+def test_refused_prompt_is_compacted_without_dynamic_windows(tmp_path: Path) -> None:
+    off = {"dynamic_context_window_enabled": False, "summarization_enabled": False}
+    machine = Machine(context_length=20_000)
+    with (
+        StubServer(speed=0, machine=machine) as stub,
+        RunningServer(tmp_path, stub.url, **off) as server,
+    ):
+        session_id = server.client.create_session("mochi")["session_id"]
+        events: list[Event] = []
+        for _ in range(3):
+            message = instruct(words(10)) + "word " * 1400
+            events += server.client.stream_message(session_id, message)
+        (compacted,) = of_type(events, "context_compacted")
+        assert compacted["summary_used"]
+        assert types_of(events).count("message_complete") == 3
+        for exchange in chats(stub):
+            assert "num_ctx" not in (exchange.body or {}).get("options", {})
+        too_long = server.client.stream_message(session_id, "word " * 5000)
+        (error,) = of_type(too_long, "error")
+        assert error["code"] == "CONTEXT_OVERFLOW"
+        assert error["details"]["window"] == 20_000
 
 
 def test_windows_stop_being_dynamic_without_an_adjustment(

@@ -14,6 +14,7 @@ from mochi_server.ollama.errors import (
     is_context_refusal,
     refusal_error,
     refused_tokens,
+    refusing_window,
     reported_error,
     translate,
 )
@@ -105,6 +106,11 @@ def test_refused_prompt_is_recognized_by_the_received_text() -> None:
     assert isinstance(error, OllamaError)
     assert is_context_refusal(error)
     assert refused_tokens(error) == 12345
+    assert refusing_window(error) == 8192
+    by_text = reported_error(
+        b'{"error":"request (9 tokens) exceeds the available context size (8)"}'
+    )
+    assert refusing_window(by_text) == 8
     timeout = refusal_error(500, b'{"error":"context deadline exceeded"}')
     assert isinstance(timeout, OllamaError)
     assert not is_context_refusal(timeout)

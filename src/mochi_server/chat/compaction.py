@@ -67,8 +67,8 @@ class CompactionPrompt:
         payload = payload_without_thinking(
             self._window.model, model, self.summary_tokens, keep_alive
         )
-        window = self._window.fixed(self.budget.window)
-        request = ModelRequest(allocation=window, payload=payload, prompt=self)
+        allocation = self._window.fixed(self._window.size)
+        request = ModelRequest(allocation=allocation, payload=payload, prompt=self)
         while self.end < self.required_end:
             self.continue_with(await _summary(gateway, request))
         last = self._prompt.history[self.end - 1]["message_id"]

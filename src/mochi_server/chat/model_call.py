@@ -261,7 +261,7 @@ class TurnPrompt:
         Raise ``ContextOverflow`` if that is impossible.
         """
         call = self.call
-        window = call.allocation.size
+        window = call.allocation.prompt_window
         if window is None and refused is not None:
             raise ContextOverflow(None, refused)
         if self._is_new:

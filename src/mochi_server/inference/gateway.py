@@ -55,6 +55,7 @@ from mochi_server.ollama.errors import (
     is_out_of_memory,
     refused_feature,
     refused_tokens,
+    refusing_window,
 )
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line, OnLines
@@ -490,6 +491,7 @@ def _adapt_window(request: ModelRequest, size: PromptSize, error: OllamaError) -
     if is_context_refusal(error):
         tokens = refused_tokens(error) or allocation.estimate.tokens(size) * 2
         allocation.estimate.observe(size, tokens)
+        allocation.refusing_window = refusing_window(error)
         # If the prompt cannot be shortened and exceeds the model's maximum, Ollama must not reload
         # the model.
         maximum = allocation.model.context_length or inf

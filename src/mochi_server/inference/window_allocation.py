@@ -41,6 +41,8 @@ class Allocation:
     is_fixed: bool = False  # whether the requests always use the window of `decision`
     # For the latest request, with the reason of the latest change.
     decision: WindowDecision | None = None
+    refusing_window: int | None = None
+    """Window that Ollama has named when it refused a prompt, or None."""
     _stepped_down: WindowRegistry | None = field(default=None, init=False)
     """Windows of the host that has halved the window, or None."""
     _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
@@ -49,6 +51,14 @@ class Allocation:
     def size(self) -> int | None:
         """Window in tokens, or None if it is unknown."""
         return self.decision.window if self.decision else None
+
+    @property
+    def prompt_window(self) -> int | None:
+        """Window that prompts must fit, or None if it is unknown.
+
+        If Ollama chooses the window, only its refusal of a prompt names it.
+        """
+        return self.size or self.refusing_window
 
     @property
     def num_ctx(self) -> int | None:

@@ -266,6 +266,13 @@ def refused_tokens(error: OllamaError) -> int | None:
     return int(match[1] or match[2]) if match else None
 
 
+def refusing_window(error: OllamaError) -> int | None:
+    """Return the context window of a rejected prompt, or None if the error does not name it."""
+    text = error.upstream_text or error.message
+    match = re.search(r"n_ctx\W+(\d+)|context size \((\d+)", text)
+    return int(match[1] or match[2]) if match else None
+
+
 def invalid_json_error(line: bytes) -> OllamaError:
     """Return the error for an invalid line of a stream.
 
