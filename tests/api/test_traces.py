@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler, SamplingResult
 from opentelemetry.trace import set_tracer_provider
 
-from mochi_stub import Machine, StubServer
+from mochi_stub import Machine, Reply, StubServer, Usage
 from tests.mcp.patient_server import PatientServer
 from tests.mcp.test_authorization import authorize
 from tests.mcp.test_servers import called
@@ -120,6 +120,24 @@ def test_tool_calls_have_spans(
     assert again["attributes"]["gen_ai.usage.cache_read.input_tokens"] > 0
     assert "secret" not in json.dumps(spans)
     assert "Again" not in json.dumps(spans)
+
+
+def test_answers_that_are_requested_again_have_spans(
+    tmp_path: Path, exporter: InMemorySpanExporter
+) -> None:
+    replies = [Reply([], usage=Usage(7, 0)), Reply.of("Fine.")]
+    with (
+        StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hello!")
+    spans = [json.loads(span.to_json()) for span in exporter.get_finished_spans() if is_ours(span)]
+    first, last = (span for span in spans if span["name"] == "chat mochi")
+    assert first["end_time"] <= last["start_time"]
+    assert first["attributes"]["gen_ai.usage.input_tokens"] == 7
+    assert "gen_ai.response.time_to_first_chunk" not in first["attributes"]
+    assert last["attributes"]["gen_ai.response.time_to_first_chunk"] > 0
 
 
 def test_agents_have_spans(

@@ -388,7 +388,9 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
 
     def record(parent: Any, text: str | None, result: TurnResult, previous: int) -> None:
         calls = {outcome.call.id: outcome.call for outcome in result.outcomes}
-        for message in result.stored:
+        messages: list[Message] = [*result.replaced, *result.stored]
+        messages.sort(key=lambda message: timestamp(message["timestamp"]))
+        for message in messages:
             at = int(timestamp(message["timestamp"]) * 1e9)
             if message["role"] == "assistant":
                 started = max(at - message.get("total_duration", 0), previous)
@@ -421,13 +423,16 @@ def _agent_attributes(agent: str) -> dict[str, Any]:
 def _chat_attributes(
     result: TurnResult, message: AssistantMessage, text: str | None, *, content: bool
 ) -> dict[str, Any]:
+    first_chunk = None
+    if message not in result.replaced:  # a replaced answer has the message ID of the next one
+        first_chunk = dict(result.first_chunks).get(message["message_id"])
     attributes = {
         "gen_ai.provider.name": "ollama",
         "gen_ai.request.model": message.get("model", ""),
         "gen_ai.usage.input_tokens": message.get("prompt_eval_count", 0),
         "gen_ai.usage.cache_read.input_tokens": message.get("prompt_eval_cached_count"),
         "gen_ai.usage.output_tokens": message.get("eval_count", 0),
-        "gen_ai.response.time_to_first_chunk": dict(result.first_chunks).get(message["message_id"]),
+        "gen_ai.response.time_to_first_chunk": first_chunk,
         "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
     }
     if content:
