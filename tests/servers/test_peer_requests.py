@@ -197,6 +197,22 @@ def test_address_that_leads_to_another_server_is_reported(
     assert "another server responds at this URL" in caplog.text
 
 
+def test_server_that_restarts_at_its_address_responds_for_its_killed_process(
+    start: Start,
+) -> None:
+    relay = CuttingRelay(UNREACHABLE)
+    killed, replacement = (start(advertise_url=relay.url) for _ in range(2))
+    relay.set_target(killed.url)
+    with relay, Api(killed.url) as a, Api(replacement.url) as b:
+        session_id = a.create_session("mochi")["session_id"]
+        with a.open_stream(session_id, "hold") as events:
+            run_id = next(events).id.partition(":")[0]
+            killed.kill()
+        relay.set_target(replacement.url)
+        run = b.ok(b.http.get(f"/chat/{session_id}/run"))
+    assert run == {"run_id": run_id, "state": "failed", "answer_id": None}
+
+
 def test_requests_take_the_advertised_address(start: Start, holding: GatedStub) -> None:
     relay = CuttingRelay(UNREACHABLE)
     member = start(advertise_url=relay.url)

@@ -194,7 +194,8 @@ class PeerRequest:
         )
         with closing(await self._await(peer, opening)) as response:
             if response.headers.get(PEER_HEADER) != peer.name:
-                raise self._unreachable(peer, "another server responds at this URL")
+                # perhaps the replacement of a killed server
+                raise ConnectionError("another server responds at this URL")
             if REFUSED_HEADER in response.headers:
                 self.is_refused = True
                 raise PeerGone
