@@ -29,12 +29,12 @@ from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import ImageReference, ToolCall, UnfinishedCalls
 from mochi_server.storage.postgres.database import Database, fetch_one
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, lock_key
-from mochi_server.storage.postgres.store import PostgresStores
+from mochi_server.storage.postgres.store import _DUE_TURNS, PostgresStores
 from mochi_server.util.clock import new_id, now, timestamp
 from tests.benchmarks.database import turn_costs
 from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user
 from tests.support.images import PNG
-from tests.support.postgres import end_holder
+from tests.support.postgres import end_holder, private_cluster
 
 pytestmark = pytest.mark.slow
 
@@ -160,6 +160,36 @@ async def test_turn_of_a_reconnecting_process_is_not_due(database: str) -> None:
         with anyio.fail_after(60):  # it is due when the process could have reconnected
             while [*await here.chats.due_turns(math.inf)] != [session_id]:  # noqa: ASYNC110 - the store has no event
                 await anyio.sleep(0.05)
+
+
+async def test_turn_of_another_process_is_not_due_right_after_a_crash_of_the_database(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The crash empties the table of processes."""
+    statement = _DUE_TURNS.replace("3 s", "60 s")  # the machine may be busy
+    monkeypatch.setattr("mochi_server.storage.postgres.store._DUE_TURNS", statement)
+    with private_cluster() as cluster:
+        async with open_stores(cluster.url()) as here:
+            session_id = (await stored_session(here.chats, user("a"))).session_id
+            async with open_stores(cluster.url()) as there:
+                hold = there.chats.hold(session_id, run_id="r")
+                await hold.__aenter__()
+                await there.chats.write(session_id, Change(turn=StoredTurn(["r"])))
+                cluster.stop("immediate")
+            cluster.start()
+            with anyio.fail_after(60):
+                due = await due_turns(here)
+                while due is None:
+                    await anyio.sleep(0.01)
+                    due = await due_turns(here)
+            assert due == []
+
+
+async def due_turns(stores: PostgresStores) -> list[str] | None:
+    """Return the sessions whose turns are due, or None while the database cannot be reached."""
+    with suppress(StorageFailed):
+        return [*await stores.chats.due_turns(math.inf)]
+    return None
 
 
 async def test_open_tool_calls_get_results_after_process_ended(database: str) -> None:

@@ -135,7 +135,7 @@ _DUE_TURNS = f"""
 SELECT s.session_id, {_DUE} FROM sessions s
 LEFT JOIN runs r ON r.run_id = s.run_id LEFT JOIN processes p ON p.name = r.process
 WHERE {_DUE_TEXT} IS NOT NULL AND {_DUE} <= %(until)s AND s.collection = %(collection)s
-    AND NOT coalesce(p.name <> %(own)s AND {IS_RECENT}, FALSE)"""
+    AND NOT coalesce(r.process <> %(own)s AND {IS_RECENT}, FALSE)"""
 """A process that was connected a moment ago may reconnect and continue its turn."""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (
