@@ -192,6 +192,22 @@ async def due_turns(stores: PostgresStores) -> list[str] | None:
     return None
 
 
+async def test_idempotency_key_of_a_claimant_that_has_died_is_claimed(database: str) -> None:
+    async with open_stores(database) as here:
+        session_id = (await stored_session(here.chats, user("a"))).session_id
+        async with open_stores(database) as there:
+            claimant = await here.peers.find(there.peers.name)
+        assert claimant is not None
+        with anyio.fail_after(60):
+            while await here.peers.find(claimant.name):  # noqa: ASYNC110 - the store has no event
+                await anyio.sleep(0.05)
+            assert await here.peers.claim_key(session_id, "k1", claimant) is None
+        async with open_stores(database) as third:
+            owner = await third.peers.key_owner(session_id, "k1")
+        assert owner is not None
+        assert owner.name == here.peers.name
+
+
 async def test_open_tool_calls_get_results_after_process_ended(database: str) -> None:
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
     result: UnfinishedCalls = {

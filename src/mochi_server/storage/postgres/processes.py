@@ -311,7 +311,7 @@ class PeerDirectory:
     async def claim_key(
         self, session_id: str, key: str, claimant: Peer | None = None
     ) -> Peer | None:
-        """Claim an idempotency key for ``claimant``, or for this process.
+        """Claim an idempotency key for ``claimant`` if it is alive, or for this process.
 
         Return the other live process that has the key now, or None if this one has it.
         """
@@ -324,6 +324,8 @@ class PeerDirectory:
             peer = await self.find(owner)
             if peer is not None:
                 return peer
+            if owner == process:  # the claimant has died
+                return await self.claim_key(session_id, key)
             # Several servers may try this at the same time. The SQL condition lets only one of them
             # take over the key.
             await self._fetch(_TAKE_OVER, **values, dead=owner)
