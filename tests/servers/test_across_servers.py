@@ -95,6 +95,25 @@ def test_manual_window_is_set_and_removed_at_another_server(
     assert windows == [4096, 4096, 8192, 8192, 16384, 16384]
 
 
+def test_only_the_server_of_the_latest_turn_shows_its_host(start: Start) -> None:
+    with (
+        StubServer(speed=0) as one,
+        StubServer(speed=0) as two,
+        Api(start(one.url).url) as a,
+        Api(start(two.url).url) as b,
+    ):
+        session_id = a.create_session("mochi")["session_id"]
+        path = f"/sessions/{session_id}/status"
+        shown = []
+        for api in (a, b, a):
+            api.send_message(session_id, "Hello!")
+            shown += [server.ok(server.http.get(path))["last_host"] for server in (a, b)]
+    first, second = (
+        {"name": stub.url.removeprefix("http://"), "reason": "only_host"} for stub in (one, two)
+    )
+    assert shown == [first, None, None, second, first, None]
+
+
 def test_only_the_server_of_the_latest_turn_writes_a_summary(start: Start) -> None:
     with StubServer(speed=0) as stub:
         settings = {"summarization_interval_seconds": 2}  # the turn at B begins earlier than that

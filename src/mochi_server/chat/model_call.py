@@ -178,6 +178,7 @@ class ModelCall:
             report=self._report,
             thinking_refused=self._warn_of_thinking,
             session_id=self.session.session_id,
+            run_id=self.writer.turn.run_id,
             ticket=self.ticket,
         )
         answer = await self._send(request, on_lines)

@@ -73,13 +73,14 @@ logger = logging.getLogger(__name__)
 
 
 class HostOfTurn(NamedTuple):
-    """Host of a session's latest turn and why it was chosen.
+    """Host of a session's latest turn at this server and why it was chosen.
 
     ``digest`` is that of the conversation's first turn.
     """
 
     name: str
     reason: str
+    run_id: str
     model: str
     digest: str | None
 
@@ -465,6 +466,7 @@ class ModelGateway:
         self.hosts_of_turns[request.session_id] = HostOfTurn(
             host.name,
             reason,
+            request.run_id,
             model=qualified_name(request.model),
             digest=self._digest_of_conversation(request) or host.client.digest(request.model),
         )

@@ -59,6 +59,7 @@ class ModelRequest:
     thinking_refused: Callable[[], None] | None = None
     # Session whose prompt this is, or "" for a prompt that no later request continues.
     session_id: str = ""
+    run_id: str = ""  # run of a session's turn that sends the request
     avoid: Sequence[str] = ()  # names of hosts that serve other parts of the same comparison
     ticket: Ticket = field(default_factory=Ticket)
 

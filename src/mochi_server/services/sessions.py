@@ -87,7 +87,7 @@ class SessionState:
     manual_window: int | None
     has_dynamic_windows: bool
     selection: Selection
-    host: HostOfTurn | None  # host of the latest turn
+    host: HostOfTurn | None  # host of the latest turn, if it is known
 
 
 class _WindowChanged(Exception):
@@ -349,8 +349,16 @@ class SessionService:
             manual_window=manual,
             has_dynamic_windows=self.gateway.windows.dynamic,
             selection=selection,
-            host=self.gateway.hosts_of_turns.get(session_id),
+            host=self._last_host(session),
         )
+
+    def _last_host(self, session: ChatSession) -> HostOfTurn | None:
+        """Return the host of the latest turn, or None if another server has executed this turn."""
+        host = self.gateway.hosts_of_turns.get(session.session_id)
+        turn = session.metadata.turn
+        if host is None or turn is None or host.run_id != turn.run_id:
+            return None
+        return host
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file.
