@@ -173,7 +173,10 @@ def test_interrupted_regeneration_without_an_answer_goes_on_or_ends(
         assert (answer["content"], turn["state"]) == ("one two", "completed")
 
 
-def test_call_that_has_begun_does_not_run_again(stub: StubServer, data_dir: Path) -> None:
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_call_that_has_begun_does_not_run_again(
+    stub: StubServer, data_dir: Path, is_stopped: bool
+) -> None:
     (data_dir / "tools" / "wait").touch()
     message = instruct(
         {
@@ -190,12 +193,17 @@ def test_call_that_has_begun_does_not_run_again(stub: StubServer, data_dir: Path
         until(lambda: noted(data_dir) == ["a"])
         copy = killed(data_dir)
         (data_dir / "tools" / "wait").unlink()
+    if is_stopped:
+        stub.stop()  # the turn does not continue before
     with RunningServer(copy, stub.url) as server:
-        until(lambda: run_of(server.client, session_id)["state"] == "completed")
-        results = [m for m in server.client.messages(session_id) if m["role"] == "tool"]
+        api = server.client
+        if is_stopped:
+            api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        until(lambda: run_of(api, session_id)["state"] in ("completed", "stopped"))
+        results = [m for m in api.messages(session_id) if m["role"] == "tool"]
     assert "outcome is unknown" in results[0]["content"]
-    assert results[1]["content"] == "Noted b."
-    assert noted(copy) == ["a", "b"]
+    assert (results[1]["content"] == "Noted b.") != is_stopped
+    assert noted(copy) == (["a"] if is_stopped else ["a", "b"])
 
 
 def test_agent_continues_with_the_turn_that_called_it(stub: StubServer, data_dir: Path) -> None:

@@ -1299,6 +1299,21 @@ def test_each_warning_of_a_parked_turn_is_sent_once(
         assert [event.data["code"] for event in replayed] == expected
 
 
+def test_turn_that_continues_after_a_restart_repeats_its_warnings(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+        tools = {"tools": ["note", "absent"]}
+        session_id = server.client.create_session("mochi", tool_settings=tools)["session_id"]
+        asked = park(server.client, session_id)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        api.ok(decide(api, session_id, asked))
+        warnings = [event for event in finish(api, session_id) if event.type == "warning"]
+        assert [warning.data["code"] for warning in warnings] == ["TOOL_NOT_FOUND"]
+
+
 def test_answer_of_a_parked_turn_has_the_edited_call_without_the_notes(
     parking: RunningServer,
 ) -> None:

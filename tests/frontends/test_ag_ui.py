@@ -237,10 +237,18 @@ def test_messages_that_end_with_the_answer_replace_it(frontend: Frontend) -> Non
     source = {"type": "data", "value": base64_image(PNG), "mimeType": "image/png"}
     asked = message([{"type": "text", "text": "Look!"}, {"type": "image", "source": source}])
     frontend.ag_ui(asked)
-    frontend.ag_ui(asked, message("Fine.", "assistant"))
+    answer = frontend.api.messages(frontend.session)[-1]["content"]
+    frontend.ag_ui(asked, message(answer, "assistant"))
     assert frontend.roles() == ["user", "assistant"]
     versions = frontend.api.session(frontend.session)["versions"]
     assert [*versions.values()] == [{"count": 2, "shown": 2}]
+
+
+def test_answer_of_another_client_is_not_replaced(frontend: Frontend) -> None:
+    frontend.ag_ui(message("Hello"))
+    response = frontend.post_ag_ui(message("Hello"), message("Fine.", "assistant"))
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert frontend.roles() == ["user", "assistant"]
 
 
 def test_answer_with_a_pending_call_is_not_replaced(frontend: Frontend) -> None:

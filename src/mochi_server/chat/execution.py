@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from mochi_server.events import (
     Publish,
     ThinkingDelta,
     ToolContinuationStart,
+    TurnWarning,
 )
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
@@ -29,7 +31,8 @@ logger = logging.getLogger(__name__)
 async def execute_run(turn: PreparedTurn, run: Run) -> TurnResult:
     """Execute the turn of a run, publish its events and return its result."""
     gate = _EventGate(run, turn.writer)
-    result = await execute_turn(turn, gate.publish, run.control)
+    reported = [*run.log.warnings]
+    result = await execute_turn(turn, gate.publish, run.control, reported)
     if gate.error is not None:
         failure = as_mochi_error(gate.error, run.session_id)
         return replace(result, failure=failure, cancelled=False)
@@ -38,13 +41,21 @@ async def execute_run(turn: PreparedTurn, run: Run) -> TurnResult:
     return result
 
 
-async def execute_turn(turn: PreparedTurn, publish: Publish, control: TurnControl) -> TurnResult:
-    """Execute a turn and store its end. Return its result, which contains the error, if any."""
+async def execute_turn(
+    turn: PreparedTurn,
+    publish: Publish,
+    control: TurnControl,
+    reported: Sequence[TurnWarning] = (),
+) -> TurnResult:
+    """Execute a turn and store its end. Return its result, which contains the error, if any.
+
+    ``reported`` has the warnings that the turn published before it was continued.
+    """
     writer = turn.writer
     failure: errors.MochiError | None = None
     cancelled = False
     try:
-        await TurnLoop(turn, publish).run()
+        await TurnLoop(turn, publish, reported).run()
         await writer.wait_until_stored()
     except TurnSuspended:
         return writer.result()

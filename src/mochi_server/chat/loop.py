@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from mochi_server.chat.stored_events import snapshot
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.errors import FormatNotMet, ImageNotReadable, MochiError, OllamaError
 from mochi_server.events import (
+    ChatEvent,
     ContentDelta,
     Publish,
     ToolContinuationStart,
@@ -20,13 +22,14 @@ from mochi_server.events import (
 )
 from mochi_server.inference.session_window import save_window
 from mochi_server.ollama.errors import is_unreadable_image
-from mochi_server.tools.stored_calls import calls_in, interrupted_outcome, open_calls
+from mochi_server.tools.stored_calls import (
+    calls_in,
+    interrupted_outcome,
+    open_calls,
+    unknown_outcome,
+)
 from mochi_server.tools.toolbox import ToolOutcome, failed
 
-OUTCOME_UNKNOWN = (
-    "This call was interrupted, the outcome is unknown: the server stopped while the call was "
-    "running."
-)
 _REPEATED = "The call was not run: the same call was made too often. Change its arguments."
 _HIDDEN_IMAGES = (
     "The model cannot decode an image of an earlier message. The prompt omits the earlier images."
@@ -38,10 +41,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TurnLoop:
-    """Loop of one turn. ``publish`` receives its events."""
+    """Loop of one turn. ``publish`` receives its events.
+
+    ``reported`` has the warnings that the turn published before it was continued.
+    """
 
     turn: PreparedTurn
     publish: Publish
+    reported: Sequence[TurnWarning] = ()
 
     async def run(self) -> None:
         """Do steps until the turn is complete. Raises ``MochiError``."""
@@ -64,10 +71,7 @@ class TurnLoop:
             turn.input.generation,
             turn.ticket,
         )
-        warnings = [*turn.warnings, *model_call.warnings(turn.toolbox.schemas())]
-        is_reported = bool(writer.added)  # before the turn was continued
-        if warnings and not is_reported:
-            self.publish(warnings)
+        self._warn([*turn.warnings, *model_call.warnings(turn.toolbox.schemas())])
         if turn.input.new_blobs:
             await writer.wait_until_stored()  # the prompt is built from the stored images and files
         try:
@@ -75,6 +79,14 @@ class TurnLoop:
         finally:
             writer.window = model_call.allocation.decision
         await save_window(model_call.allocation, turn.session, writer.conversation.store)
+
+    def _warn(self, warnings: Sequence[ChatEvent]) -> None:
+        """Publish the warnings at the beginning, except those that clients have received."""
+        if self.turn.rules.plans and self.turn.writer.added:  # the agent's turn is continued
+            return
+        new = [warning for warning in warnings if warning not in self.reported]
+        if new:
+            self.publish(new)
 
     async def _do_steps(self, model_call: ModelCall) -> None:
         while True:
@@ -193,8 +205,7 @@ class TurnLoop:
     async def _run_call(self, planned: PlannedCall, publish: Publish) -> ToolOutcome:
         call = planned.call
         if planned.has_begun:
-            outcome = failed(call, OUTCOME_UNKNOWN, decided_by=self.turn.decided_by(call))
-            return replace(outcome, is_interrupted=True)
+            return unknown_outcome(call, decided_by=self.turn.decided_by(call))
         if planned.is_repeated:
             call = replace(call, defect=_REPEATED)
         return await self.turn.toolbox.run(call, publish)

@@ -39,6 +39,7 @@ from mochi_server.tools.stored_calls import (
     open_calls,
     stored_outcomes,
     tool_message,
+    unknown_outcome,
 )
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, denied
 from mochi_server.util.tasks import run_shielded
@@ -432,7 +433,7 @@ def stopped_change(session: ChatSession, turn: StoredTurn) -> Change:
     """
     messages = turn_messages(session, turn)
     calls = open_calls(messages)
-    results = [tool_message(call, _stopped_outcome(call, turn.approval)) for call in calls]
+    results = [tool_message(call, _stopped_outcome(call, turn)) for call in calls]
     ended = turn.ended("stopped", TurnResult(messages).answer_id)
     if not turn.replacement:
         return Change(results, turn=ended)
@@ -446,12 +447,19 @@ def stopped_change(session: ChatSession, turn: StoredTurn) -> Change:
     )
 
 
-def _stopped_outcome(call: ToolInvocation, approval: Approval | None) -> ToolOutcome:
-    """Return the outcome of an open call of a stopped turn with this latest request."""
-    if approval is None or approval.agent is not None or approval.call_index != call.index:
+def _stopped_outcome(call: ToolInvocation, turn: StoredTurn) -> ToolOutcome:
+    """Return the outcome of an open call of a stopped turn."""
+    approval = turn.approval
+    if approval is not None and (approval.agent is not None or approval.call_index != call.index):
+        approval = None  # of another call
+    decision = None if approval is None else approval.decision
+    is_approved = decision is not None and decision.approved
+    if turn.has_begun(call.id, call.index):
+        return unknown_outcome(call, decided_by="user" if is_approved else "policy")
+    if approval is None:
         return interrupted_outcome(call)
     call.progress.confirmation_id = approval.confirmation_id
-    if approval.decision is None or not approval.decision.approved:
+    if not is_approved:
         return denied(call)
     call.progress.decided_by = "user"
     return interrupted_outcome(call)

@@ -56,7 +56,7 @@ from mochi_server.chat.idempotency import keyed_indexes
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.protocols.sent_messages import SentMessages, names_of_calls
 from mochi_server.sessions.history import History, follows_result, last_user_index
-from mochi_server.sessions.session import ChatSession, key_digest
+from mochi_server.sessions.session import ChatSession, key_digest, last_answer
 from mochi_server.sessions.types import Image, Message, Role, ToolMessage, blobs_in, blobs_of
 
 
@@ -119,11 +119,15 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
 
 
 def _ends_with_stored_answer(session: ChatSession, sent: SentMessages) -> bool:
-    """Return whether all messages of ``compare_all`` are stored, the last one is an answer, and no
-    call is pending.
+    """Return whether all messages of ``compare_all`` are stored, the last one is the latest answer,
+    and no call is pending.
     """
-    if sent.action != "compare_all" or sent.messages[sent.last_index]["role"] != "assistant":
+    last = sent.messages[sent.last_index]
+    if sent.action != "compare_all" or last["role"] != "assistant":
         return False
+    answer = last_answer(session.history)
+    if answer is None or answer["content"].strip() != last["content"].strip():
+        return False  # another client has regenerated the answer
     return not _pending_calls(session) and _are_stored(sent, session.history)
 
 

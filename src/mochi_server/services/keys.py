@@ -322,8 +322,9 @@ class KeyRing:
         for _, caller in (*self._named, *self._unnamed):
             if caller.key == name:
                 return caller
-        fields = self._file.default or {"tools": [], "agents": []}
-        return Caller(name, permissions=_permissions(fields))
+        if self._file.default is not None:
+            return Caller(name, permissions=self._file.default_permissions)
+        return Caller(name, permissions=_permissions({"tools": [], "agents": []}))
 
     def _owning(self, key_id: str) -> Caller:
         """Return the caller with this key ID.

@@ -57,11 +57,11 @@ class ToolRegistry:
         return permitted(await self.extra_source.add_tools(catalogue))
 
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
-        before = self.discovery.cached
         try:
             return await import_in_thread(work, self._slots, self.import_seconds)
         except ToolRaised as error:
             self._slots = asyncio.Semaphore(1)  # an import that hangs never releases its slot
+            before = self.discovery.cached
             tools = before or ToolCatalogue()
             problem = Problem("__init__.py", str(error))
             problems = (*tools.problems, problem)

@@ -6,11 +6,15 @@ from typing import Any
 
 from mochi_server.sessions.history import INTERRUPTED
 from mochi_server.sessions.types import AssistantMessage, Message, ToolMessage, tool_calls_of
-from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
+from mochi_server.tools.toolbox import DecidedBy, ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 
 _INTERRUPTED_RUNNING = (
     "The turn was interrupted while this call was running. The call may have taken effect."
+)
+_UNKNOWN = (
+    "This call was interrupted, the outcome is unknown: the server stopped while the call was "
+    "running."
 )
 
 
@@ -98,6 +102,12 @@ def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
     if progress.partial_output:
         text = f"{progress.partial_output}\n\n{text}"
     outcome = failed(progress.running or call, text, decided_by=progress.decided_by)
+    return replace(outcome, is_interrupted=True)
+
+
+def unknown_outcome(call: ToolInvocation, *, decided_by: DecidedBy) -> ToolOutcome:
+    """Return the outcome of a call that was running when its server ended."""
+    outcome = failed(call, _UNKNOWN, decided_by=decided_by)
     return replace(outcome, is_interrupted=True)
 
 
