@@ -114,7 +114,7 @@ def resolve(prompt: Prompt, config: Config | None = None, source: str = "") -> R
             reply = with_requested_thinking(prompt, built_in)
         reply = with_required_call(prompt, reply)
     if model is not None and configured is None:
-        reply = model.settings.paced(reply, model.model, prompt)
+        reply = model.settings.applied_to(reply, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
 
 
@@ -302,7 +302,7 @@ def _configured_reply(
     if not answered:
         return None
     reply = _reply_from_results(prompt)
-    reply = model.settings.paced(reply, model.model, prompt)
+    reply = model.settings.applied_to(reply, model.model, prompt)
     return replace(reply, rule=f"{answered}, with the results of its tool calls")
 
 

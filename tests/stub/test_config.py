@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,9 @@ DATA = Path(__file__).parent / "data"
 the specification's.
 
 """
+INSTRUCTION = (
+    '<|instruction_start|>{"messages": [{"text_message": {"length": 2}}]}<|instruction_end|>'
+)
 
 
 def stub_with_config(folder: Path, text: str) -> StubServer:
@@ -341,10 +343,8 @@ models:
 
 
 def test_instruction_block_wins_over_triggers(tmp_path: Path) -> None:
-    plan = json.dumps({"messages": [{"text_message": {"length": 2}}]})
-    block = f"<|instruction_start|>{plan}<|instruction_end|>"
     with stub_with_config(tmp_path, "models: {any: [{_default: no}]}") as stub:
-        assert reply_message(stub, "any", block)["content"] == "lorem ipsum"
+        assert reply_message(stub, "any", INSTRUCTION)["content"] == "lorem ipsum"
         assert stub.exchanges()[-1].rule == "instruction block"
 
 
@@ -423,6 +423,57 @@ def test_delay_is_added_before_each_chunk(tmp_path: Path) -> None:
     )
     assert [piece.due for piece in pieces(reply)] == [600_000_000, 1_200_000_000, 1_800_000_000]
     assert planned_end(reply) == 1_800_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("hello", id="built-in reply"),
+        pytest.param(INSTRUCTION, id="instruction block"),
+    ],
+)
+def test_stream_settings_of_a_model_apply_to_replies_without_a_rule(
+    tmp_path: Path, text: str
+) -> None:
+    settings = "profile: token, pause: {after: 1, seconds: 10}, cut_after: 2"
+    config = (
+        f"models: {{limited: [{{_model: {{fail: {{status: 429}}}}}}], "
+        f"broken: [{{_model: {{{settings}}}}}]}}"
+    )
+    with stub_with_config(tmp_path, config) as stub:
+        assert send_message(stub, text, "limited", stream=False).status == 429
+        lines = send_message(stub, text, "broken").lines
+        assert [line["message"]["content"] for line in lines] == ["lore", "m ip"]
+    prompt = Prompt("broken", messages=(Message("user", text),))
+    first, second, _ = pieces(resolve(prompt, load(tmp_path / "config.yaml")))
+    assert second.due - first.due > 10e9
+
+
+def test_stream_settings_of_a_model_apply_to_the_text_of_tool_results(tmp_path: Path) -> None:
+    config = (
+        "models: {bot: [{_model: {profile: token, cut_after: 1}}, "
+        "{_default: {type: message, tool_calls: [{name: now}]}}]}"
+    )
+    messages = [
+        {"role": "user", "content": "When?"},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "now"}}]},
+        {"role": "tool", "tool_name": "now", "content": "at noon"},
+    ]
+    with stub_with_config(tmp_path, config) as stub:
+        body = {"model": "bot", "messages": messages}
+        lines = send_request(stub, "POST", "/api/chat", body).lines
+        assert [line["message"]["content"] for line in lines] == ["at n"]
+
+
+def test_stream_settings_of_a_model_do_not_change_embeddings(tmp_path: Path) -> None:
+    config = (
+        "models: {built-in: [{_model: {fail: {status: 429}, cut_after: 0}}], "
+        "zero: [{_inherit: built-in}, {_default: {type: embedding, vector: zero}}]}"
+    )
+    with stub_with_config(tmp_path, config) as stub:
+        for model in ("built-in", "zero"):
+            body = {"model": model, "input": "hello"}
+            assert send_request(stub, "POST", "/api/embed", body).status == 200
 
 
 def test_log_has_one_line_a_request_with_its_mode(

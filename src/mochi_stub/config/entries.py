@@ -105,10 +105,12 @@ class ReplySettings(Entry):
     def applied_to(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
         """Return the reply with all settings applied: chunk size, speed, pause, premature end and
         error.
+
+        Embeddings have no text, so their replies stay unchanged.
         """
-        if not self._own():
+        if not self._own() or prompt.operation == "embed":
             return reply
-        paced = self.paced(reply, model, prompt)
+        paced = self._paced(reply, model, prompt)
         reply = replace(paced, frames=None)
         if self.pause:
             pause = Pause(self.pause.seconds)
@@ -119,7 +121,7 @@ class ReplySettings(Entry):
             reply = _insert(reply, self.fail.after, self.fail.failure)
         return reply
 
-    def paced(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
+    def _paced(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
         """Return the reply with the chunk size and the speed of these settings, if they set
         them.
         """
