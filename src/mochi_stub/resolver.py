@@ -18,7 +18,13 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 
 from mochi_stub.config import Config, ConfiguredModel
-from mochi_stub.config.entries import EmbeddingResponse, ErrorResponse, ReplySettings, Response
+from mochi_stub.config.entries import (
+    EmbeddingResponse,
+    ErrorResponse,
+    GeneratedResponse,
+    ReplySettings,
+    Response,
+)
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies import lorem, shortened, stable_hash
 from mochi_stub.replies.built_in import default_reply, requests_automatic_summary
@@ -315,6 +321,8 @@ def _reply_of(candidate: Candidate, prompt: Prompt, model: ConfiguredModel) -> R
     if isinstance(response, ReplySettings):
         settings = response.merged_over(settings)
     reply = settings.applied_to(reply, model.model, prompt)
+    if isinstance(response, GeneratedResponse):
+        reply = response.timed(reply)
     return replace(reply, sends_unoffered_calls=True, rule=candidate.rule)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import Message, Prompt, StubServer
+from mochi_stub import Message, Prompt, Reasoning, StubServer, Text
 from mochi_stub.config import load, validate_config
 from mochi_stub.replies.chunks import pieces, planned_end
 from mochi_stub.resolver import resolve
@@ -423,6 +423,44 @@ def test_delay_is_added_before_each_chunk(tmp_path: Path) -> None:
     )
     assert [piece.due for piece in pieces(reply)] == [600_000_000, 1_200_000_000, 1_800_000_000]
     assert planned_end(reply) == 1_800_000_000
+
+
+DURATIONS = """
+models:
+  plain:
+    - _default: {type: message, content: "abcdefghij", durations: {load: 1, prompt_eval: 2, eval: 5}}
+  settings:
+    - _inherit: plain
+    - _model: {profile: token, tokens_per_second: 1000}
+  reasoning:
+    - _default: {type: message, reasoning: Hm, content: ab, durations: {load: 3, eval: 5}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "think", "chunks"),
+    [
+        pytest.param("plain", None, 1, id="five words per chunk"),
+        pytest.param("settings", None, 3, id="stream settings"),
+        pytest.param("plain", True, 5, id="added reasoning"),
+        pytest.param("reasoning", False, 1, id="removed reasoning"),
+    ],
+)
+def test_text_takes_the_configured_durations(
+    tmp_path: Path, model: str, think: bool | None, chunks: int
+) -> None:
+    (tmp_path / "config.yaml").write_text(DURATIONS)
+    prompt = Prompt(
+        model,
+        messages=(Message("user", "x"),),
+        requested_thinking=think,
+        includes_reasoning=think is not False,
+    )
+    reply = resolve(prompt, load(tmp_path / "config.yaml"))
+    due = [piece.due for piece in pieces(reply) if piece.kind in (Reasoning, Text)]
+    assert len(due) == chunks
+    assert due[0] > 3_000_000_000
+    assert due[-1] == pytest.approx(8_000_000_000)
 
 
 @pytest.mark.parametrize(

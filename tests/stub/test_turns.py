@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import Prompt, StubServer
+from mochi_stub import Message, Prompt, StubServer
 from mochi_stub.config import load, validate_config
 from mochi_stub.replies.chunks import pieces
+from mochi_stub.resolver import resolve
 from tests.stub.requests import send_request
 
 CONFIG = """
@@ -71,8 +72,9 @@ def test_prompt_without_its_oldest_messages_continues_the_conversation(stub: Stu
 
 def test_durations_of_a_reply_are_its_timing(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
-    configured = load(tmp_path / "config.yaml").by_name["bot"]
-    reply = configured.scripts[0].turns[1][1][2].reply(Prompt("bot"), configured.model)
+    roles_and_texts = [line.split(": ", 1) for line in [*CALLED, "assistant: ", "tool: 4"]]
+    messages = tuple(Message(role, text) for role, text in roles_and_texts)
+    reply = resolve(Prompt("bot", messages=messages), load(tmp_path / "config.yaml"))
     assert [piece.due / 1e9 for piece in pieces(reply)] == pytest.approx([1 + 4 * 3 / 14, 5])
 
 

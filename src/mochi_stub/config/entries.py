@@ -275,10 +275,7 @@ class GeneratedResponse(Response, ReplySettings):
             parts = [part for part in parts if not isinstance(part, Reasoning)]
             parts.insert(0, Reasoning(self.reasoning))
         usage = Usage(**self.usage)
-        reply = Reply(parts, self.finish, usage)
-        if not self.durations:
-            return reply
-        return self._timed(reply)
+        return Reply(parts, self.finish, usage)
 
     def _calls(self) -> ToolCalls:
         calls = []
@@ -287,18 +284,22 @@ class GeneratedResponse(Response, ReplySettings):
             calls.append(call)
         return ToolCalls(calls)
 
-    def _timed(self, reply: Reply) -> Reply:
+    def timed(self, reply: Reply) -> Reply:
         """Return a reply that reports the durations and takes as long: first a pause, then the time
         of its texts.
+
+        The texts and the chunk size of the reply must be final.
         """
+        if not self.durations:
+            return reply
         before_text = self.durations.get("load", 0) + self.durations.get("prompt_eval", 0)
         pause = Pause(before_text)
         length = len(reply.text) + len(reply.reasoning)
         seconds = self.durations.get("eval")
-        pace = None
+        pace = reply.pace
         if length and seconds:
             speed = length / seconds
-            pace = Pace(characters_per_second=speed)
+            pace = replace(pace or Pace(), characters_per_second=speed)
         nanoseconds = {}
         for name, duration in self.durations.items():
             nanoseconds[name] = round(duration * 1e9)
