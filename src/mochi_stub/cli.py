@@ -102,6 +102,7 @@ def _machine(options: argparse.Namespace) -> Machine:
         max_loaded_models=options.max_loaded_models or None,
         max_queue=options.max_queue,
         context_length=options.context_length or None,
+        keep_alive=options.keep_alive,
         prompt_speed=options.prompt_speed or None,
     )
 
@@ -284,6 +285,7 @@ def _server_options() -> _Parser:
         ("max-loaded-models", 3, "models in memory; 0: no limit"),
         ("max-queue", 512, "requests that may wait for a model to load"),
         ("context-length", 0, "default num_ctx; 0: 4096, without truncation of prompts"),
+        ("keep-alive", 300, "seconds that an idle model stays in memory"),
         ("prompt-speed", 0, "prompt tokens evaluated per second; 0: no delay"),
     ):
         add(

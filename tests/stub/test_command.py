@@ -120,6 +120,16 @@ def test_signal_ends_a_server_on_all_addresses(
         assert re.fullmatch(expected, process.stderr.read())
 
 
+def test_model_stays_loaded_for_the_time_of_the_option() -> None:
+    with run_server("run", "--port", "0", "--speed", "0", "--keep-alive", "7") as (_, line):
+        url = line.split()[-1]
+        with urlopen(f"{url}/api/generate", b'{"model": "mochi", "prompt": "hello"}') as response:
+            response.read()
+        with urlopen(f"{url}/stub/state") as response:
+            (model,) = json.load(response)["models"]
+    assert model["keep_alive"] == 7
+
+
 def test_invalid_port_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PORT", "x")
     assert call_command().returncode == 2
