@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mochi_stub.models.scheduler import Machine
 
 DEFAULT_PORT = 11998
+MAX_PORT = 65535
 GRACE = 5.0  # seconds for running replies to end after a signal
 
 
@@ -61,7 +62,7 @@ def _run(options: argparse.Namespace) -> int:
     logging.basicConfig(format="%(levelname)s %(message)s")
     logging.getLogger("mochi_stub").setLevel(options.log_level.upper())
     stopped = _stopped_by_signal()
-    port = DEFAULT_PORT if options.port is None else options.port
+    port = _selected_port(options)
     stub = StubServer(
         host=options.host,
         port=port,
@@ -123,7 +124,7 @@ def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
 
 
 def _start(options: argparse.Namespace) -> int:
-    port = DEFAULT_PORT if options.port is None else options.port
+    port = _selected_port(options)
     pid_file = options.pid_file or (_pid_file_of(port) if port else None)
     print(_spawn(options.arguments, pid_file))
     return 0
@@ -179,7 +180,7 @@ def _pid_file(options: argparse.Namespace) -> Path:
     """
     if options.pid_file or options.port:
         return options.pid_file or _pid_file_of(options.port)
-    default = _pid_file_of(DEFAULT_PORT)
+    default = _pid_file_of(_default_port())
     running = _running_pid_files()
     if default in running or not running:
         return default
@@ -189,6 +190,26 @@ def _pid_file(options: argparse.Namespace) -> Path:
             f"several servers run in the background, on the ports {ports}; choose one with --port"
         )
     return running[0]
+
+
+def _selected_port(options: argparse.Namespace) -> int:
+    """Return the port of `--port`, or else the default port."""
+    if options.port is None:
+        return _default_port()
+    port: int = options.port
+    return port
+
+
+def _default_port() -> int:
+    """Return the port in the environment variable PORT, or else the port of the stub.
+
+    An invalid port ends the process with exit code 2.
+    """
+    text = os.environ.get("PORT") or str(DEFAULT_PORT)
+    try:
+        return int(_port(text))
+    except ValueError:
+        _Parser().error(f"PORT must be a number from 0 to {MAX_PORT}, not {text!r}")
 
 
 def _not_found(options: argparse.Namespace) -> str:
@@ -228,9 +249,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         return added
 
     common = _Parser(add_help=False)
-    port = _bounded("port", int, 65535)
     text = f"port to listen on; 0 selects a free port (default: $PORT or {DEFAULT_PORT})"
-    common.add_argument("--port", type=port, default=os.environ.get("PORT") or None, help=text)
+    common.add_argument("--port", type=_port, help=text)
     common.add_argument(
         "--pid-file",
         type=Path,
@@ -326,6 +346,7 @@ def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], fl
     return read
 
 
+_port = _bounded("port", int, MAX_PORT)
 read_speed = _bounded("speed", float, sys.float_info.max)
 """Parser of the speed of replies, also for the test mode of `mochi-server`."""
 

@@ -132,7 +132,9 @@ def test_model_stays_loaded_for_the_time_of_the_option() -> None:
 
 def test_invalid_port_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PORT", "x")
-    assert call_command().returncode == 2
+    printed = call_command()
+    problem = "mochi-stub: PORT must be a number from 0 to 65535, not 'x'\n"
+    assert (printed.returncode, printed.stderr) == (2, problem)
 
 
 def stream_reply(url: str, model: str, prompt: str) -> HTTPResponse:

@@ -171,6 +171,21 @@ def test_server_on_any_port_is_found_without_its_port(own_folder: Path) -> None:
     assert call_command("stop").stdout == f"mochi-stub on http://127.0.0.1:{second} has stopped\n"
 
 
+def test_servers_are_found_with_another_default_port(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = free_port()
+    monkeypatch.setenv("PORT", default)
+    other = port_of(call_command("start", "--port", "0"))
+    assert f":{other} (process" in call_command("status").stdout
+    assert port_of(call_command("restart")) == other
+    assert port_of(call_command("start")) == default
+    ports = re.findall(r":(\d+) ", call_command("status").stdout)
+    assert sorted(ports) == sorted([other, default])
+    for port in (default, other):
+        assert call_command("stop").stdout == f"mochi-stub on http://127.0.0.1:{port} has stopped\n"
+
+
 def test_log_is_named_after_the_port(started: Finished, port: str) -> None:
     logs = Path(os.environ["XDG_RUNTIME_DIR"]).rglob("*.log")
     assert [log.name for log in logs] == [f"{port}.log"]
