@@ -49,6 +49,8 @@ class Prompt:
         options: Generation options: those of the request, and defaults of the model.
         allows_choices: Whether the API allows several choices in one reply.
         request: Body of the HTTP request, not parsed.
+        index: Position among the prompts of the HTTP request. Only text completions and embeddings
+            can have several prompts.
     """
 
     model: str
@@ -65,6 +67,7 @@ class Prompt:
     stream: bool = True
     allows_choices: bool = False
     request: bytes = b""
+    index: int = 0
 
     @cached_property
     def last_user_index(self) -> int:

@@ -236,6 +236,7 @@ class ScriptedStub(StubServer):
     def __init__(self) -> None:
         super().__init__(resolve=self._next, speed=0)
         self._queue: deque[Scripted | Resolve] = deque()
+        self._current: Scripted | Resolve | None = None
         self._is_scripted = False
         self.unscripted: list[str] = []
         """User messages of the requests after the last scripted reply."""
@@ -246,6 +247,8 @@ class ScriptedStub(StubServer):
 
     def script(self, *replies: Scripted | Resolve) -> None:
         """Queue replies for the next requests.
+
+        A request with several prompts or choices takes one reply.
 
         A reply is a text, a `ToolCall`, a `Reply`, or a function.
 
@@ -262,15 +265,23 @@ class ScriptedStub(StubServer):
         self._queue.extend(checked)
 
     def _next(self, prompt: Prompt) -> Scripted | None:
-        if self._queue:
-            scripted = self._queue.popleft()
-            if callable(scripted):
-                return scripted(prompt)
-            return scripted
         if not self._is_scripted:
             return None
+        if prompt.index == 0:
+            self._current = self._taken(prompt)
+        scripted = self._current
+        if scripted is None:
+            raise LookupError("all scripted replies were sent; script another reply")
+        if callable(scripted):
+            return scripted(prompt)
+        return scripted
+
+    def _taken(self, prompt: Prompt) -> Scripted | Resolve | None:
+        """Remove the first reply from the queue and return it, or None if the queue is empty."""
+        if self._queue:
+            return self._queue.popleft()
         self.unscripted.append(prompt.user_text)
-        raise LookupError("all scripted replies were sent; script another reply")
+        return None
 
 
 def _scripted_reply(scripted: Scripted, prompt: Prompt) -> Reply:

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 import mochi_stub as mochi_stub_package
-from mochi_stub import Prompt, Reply, ToolCall
+from mochi_stub import Prompt, Reply, Text, ToolCall
 from mochi_stub.pytest_plugin import mochi_stub
 from mochi_stub.server import ScriptedStub
-from tests.stub.requests import send_message
+from tests.stub.requests import send_message, send_request
 from tests.support.cases import cases
 
 __all__ = ["mochi_stub"]
 
+GEMINI_TEXT = {"model": "models/mochi-embed", "content": {"parts": [{"text": "a"}]}}
 OTHER_PROJECT = """
 import json
 import sys
@@ -103,6 +104,36 @@ def test_tool_calls_can_be_scripted(mochi_stub: ScriptedStub) -> None:
         assert (call["function"]["name"], call["function"]["arguments"]) == ("look", expected)
     mochi_stub.script(ToolCall("look"))
     assert "tool_calls" in send_message(mochi_stub, "a", stream=False).json["message"]
+
+
+@cases(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"model": "mochi", "prompt": ["a", "b"], "n": 2}),
+        ("/v1/embeddings", {"model": "mochi-embed", "input": ["a", "b"]}),
+        ("/api/embed", {"model": "mochi-embed", "input": ["a", "b"]}),
+        ("/v1beta/models/mochi-embed:batchEmbedContents", {"requests": [GEMINI_TEXT] * 2}),
+    ],
+)
+def test_request_with_several_texts_takes_one_reply(
+    mochi_stub: ScriptedStub, path: str, body: dict[str, Any]
+) -> None:
+    reply = Reply([Text("first")], embedding=(1.0, 0.0))
+    mochi_stub.script(reply, "second")
+    answer = send_request(mochi_stub, "POST", path, body)
+    assert answer.status == 200
+    assert b"second" not in answer.body
+    assert answer_to(mochi_stub, "a")[0] == "second"
+    assert send_request(mochi_stub, "POST", path, body).status == 500
+    assert len(mochi_stub.unscripted) == 1
+    mochi_stub.unscripted.clear()
+
+
+def test_scripted_function_gets_each_text_of_a_request(mochi_stub: ScriptedStub) -> None:
+    mochi_stub.script(lambda prompt: prompt.user_text * 2)
+    body = {"model": "mochi", "prompt": ["a", "b"]}
+    answer = send_request(mochi_stub, "POST", "/v1/completions", body)
+    assert [choice["text"] for choice in answer.json["choices"]] == ["aa", "bb"]
 
 
 @cases(

@@ -301,17 +301,22 @@ async def _embed(
     if "requests" not in body:
         embedding = _embedding(stub, model, body)
         return json_response({"embedding": embedding})
-    embeddings = [_embedding(stub, model, item) for item in body["requests"]]
+    embeddings = []
+    for index, item in enumerate(body["requests"]):
+        embedding = _embedding(stub, model, item, index)
+        embeddings.append(embedding)
     return json_response({"embeddings": embeddings})
 
 
-def _embedding(stub: Stub, model: Model, item: JsonObject) -> dict[str, list[float]]:
+def _embedding(
+    stub: Stub, model: Model, item: JsonObject, index: int = 0
+) -> dict[str, list[float]]:
     dimensions = item.get("outputDimensionality")
     config = item.get("embedContentConfig", {})
     if "outputDimensionality" in config:
         dimensions = config["outputDimensionality"]
     text = content_text(item["content"])
-    vector, _ = pipeline.embed_text(stub, model, text)
+    vector, _ = pipeline.embed_text(stub, model, text, index=index)
     values = normalised(vector[:dimensions])
     return {"values": values}
 

@@ -641,13 +641,16 @@ def argument_pieces(call: ToolCall) -> list[str]:
     return found
 
 
-def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[list[float], int]:
+def embed_text(
+    stub: Stub, model: Model, text: str, name: str = "", index: int = 0
+) -> tuple[list[float], int]:
     """Return the embedding of a text and its token count.
 
-    Raises HttpError if the configured reply is a failure.
+    `index` is the position of the text in the request. Raises HttpError if the configured reply is
+    a failure.
     """
     message = Message("user", text)
-    prompt = Prompt(name or model.name, operation="embed", messages=(message,))
+    prompt = Prompt(name or model.name, operation="embed", messages=(message,), index=index)
     reply = stub.resolve(prompt, model)
     for part in reply.parts:
         if isinstance(part, Failure):

@@ -165,8 +165,8 @@ async def embed(stub: Stub, _request: Request, body: JsonObject) -> HttpResponse
     dimensions = max(0, body.get("dimensions", 0)) or None
     arrays = []
     tokens = 0
-    for item in inputs:
-        vector, count = pipeline.embed_text(stub, model, item[:room], name)
+    for index, item in enumerate(inputs):
+        vector, count = pipeline.embed_text(stub, model, item[:room], name, index)
         unit_vector = normalised(vector[:dimensions])
         arrays.append(_rounded(unit_vector))
         tokens += max(count, 1)

@@ -60,7 +60,7 @@ async def embeddings(stub: Stub, _request: Request, body: JsonObject) -> HttpRes
     data = []
     tokens = 0
     for index, text in enumerate(schema.texts(body["input"])):
-        vector, count = pipeline.embed_text(stub, model, text)
+        vector, count = pipeline.embed_text(stub, model, text, index=index)
         tokens += count
         embedding: Any = normalised(vector[:dimensions])
         if is_base64:
@@ -379,7 +379,9 @@ def _completion_prompts(body: JsonObject, model: Model, request: Request) -> lis
             stream=body.get("stream", False),
         )
         with_defaults = pipeline.with_defaults(prompt, model, request.body)
-        prompts += [with_defaults] * body.get("n", 1)
+        for _ in range(body.get("n", 1)):
+            choice = replace(with_defaults, index=len(prompts))
+            prompts.append(choice)
     return prompts
 
 
