@@ -246,6 +246,27 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
     ]
 
 
+def test_tools_that_anthropic_runs_are_not_offered() -> None:
+    seen: list[Prompt] = []
+
+    def resolve(prompt: Prompt) -> Reply:
+        seen.append(prompt)
+        return Reply.of("ok")
+
+    tools: Any = [
+        {"type": "web_search_20250305", "name": "web_search"},
+        {"type": "web_fetch_20250910", "name": "web_fetch"},
+        {"type": "code_execution_20250825", "name": "code_execution"},
+        {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"},
+        {"type": "bash_20250124", "name": "bash"},
+        {"type": "custom", **TOOLS[0]},
+    ]
+    with stub_replying(resolve) as stub, anthropic_client(stub) as client:
+        client.messages.create(model="mochi", messages=HELLO, max_tokens=9, tools=tools)
+    names = [tool["function"]["name"] for tool in seen[0].tools]
+    assert names == ["bash", TOOLS[0]["name"]]
+
+
 def test_token_count_equals_the_usage_of_the_message(client: anthropic.Anthropic) -> None:
     request: Any = {"model": "mochi", "messages": HELLO, "system": "be kind", "tools": TOOLS}
     counted = client.messages.count_tokens(**request).input_tokens

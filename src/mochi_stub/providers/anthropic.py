@@ -62,6 +62,8 @@ _COUNT_FIELDS = {
     "tool_choice": tagged("type", {"auto": {}, "any": {}, "tool": {"name!": str}, "none": {}}),
     "thinking": tagged("type", _THINKING),
 }
+_SERVER_TOOLS = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_", "advisor_")
+"""Beginnings of the types of tools that Anthropic runs itself. Clients run all other tools."""
 COUNT = schema(_COUNT_FIELDS)
 MESSAGES = schema(
     {
@@ -111,6 +113,8 @@ def to_prompt(body: JsonObject, model: Model) -> Prompt:
 def _functions(body: JsonObject) -> list[JsonObject]:
     functions = []
     for tool in body.get("tools", ()):
+        if tool.get("type", "custom").startswith(_SERVER_TOOLS):
+            continue
         description = tool.get("description") or None
         parameters = tool.get("input_schema")
         function = pipeline.function_tool(tool["name"], description, parameters)
