@@ -209,6 +209,7 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
                             "title": "b",
                             "content": [{"type": "text", "text": "found"}],
                         },
+                        {"type": "image", "source": source},
                     ],
                 },
                 {"type": "text", "text": "go on"},
@@ -229,12 +230,13 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
     assert (user.content, user.images) == ("look", 1)
     assert (assistant.thinking, assistant.content) == ("hm", "let me")
     assert assistant.tool_calls == (ToolCall("now", {"a": 1}, "t1"),)
-    assert (tool.role, tool.content, tool.tool_call_id) == (
+    assert (tool.role, tool.content, tool.images, tool.tool_call_id) == (
         "tool",
         "noon\nfound",
+        1,
         "t1",
     )
-    assert (last.role, last.content) == ("user", "go on")
+    assert (last.role, last.content, last.images) == ("user", "go on", 0)
     expected = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 2048}
     assert {name: seen[0].options[name] for name in expected} == expected
     assert [

@@ -214,7 +214,14 @@ def test_items_of_all_kinds_reach_the_model() -> None:
         },
         {"type": "function_call", "call_id": "c1", "name": "now", "arguments": "{}"},
         {"type": "function_call", "call_id": "c2", "name": "now", "arguments": '{"a":1}'},
-        {"type": "function_call_output", "call_id": "c1", "output": "noon"},
+        {
+            "type": "function_call_output",
+            "call_id": "c1",
+            "output": [
+                {"type": "input_text", "text": "noon"},
+                {"type": "input_image", "image_url": "x"},
+            ],
+        },
     ]
     with stub_replying(resolve) as stub, openai_client(stub) as client:
         client.responses.create(
@@ -235,6 +242,7 @@ def test_items_of_all_kinds_reach_the_model() -> None:
     assert (assistant.thinking, assistant.content) == ("hm", "let me")
     assert assistant.tool_calls == (ToolCall("now", {}, "c1"), ToolCall("now", {"a": 1}, "c2"))
     assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "noon", "c1")
+    assert tool.images == 1
     assert seen[0].options["num_predict"] == 9
     assert [tool["function"]["name"] for tool in seen[1].tools] == ["now"]
     assert not seen[1].includes_reasoning

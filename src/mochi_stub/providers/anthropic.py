@@ -155,18 +155,20 @@ def _messages(role: str, content: str | list[JsonObject]) -> list[Message]:
         return [Message(role, content)]
     results = []
     thinking = ""
-    images = 0
     calls = []
     for block in content:
         match block["type"]:
             case "tool_result":
-                text = _joined_text(block.get("content", ""))
-                result = Message("tool", text, tool_call_id=block["tool_use_id"])
+                output = block.get("content", "")
+                result = Message(
+                    "tool",
+                    content=_joined_text(output),
+                    images=_image_count(output),
+                    tool_call_id=block["tool_use_id"],
+                )
                 results.append(result)
             case "thinking":
                 thinking += block["thinking"]
-            case "image":
-                images += 1
             case "tool_use":
                 call = ToolCall(block["name"], block["input"], block["id"])
                 calls.append(call)
@@ -176,7 +178,7 @@ def _messages(role: str, content: str | list[JsonObject]) -> list[Message]:
         role,
         content=_joined_text(content),
         thinking=thinking,
-        images=images,
+        images=_image_count(content),
         tool_calls=tuple(calls),
     )
     return [*results, message]
@@ -192,6 +194,13 @@ def _joined_text(content: str | Iterable[JsonObject]) -> str:
         elif block["type"] == "search_result":
             lines.append(_joined_text(block["content"]))
     return "\n".join(lines)
+
+
+def _image_count(content: str | Iterable[JsonObject]) -> int:
+    if isinstance(content, str):
+        return 0
+    types = [block["type"] for block in content]
+    return types.count("image")
 
 
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}

@@ -182,8 +182,8 @@ def _message(item: JsonObject) -> Message | None:
             call = ToolCall(item["name"], arguments, item["call_id"])
             return Message("assistant", tool_calls=(call,))
         case "function_call_output":
-            text, _ = requests.text_and_images(item["output"])
-            return Message("tool", text, tool_call_id=item["call_id"])
+            text, images = requests.text_and_images(item["output"])
+            return Message("tool", text, images=images, tool_call_id=item["call_id"])
         case "reasoning":
             parts = item.get("content") or item.get("summary", [])
             lines = [part["text"] for part in parts]
