@@ -284,6 +284,14 @@ SECRET_SCHEMA = {
 }
 
 
+def test_settings_that_disable_something_are_exported(recorder: Recorder) -> None:
+    session_id = recorder.record([("Hello!", ["Hi."])], think=False, keep_alive=0)
+    scenario = recorder.export(session_id)
+    session = load_recording(scenario)["session"]
+    assert (session["think"], session["keep_alive"]) == (False, 0)
+    assert check(scenario) == ""
+
+
 def test_mask_replaces_personal_data_in_the_settings(recorder: Recorder) -> None:
     answer = {"ana": "Ana", "phones": [5551234, "Lund"], "home": "ana@lund"}
     session_id = recorder.record(

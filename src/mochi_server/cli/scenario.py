@@ -118,7 +118,7 @@ def _session_fields(session: ChatSession, mask: Mask) -> Json:
     stored = session.metadata.to_dict()
     fields: Json = {"model": session.model}
     for name in _SETTINGS:
-        if stored.get(name):
+        if stored.get(name) is not None:
             fields[name] = masked_setting(name, stored[name], mask)
     fields["tool_settings"] = {
         name: stored["tool_settings"][name] for name in ToolSettings.model_fields
