@@ -203,6 +203,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         elif process.returncode is None:
             process.kill()
     await process.wait()
-    # It closes the pipe at its end. A process that has left the group can keep it open.
+    # The pipe is closed at its end. A process that has left the group can keep it open.
     with suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(process.communicate(), 1)
+        await asyncio.wait_for(_printed(process), 1)

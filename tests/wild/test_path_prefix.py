@@ -71,13 +71,13 @@ def test_prefix_of_an_untrusted_address_has_no_effect(
     assert links["docs"] == "/docs"
 
 
-def test_empty_list_of_proxies_is_as_an_unset_one(
+def test_empty_list_of_proxies_trusts_no_address(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environ, "FORWARDED_ALLOW_IPS", "")
     with ThreadedServer(data_dir=str(tmp_path), ollama_host=stub.url) as server:
         links = get(f"{server.url}/", headers=FORWARDED).json()["links"]
-    assert links["docs"] == "/proxied/docs"
+    assert links["docs"] == "/docs"
 
 
 def test_prefix_that_is_no_path_has_no_effect(url: str) -> None:

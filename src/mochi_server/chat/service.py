@@ -54,6 +54,7 @@ from mochi_server.sessions.history import last_user_index
 from mochi_server.sessions.session import (
     ChatSession,
     goes_on,
+    key_digest,
     refuse_if_turn_goes_on,
     waiting_calls,
 )
@@ -392,9 +393,11 @@ class TurnService:
         if turn is None or not repeats_turn(session, turn, turn_input):
             return None
         run = self.table.find(conversation.session_id, turn.run_id)
-        is_latest = run is not None and run.run_id == turn.run_id
-        if run is not None and is_latest and (run.running or run.state in ("completed", "stopped")):
-            return run
+        if run is not None and run.run_id == turn.run_id:
+            # A later request without the key can have stopped a regeneration of the answer.
+            is_own = turn.key_digest == key_digest(conversation.session_id, turn_input.key)
+            if run.running or run.state == "completed" or (run.state == "stopped" and is_own):
+                return run
         return await self._stored_runs.unfinished(session, turn) if turn.survives else None
 
     def _launch(

@@ -104,7 +104,7 @@ class TurnWriter:
                 first=first,
                 parent=parent,
                 sender=CALLER.get().key,
-                key_digest=None if self._new_messages else _key_digest(turn_input, session),
+                key_digest=_key_digest(turn_input, session),
             )
             if survives:
                 replacement: list[dict[str, Any]] | None = [] if self.is_regeneration else None

@@ -137,7 +137,7 @@ def local_url(host: str, port: int) -> str:
 
 def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
-        with_forwarded_prefix(app, os.environ.get("FORWARDED_ALLOW_IPS") or "127.0.0.1"),
+        with_forwarded_prefix(app, os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")),
         proxy_headers=False,  # the wrapper reads them
         root_path=settings.root_path,
         http=StrictHttpProtocol,

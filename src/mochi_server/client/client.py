@@ -21,6 +21,8 @@ from mochi_server.events import ToolConfirmationRequired, TurnError
 from mochi_server.util.net import is_loopback
 from mochi_server.util.tasks import BlockingClient, blocking
 
+_LOST = ("SERVER_LOST", "SHUTTING_DOWN")
+"""Codes of turns that a request with the same key continues."""
 Json = dict[str, Any]
 Picture = bytes | str | os.PathLike[str]
 """An image: its bytes, its base64 text or data URL, or the path of its file."""
@@ -481,7 +483,8 @@ class AsyncMochiClient:
                 async for event in stream:
                     if isinstance(event, TurnError):
                         failure = event
-            if failure is not None:  # the request below would start the turn again
+            # The request below continues a turn whose server was lost, and would repeat others.
+            if failure is not None and failure.code not in _LOST:
                 raise streams.error_of(failure)
         waits = wait_for_confirmation or on_confirm is not None
         body = {**_turn_body(message, options), "wait_for_confirmation": waits}

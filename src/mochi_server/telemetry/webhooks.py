@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 _MIN_PAUSES_SECONDS = 3600  # sum of the pauses of a webhook that is never accepted
-_MAX_AGE_SECONDS = 3 * 86_400  # if each server ends before the sum of the pauses
+_MAX_AGE_SECONDS = 30 * 86_400  # if each server ends before the sum of the pauses
 _FAILURES_SECONDS = 86_400  # another server may have delivered the webhook meanwhile
 _TIMEOUT_SECONDS = 20
 _CLAIM_SECONDS = 30  # after this time, another server continues the work of a server that has died
