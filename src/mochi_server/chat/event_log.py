@@ -11,6 +11,7 @@ from mochi_server.chat.limits import DEFAULT_LIMITS
 from mochi_server.events import (
     ChatEvent,
     ContentDelta,
+    ContextCompacted,
     Snapshot,
     ThinkingDelta,
     ToolConfirmationRequired,
@@ -70,6 +71,8 @@ class EventLog:
     size: int = 0  # memory of the stored events in bytes
     warnings: list[TurnWarning] = field(default_factory=list)
     """All warnings of the run, oldest first."""
+    compacted: ContextCompacted | None = None
+    """Latest event about a prompt that was shortened."""
     confirmations: dict[str, int] = field(default_factory=dict)
     """Number of the event, by confirmation ID."""
     _lines: list[bytes] = field(default_factory=list)
@@ -101,6 +104,8 @@ class EventLog:
             self.size += len(line) + _LINE_BYTES
             if type(event) is TurnWarning:
                 self.warnings.append(event)
+            elif type(event) is ContextCompacted:
+                self.compacted = event
             elif type(event) is ToolConfirmationRequired:
                 self.confirmations[event.confirmation_id] = number
         batch = Batch(self.last + 1, lines, events)

@@ -67,7 +67,9 @@ _BACKGROUND: Responses = {
     "",
     response_model=ChatResponse,
     responses=_BACKGROUND
-    | responses(*_TURN_ERRORS, *OLLAMA_ERRORS, errors.FormatNotMet, *STORAGE_ERRORS),
+    | responses(
+        *_TURN_ERRORS, *OLLAMA_ERRORS, errors.ContextOverflow, errors.FormatNotMet, *STORAGE_ERRORS
+    ),
 )
 async def chat(
     session_id: str,

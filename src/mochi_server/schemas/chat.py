@@ -11,7 +11,7 @@ from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.constants import MAX_ATTACHMENT_NAME_CHARS, MAX_ATTACHMENTS
 from mochi_server.errors import ValidationFailed
-from mochi_server.events import ChatEvent
+from mochi_server.events import ChatEvent, ContextCompacted
 from mochi_server.schemas.common import (
     EventUnion,
     IdempotencyKey,
@@ -213,6 +213,9 @@ class ChatResponse(Schema):
     message: MessageOut | None
     tool_calls_executed: list[ToolCallExecuted]
     context_window: ContextWindow
+    context_compacted: ContextCompacted | None = Field(
+        description="What the prompt of the answer leaves out, as in the event of this name."
+    )
     warnings: list[WarningOut] = Field(description="The warnings that a stream would have sent.")
 
     @classmethod
@@ -222,6 +225,7 @@ class ChatResponse(Schema):
             "message": None if result.answer is None else dict(result.answer),
             "tool_calls_executed": [outcome.executed() for outcome in outcomes],
             "context_window": result.window_object,
+            "context_compacted": run.log.compacted,
             "warnings": run.log.warnings,
         }
         return cls.model_validate({"session_id": run.session_id, "state": run.state, **fields})

@@ -128,6 +128,11 @@ _HINTS = {
 }
 
 
+_PATCH_HINTS = _HINTS | {
+    "system_prompt": "Set it with `PUT /api/v1/sessions/{session_id}/system-prompt`."
+}
+
+
 class SessionDefaults(StrictBody):
     """Defaults for the chat requests of a session."""
 
@@ -211,6 +216,8 @@ class SessionPatch(
 
     Absent fields are kept, null clears a field, and nested objects are replaced completely.
     """
+
+    hints = _PATCH_HINTS
 
     model: ModelName | SkipJsonSchema[None] = Field(
         None, description="Chat model of Ollama. The tag is optional."

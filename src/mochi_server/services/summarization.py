@@ -191,13 +191,14 @@ class SummarizationService:
         chosen = model or self.selector.choose(session.metadata) or session.model
         gateway = await self.gateway.pinned(session.metadata.ollama_host)
         await gateway.find_model(chosen)
-        if model is not None:
-            session = await self.store.patch(session_id, {"summary_model": model})
-            audit("Session settings changed", session_id=session_id, fields="summary_model")
         count_start()
         self._postpone_for(session_id)
         state = self._states.setdefault(session_id, _SummaryState())
-        return await self._update_on_request(session, chosen, state, ticket)
+        session = await self._update_on_request(session, chosen, state, ticket)
+        if model is not None:
+            session = await self.store.patch(session_id, {"summary_model": model})
+            audit("Session settings changed", session_id=session_id, fields="summary_model")
+        return session
 
     async def _update_on_request(
         self, session: ChatSession, name: str, state: _SummaryState, ticket: Ticket
