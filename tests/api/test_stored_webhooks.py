@@ -119,6 +119,26 @@ def test_damaged_webhook_blocks_no_other(
         assert receiver.wait(1)[0]["type"] == "run.completed"
 
 
+def test_damaged_webhook_prevents_no_removal(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver
+) -> None:
+    with RunningServer(tmp_path, own_stub.url) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    session = orjson.loads(file.read_bytes())
+    replaced = {"webhook_id": "msg_1", "session_id": session_id, "body": "{}", "is_request": True}
+    kept = {"webhook_id": "msg_2", "session_id": session_id, "body": "{}"}
+    session["metadata"]["notices"] = [5, replaced, kept]
+    file.write_bytes(orjson.dumps(session))
+    settings = {**receiver.settings, "summarization_enabled": False}
+    with RunningServer(tmp_path, own_stub.url, SHORT_PAUSES, **settings) as server:
+        assert receiver.wait(1) == [{}]
+        until(lambda: b"notices" not in file.read_bytes())
+        server.client.send_message(session_id, "Hi")
+        assert receiver.wait(2)[1]["type"] == "run.completed"
+    assert len(receiver.received) == 2
+
+
 def test_delivery_is_no_change_of_the_session(
     tmp_path: Path, own_stub: StubServer, receiver: Receiver
 ) -> None:

@@ -12,7 +12,7 @@ from mochi_server.errors import InvalidMessageIndex, SessionBusy, SessionTooNew
 from mochi_server.sessions import types
 from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.caller import current_owner
-from mochi_server.sessions.change import Change, VersionChange
+from mochi_server.sessions.change import Change, Notice, VersionChange
 from mochi_server.sessions.history import History
 from mochi_server.sessions.migration import is_turn_field, read_turn
 from mochi_server.sessions.turn import StoredTurn
@@ -56,6 +56,12 @@ def is_session_id(value: str) -> bool:
     return _ID.fullmatch(value) is not None
 
 
+def _undamaged_notices(stored: object) -> list[dict[str, Any]] | None:
+    """Return stored notices without damaged ones, or None if no notice is left."""
+    notices = stored if isinstance(stored, list) else []
+    return [notice for notice in notices if Notice.from_dict(notice) is not None] or None
+
+
 @dataclass(kw_only=True)
 class SessionMetadata(SessionSettings):
     """Metadata of a session.
@@ -85,7 +91,9 @@ class SessionMetadata(SessionSettings):
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
     turn: StoredTurn | None = field(default=None, metadata={"only_if_set": True})
     """Latest turn of the session. Only the writer of a turn changes it."""
-    notices: list[dict[str, Any]] | None = field(default=None, metadata=optional(list))
+    notices: list[dict[str, Any]] | None = field(
+        default=None, metadata={"read": _undamaged_notices, "only_if_set": True}
+    )
     """Webhooks about the session that are not delivered, if its store has no other place for them.
     """
     versions: list[dict[str, str]] | None = field(default=None, metadata=optional(list))
