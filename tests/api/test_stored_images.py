@@ -1,11 +1,13 @@
 """Images in the files of the server: stored once, exported, and deleted with their last message."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mochi_server.sessions import Blob, ChatSession, FileSessionStore
 from mochi_stub import StubServer
 from tests.api.test_images import (
     UNSTORED_IMAGE,
@@ -22,6 +24,7 @@ from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.images import GIF, base64_image, sha256_of
 from tests.support.server import RunningServer
+from tests.support.stores import with_store
 
 
 @pytest.fixture
@@ -98,6 +101,28 @@ def test_symlink_in_place_of_an_image_is_not_followed(
     api.send_message(session_id, "Look again!", images=[base64_image(image)])
     assert not path.is_symlink()
     assert secret.read_bytes() == image
+
+
+class DeletingStore(FileSessionStore):
+    """Store that deletes all sessions when the fork of one of them is stored."""
+
+    async def create(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
+        if session.messages:
+            for session_id in await self.ids():
+                await self.delete(session_id)
+        return await super().create(session, images=images)
+
+
+def test_fork_of_a_session_that_is_deleted_meanwhile_is_not_found(
+    tmp_path: Path, stub: StubServer
+) -> None:
+    with RunningServer(
+        tmp_path, stub.url, with_store(DeletingStore), summarization_enabled=False
+    ) as server:
+        api = server.client
+        origin = session_with_images(api, new_image())
+        assert error_of(api.http.post(f"/sessions/{origin}/fork")) == (404, "SESSION_NOT_FOUND")
+        assert api.ok(api.http.get("/sessions"))["sessions"] == []
 
 
 def test_image_is_deleted_with_its_last_message(api: Api, server: RunningServer) -> None:

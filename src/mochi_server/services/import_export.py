@@ -17,6 +17,7 @@ from mochi_server.constants import FORMAT_VERSION
 from mochi_server.errors import (
     BlobNotFound,
     MochiError,
+    SessionNotFound,
     SessionTooNew,
     ShuttingDown,
     ValidationFailed,
@@ -161,10 +162,28 @@ class ImportExportService:
         if message_id is not None:
             index = index_of(original, message_id)
         fork = forked(original, index)
+        versions: Versions = ()
         if includes_versions:
+            versions = within(await self.store.load_versions(session_id), fork.history)
+            fork = with_versions(fork, versions)
+        stored = await self.store.create(fork)
+        names = blobs_in(fork.history) | blobs_in_versions(versions)
+        if names and not names <= await self._blobs_of(session_id):
+            # The original changed before its fork was stored, and the blobs may be deleted.
+            await self.store.delete(stored.session_id)
+            return await self.fork(
+                session_id, index, message_id, includes_versions=includes_versions
+            )
+        return stored
+
+    async def _blobs_of(self, session_id: str) -> set[str]:
+        """Return the hashes of the blobs that a session references: none if it was deleted."""
+        try:
+            session = await self.store.load(session_id)
             versions = await self.store.load_versions(session_id)
-            fork = with_versions(fork, within(versions, fork.history))
-        return await self.store.create(fork)
+        except SessionNotFound:
+            return set()
+        return blobs_in(session.history) | blobs_in_versions(versions)
 
     async def export(
         self,
