@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Components
+from mochi_server.errors import StorageFailed
 from mochi_server.sessions.change import Notice
 from mochi_server.sessions.store import WebhookOutbox
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
@@ -251,6 +252,41 @@ async def test_later_webhook_replaces_a_request_that_was_not_delivered() -> None
     assert await outbox.claim(30) is None  # it must not overtake the attempt
     await outbox.postpone(ASKED.webhook_id, 30)
     assert await outbox.claim(30) == ENDED
+
+
+class FilesOnFullDisk:
+    """Session files whose webhooks cannot be removed while ``is_full`` is true."""
+
+    def __init__(self) -> None:
+        self.is_full = True
+        self.removed: list[str] = []
+
+    async def remove(self, notice: Notice) -> None:
+        if self.is_full:
+            raise StorageFailed("save session 0", OSError(28, "No space left on device"))
+        self.removed.append(notice.webhook_id)
+
+
+async def test_webhook_that_was_accepted_on_a_full_disk_is_not_sent_again() -> None:
+    files = FilesOnFullDisk()
+    outbox = FileWebhookOutbox(files.remove, retry_seconds=0)
+    outbox.add([ENDED])
+    assert await outbox.claim(0) == ENDED
+    await outbox.remove(ENDED.webhook_id)
+    assert await outbox.claim(0) is None
+    assert await outbox.backlog() == (0, None)
+    files.is_full = False
+    for _ in range(2):
+        assert await outbox.claim(0) is None
+    assert files.removed == [ENDED.webhook_id]
+
+
+async def test_replaced_webhook_on_a_full_disk_blocks_no_other() -> None:
+    other = Notice("msg_2", "1", "other")
+    files = FilesOnFullDisk()
+    outbox = FileWebhookOutbox(files.remove)
+    outbox.add([ASKED, ENDED, other])
+    assert [await outbox.claim(30) for _ in range(3)] == [ENDED, other, None]
 
 
 class ListedOutbox(WebhookOutbox):
