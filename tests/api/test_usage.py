@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,6 +173,18 @@ def test_usage_survives_a_restart(stub: StubServer, tmp_path: Path) -> None:
             reports.append((response.status_code, usage(ann)["tokens_today"]))
     assert [status for status, _ in reports] == [200, 429]
     assert reports[0][1] == reports[1][1] > 0
+
+
+def test_usage_of_many_models_in_one_day_is_counted(stub: StubServer, tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "keys.yaml", root={"scope": "all"})
+    counts = {"requests": 1, "prompt_tokens": 1, "answer_tokens": 1}
+    rows = [{"key": "root", "model": f"model-{number:050}", **counts} for number in range(10_000)]
+    (tmp_path / "usage").mkdir()
+    file = tmp_path / "usage" / "2927-01-31.json"
+    file.write_text(json.dumps({"usage": rows}))
+    assert file.stat().st_size > 1024 * 1024
+    with RunningServer(tmp_path, stub.url, api_keys_file=str(keys)) as server:
+        assert len(usage(as_key(server, "root"))["usage"]) == 10_000
 
 
 def test_damaged_usage_file_counts_as_empty(stub: StubServer, tmp_path: Path) -> None:

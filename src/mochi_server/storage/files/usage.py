@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mochi_server.sessions.usage import Usage, UsageKey, UsageStore, joined, selected
 from mochi_server.storage.files import atomic_files
-from mochi_server.util import regular_files
 
 _NAME = re.compile(r"\d{4}-\d\d-\d\d\.json")
 
@@ -63,11 +62,13 @@ def _encode(entries: Mapping[UsageKey, Usage]) -> bytes:
 
 def _read(path: Path) -> dict[UsageKey, Usage]:
     """Return the usage in the file of a day. A file that cannot be read counts as empty."""
-    if not path.exists():
+    file = atomic_files.read(path)
+    if file is None:
         return {}
+    content, _ = file
     entries = {}
     try:
-        for row in json.loads(regular_files.read_text(path))["usage"]:
+        for row in json.loads(content)["usage"]:
             key = UsageKey(path.stem, row["key"], row["model"])
             entries[key] = Usage(row["requests"], row["prompt_tokens"], row["answer_tokens"])
     except (ValueError, TypeError, LookupError):
