@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.errors import SessionNotFound
+from mochi_server.errors import SessionNotFound, StorageFailed
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.serialization import encode
@@ -32,6 +32,7 @@ from tests.sessions.samples import (
     user,
 )
 from tests.support.cases import cases
+from tests.support.full_disk import largest_file
 
 Crash = Callable[[], Path]
 
@@ -237,6 +238,24 @@ async def test_next_lock_recovers_a_crashed_turn(
         assert await store.load(session.session_id) == found
     await store.aclose()
     assert load(directory, session) == found
+
+
+async def test_crashed_turn_is_deleted_on_a_full_disk(
+    files: FileSessionStore, crash: Crash
+) -> None:
+    directory, session = await crashed(files, crash)
+    store = FileSessionStore(directory)
+    await store.open()
+    with largest_file(0):
+        with pytest.raises(StorageFailed):
+            async with store.hold(session.session_id, run_id="r"):
+                pass
+        async with store.hold(session.session_id):
+            assert contents(await store.load(session.session_id)) == ["before", "a", "b", "so f"]
+            await store.delete(session.session_id)
+    assert await store.ids() == []
+    assert not log_of(directory, session.session_id).exists()
+    await store.aclose()
 
 
 async def test_patch_by_another_process_keeps_the_running_turn(

@@ -304,7 +304,10 @@ class SessionDirectory:
         with self._writing(session_id) as stored:
             current, recovered = stored, stored.record.after_crash()
             if stored.log or recovered is not stored.record:
-                current = self._save(session_id, stored, recovered)
+                # On a full disk, a session can be read and deleted. Other changes outside a turn
+                # write the whole file again.
+                with nullcontext() if is_turn else suppress(OSError):
+                    current = self._save(session_id, stored, recovered)
             if is_turn:
                 self.turns[session_id] = _RunningTurn(current)
 
