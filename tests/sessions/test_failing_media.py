@@ -10,6 +10,7 @@ import pytest
 from mochi_server.errors import SessionNotFound, StorageFailed
 from mochi_server.sessions import ChatSession, SessionCreationOptions, SessionManager
 from mochi_server.sessions.session import user_message
+from mochi_server.storage.files.store import FileStores
 from tests.sessions.samples import contents, file_of, log_of, storage_warnings
 
 ID = "a1b2c3d4e5"
@@ -140,6 +141,20 @@ def test_temporary_files_of_a_dead_process_are_removed(
     manager.create_session(SessionCreationOptions(model="m"))
     assert not (sessions_dir / f".{ID}.0f.tmp").exists()
     assert all(path.exists() for path in kept)
+
+
+async def test_temporary_files_of_a_dead_server_are_removed(tmp_path: Path) -> None:
+    names = ("chats", "agents", "secrets", "usage")
+    chats, agents, secrets, usage = (tmp_path / name for name in names)
+    for directory in (secrets, usage):
+        directory.mkdir()
+        (directory / f".a.{'0' * 32}.tmp").touch()
+        (directory / "kept.tmp").touch()
+    stores = FileStores(chats, agents, secrets, usage)
+    await stores.open()
+    await stores.aclose()
+    assert [path.name for path in secrets.iterdir()] == ["kept.tmp"]
+    assert [path.name for path in usage.iterdir()] == ["kept.tmp"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")

@@ -156,6 +156,13 @@ def remove_durably(*paths: str | Path) -> None:
     sync_directory(os.path.dirname(paths[0]))
 
 
+def remove_temporary(directory: Path) -> None:
+    """Remove the temporary files of a killed process from a directory, if possible."""
+    with suppress(OSError):
+        for path in directory.glob(f".*{TEMPORARY}"):
+            remove(path)
+
+
 def quarantine(file: str) -> Path:
     """Rename a file to ``<name without leading dots>.corrupt-<UTC time>``. Return the new path.
 

@@ -16,6 +16,7 @@ from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.turn_counts import LocalTurnCounter
 from mochi_server.sessions.types import SessionQuery
+from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.atomic_files import storage_errors
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
 from mochi_server.storage.files.secrets import FileSecretStore
@@ -203,6 +204,7 @@ class FileStores(Stores):
         self.secrets: FileSecretStore = FileSecretStore(secrets_dir)
         usage_dir = usage_dir or Path(agent_chats_dir).parent / "usage"
         self.usage: FileUsageStore = FileUsageStore(Path(usage_dir))
+        self._unlocked_directories = (Path(secrets_dir), Path(usage_dir))
         self.turn_counts: LocalTurnCounter = LocalTurnCounter()
 
     @property
@@ -220,6 +222,8 @@ class FileStores(Stores):
 
     async def open(self) -> None:
         await self.chats.open()
+        for directory in self._unlocked_directories:
+            await asyncio.to_thread(atomic_files.remove_temporary, directory)
         await self.chats.find_notices()
         if self._has_agents():
             await self.agents.open()
