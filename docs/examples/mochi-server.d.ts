@@ -2415,6 +2415,8 @@ export interface components {
             /** Tool Calls Executed */
             tool_calls_executed: components["schemas"]["ToolCallExecuted"][];
             context_window: components["schemas"]["ContextWindow"];
+            /** @description What the prompt of the answer leaves out, as in the event of this name. */
+            context_compacted: components["schemas"]["ContextCompacted"] | null;
             /**
              * Warnings
              * @description The warnings that a stream would have sent.
@@ -7290,7 +7292,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `IDEMPOTENCY_KEY_REUSED`, `VALIDATION_ERROR` */
+            /** @description `IDEMPOTENCY_KEY_REUSED`, `VALIDATION_ERROR`, `CONTEXT_OVERFLOW` */
             422: {
                 headers: {
                     [name: string]: unknown;
