@@ -189,7 +189,7 @@ def test_webhook_is_sent_after_a_restart(
         assert len(receiver.wait(sent + 1)) == sent + 1
 
 
-@cases("age", [0, 20, 1800, 7200])
+@cases("age", [0, 20, 1800, 7200, 4 * 86_400])
 def test_pauses_double_for_more_than_an_hour(receiver: Receiver, age: float) -> None:
     """The pauses do not depend on the age of the webhook, which may have waited for another one or
     for the start of a server.

@@ -3,6 +3,7 @@ protocol.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from mochi_server.client import MochiClient
-from mochi_stub import StubServer
+from mochi_stub import Gate, Prompt, Reply, StubServer, Text, ToolCall, ToolCalls
 from tests.frontends.chats import (
     Chunk,
     Frontend,
@@ -28,6 +29,7 @@ from tests.support.balancer import Balancer
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 NOTE = instruct(calls("note", text="milk"), words(1))
 IN_AGENT = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
@@ -299,3 +301,42 @@ def test_python_client_follows_a_turn_across_a_restart(tmp_path: Path, stub: Stu
             "completed",
             "Noted: milk",
         )
+
+
+def test_python_client_decides_in_a_turn_that_begins_again_after_a_shutdown(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    gate = Gate()
+    replies = iter(
+        [
+            Reply([Text("one "), gate]),
+            Reply([ToolCalls([ToolCall("note", {"text": "milk"})])]),
+            Reply.of("Noted."),
+        ]
+    )
+    asked: list[Prompt] = []
+    decided: list[object] = []
+
+    def resolve(prompt: Prompt) -> Reply:
+        asked.append(prompt)
+        return next(replies)
+
+    def approve(call: object) -> bool:
+        decided.append(call)
+        return True
+
+    with ExitStack() as stack:
+        stub = stack.enter_context(StubServer(speed=0, resolve=resolve))
+        first = stack.enter_context(RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0))
+        tools = {"tools": ["note"]}
+        session_id = first.client.create_session("mochi", tool_settings=tools)["session_id"]
+        balancer = stack.enter_context(Balancer([port_of(first)]))
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        client = stack.enter_context(MochiClient(balancer.url))
+        chatting = pool.submit(client.chat, session_id, "Note milk.", on_confirm=approve)
+        until(lambda: asked)
+        first.stop()
+        second = stack.enter_context(RunningServer(tmp_path, stub.url))
+        balancer.ports = [port_of(second)]
+        answer = chatting.result()
+    assert answer["message"]["content"] == "Noted."
+    assert len(decided) == 1

@@ -475,16 +475,18 @@ class AsyncMochiClient:
         key = idempotency_key or uuid.uuid4().hex
         # The stream shows which calls to decide; the request below returns its answer.
         if on_confirm is not None:
-            stream = self.stream(
-                session_id, message, on_confirm=on_confirm, idempotency_key=key, **options
+            open_stream = partial(
+                self.stream,
+                session_id,
+                message,
+                on_confirm=on_confirm,
+                idempotency_key=key,
+                **options,
             )
-            failure: TurnError | None = None
-            async with stream:
-                async for event in stream:
-                    if isinstance(event, TurnError):
-                        failure = event
-            # The request below continues a turn whose server was lost, and would repeat others.
-            if failure is not None and failure.code not in _LOST:
+            failure = await _failure_of(open_stream())
+            if failure is not None and failure.code in _LOST:
+                failure = await _failure_of(open_stream())
+            if failure is not None:  # the request below would start the turn again
                 raise streams.error_of(failure)
         waits = wait_for_confirmation or on_confirm is not None
         body = {**_turn_body(message, options), "wait_for_confirmation": waits}
@@ -729,6 +731,16 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     compare = blocking(AsyncMochiClient.compare)
     stop = blocking(AsyncMochiClient.stop)
     get_run = blocking(AsyncMochiClient.get_run)
+
+
+async def _failure_of(stream: AsyncStream) -> TurnError | None:
+    """Read a stream to its end. Return the error of its turn, if any."""
+    failure: TurnError | None = None
+    async with stream:
+        async for event in stream:
+            if isinstance(event, TurnError):
+                failure = event
+    return failure
 
 
 def _decision(value: object) -> Decision:

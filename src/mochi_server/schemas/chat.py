@@ -225,7 +225,7 @@ class ChatResponse(Schema):
             "message": None if result.answer is None else dict(result.answer),
             "tool_calls_executed": [outcome.executed() for outcome in outcomes],
             "context_window": result.window_object,
-            "context_compacted": run.log.compacted,
+            ContextCompacted.type: run.log.compacted,
             "warnings": run.log.warnings,
         }
         return cls.model_validate({"session_id": run.session_id, "state": run.state, **fields})
