@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mochi_stub import Cut, Gate, Reasoning, Reply, StubServer, Text
+from mochi_stub import Cut, Reply, StubServer, Text
 from tests.support.api import Api, Event, error_of, read_events, text_of
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
@@ -228,19 +228,3 @@ def test_failed_turn_is_tried_again_with_the_same_key(tmp_path: Path) -> None:
         assert [event.type for event in failed][-2:] == ["error", "done"]
         assert text_of(stream_with_key(api, session_id, "Hi")) == "Fine."
         assert contents(api, session_id) == ["Hi", "Fine."]
-
-
-def test_key_of_an_answer_finds_no_stopped_regeneration_of_it(tmp_path: Path) -> None:
-    replies = iter([Reply.of("Old."), Reply([Reasoning("Hm."), Gate(), Text("New.")])])
-    with (
-        StubServer(speed=0, resolve=lambda _: next(replies)) as stub,
-        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
-    ):
-        api = server.client
-        session_id = api.create_session("mochi")["session_id"]
-        stream_with_key(api, session_id, "Hi")
-        server.app.state.services.turns.table.drop_session(session_id)  # as after some time
-        with api.open_stream(session_id, think=True) as events:
-            next(events)
-            api.ok(api.http.post(f"/chat/{session_id}/stop"))
-        assert text_of(stream_with_key(api, session_id, "Hi")) == "Old."

@@ -1632,3 +1632,25 @@ def test_agent_calls_with_one_id_have_their_own_results(tmp_path: Path) -> None:
         assert "Did the first." in one["content"]
         assert "Did the second." in other["content"]
         assert api.messages(session_id)[-1]["content"] == "Done."
+
+
+def test_key_of_an_answer_finds_no_stopped_regeneration_of_it(tmp_path: Path) -> None:
+    replies = iter([Reply.of("Old."), Reply([Reasoning("Hm."), Gate(), Text("New.")])])
+    with (
+        StubServer(speed=0, resolve=lambda _: next(replies)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.client
+        session_id = api.create_session("mochi")["session_id"]
+        send = partial(
+            api.http.post,
+            f"/chat/{session_id}",
+            json={"message": "Hi"},
+            headers={"Idempotency-Key": "k"},
+        )
+        old = api.ok(send())["message"]
+        server.app.state.services.turns.table.drop_session(session_id)  # as after some time
+        with api.open_stream(session_id, think=True) as events:
+            next(events)
+            api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        assert api.ok(send())["message"] == old
