@@ -12,6 +12,10 @@ from tests.support.process import FreshCommand, run
 
 INTERRUPT = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
 SERVER = ("--port", "0", "--ollama-host", "http://127.0.0.1:9")
+UNLESS_IGNORED = pytest.mark.skipif(
+    os.name == "posix" and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
+    reason="the server inherits the ignored signal",
+)
 
 
 @pytest.mark.slow
@@ -39,7 +43,7 @@ def test_interrupt_during_an_import_ends_the_start(
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX systems")
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGHUP", marks=UNLESS_IGNORED)])
 def test_signal_during_the_start_of_test_mode_deletes_its_directory(
     tmp_path: Path, name: str
 ) -> None:
