@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,11 @@ import pytest
 from _pytest.unraisableexception import gc_collect_iterations_key
 
 from tests.support import postgres
+
+# Coverage traces what runs in a child between fork and exec. If another thread holds coverage's lock
+# at the fork, such a child would wait for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=partial(sys.settrace, None))
 
 if (
     TYPE_CHECKING
