@@ -3767,11 +3767,6 @@ export interface components {
          */
         InputFile: {
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            type: "input_file";
-            /**
              * Filename
              * @default file
              */
@@ -3781,13 +3776,18 @@ export interface components {
              * @description Not supported. Use `file_data`.
              */
             file_id?: unknown;
+            /** File Data */
+            file_data?: string | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "input_file";
             /**
              * File Url
              * @description Not supported. Use `file_data`.
              */
             file_url?: unknown;
-            /** File Data */
-            file_data?: string | null;
         };
         /**
          * InputImage

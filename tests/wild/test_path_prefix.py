@@ -62,19 +62,11 @@ def test_prefix_can_begin_as_a_route_does(stub: StubServer, tmp_path: Path) -> N
             assert get(f"{server.url}{path}", headers={}).status_code == 200
 
 
+@pytest.mark.parametrize("trusted", ["10.0.0.1", ""])
 def test_prefix_of_an_untrusted_address_has_no_effect(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: str
 ) -> None:
-    monkeypatch.setitem(os.environ, "FORWARDED_ALLOW_IPS", "10.0.0.1")
-    with ThreadedServer(data_dir=str(tmp_path), ollama_host=stub.url) as server:
-        links = get(f"{server.url}/", headers=FORWARDED).json()["links"]
-    assert links["docs"] == "/docs"
-
-
-def test_empty_list_of_proxies_trusts_no_address(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(os.environ, "FORWARDED_ALLOW_IPS", "")
+    monkeypatch.setitem(os.environ, "FORWARDED_ALLOW_IPS", trusted)
     with ThreadedServer(data_dir=str(tmp_path), ollama_host=stub.url) as server:
         links = get(f"{server.url}/", headers=FORWARDED).json()["links"]
     assert links["docs"] == "/docs"

@@ -83,7 +83,7 @@ class TurnWriter:
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
         # Answers that the turn does not store, because it has requested them again.
         self.replaced: list[AssistantMessage] = []
-        # Time to the first chunk of each answer, by message ID.
+        # Message ID, and seconds until the first chunk, of each request for an answer.
         self.first_chunks: list[tuple[str, float | None]] = []
         # Images of tool results that are not stored yet, by SHA-256 hash.
         self.unstored_images: dict[str, Image] = {}

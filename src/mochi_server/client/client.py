@@ -17,11 +17,12 @@ from typing_extensions import ParamSpec, Required, Self, TypedDict, Unpack
 from mochi_server.client import streams
 from mochi_server.client.streams import DELAYS, READ_SECONDS, ApiError, AsyncStream, Backoff, Stream
 from mochi_server.constants import API_PREFIX
+from mochi_server.errors import ServerLost, ShuttingDown
 from mochi_server.events import ToolConfirmationRequired, TurnError
 from mochi_server.util.net import is_loopback
 from mochi_server.util.tasks import BlockingClient, blocking
 
-_LOST = ("SERVER_LOST", "SHUTTING_DOWN")
+_LOST = (ServerLost.code, ShuttingDown.code)
 """Codes of turns that a request with the same key continues."""
 Json = dict[str, Any]
 Picture = bytes | str | os.PathLike[str]

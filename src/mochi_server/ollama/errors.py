@@ -261,15 +261,17 @@ def is_unreadable_image(error: OllamaError) -> bool:
 
 def refused_tokens(error: OllamaError) -> int | None:
     """Return the token count of a rejected prompt, or None if the error contains no count."""
-    text = error.upstream_text or error.message
-    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", text)
-    return int(match[1] or match[2]) if match else None
+    return _number_in(error, r"n_prompt_tokens\W+(\d+)|(\d+) tokens")
 
 
 def refusing_window(error: OllamaError) -> int | None:
     """Return the context window of a rejected prompt, or None if the error does not name it."""
-    text = error.upstream_text or error.message
-    match = re.search(r"n_ctx\W+(\d+)|context size \((\d+)", text)
+    return _number_in(error, r"n_ctx\W+(\d+)|context size \((\d+)")
+
+
+def _number_in(error: OllamaError, pattern: str) -> int | None:
+    """Return the number in the text of an error. Each of two groups of ``pattern`` can have it."""
+    match = re.search(pattern, error.upstream_text or error.message)
     return int(match[1] or match[2]) if match else None
 
 

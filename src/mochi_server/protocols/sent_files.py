@@ -8,11 +8,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
+
+from pydantic import Field
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.parts import Notice, omitted_content
 from mochi_server.protocols.sent_messages import SentMessages, decode_images
-from mochi_server.services.attachments import EncodedFile, read_attachments
+from mochi_server.schemas.common import Body
+from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
 from mochi_server.sessions.attachments import Attachment, text_in_prompt
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import Image, Message
@@ -27,6 +31,21 @@ _LEFT_OUT = Notice(
         "instead.",
     },
 )
+
+
+class SentFile(Body):
+    """Fields of a file with text, or a PDF, in OpenAI's APIs."""
+
+    filename: str = DEFAULT_NAME
+    file_id: Any = Field(None, description="Not supported. Use `file_data`.")
+    file_data: str | None = None
+
+    @property
+    def encoded(self) -> EncodedFile | None:
+        """The file, or None if the request has no data of it."""
+        if self.file_data is None:
+            return None
+        return EncodedFile(self.filename, self.file_data)
 
 
 async def with_images(

@@ -13,6 +13,7 @@ from mochi_server.constants import MAX_ATTACHMENT_NAME_CHARS, MAX_ATTACHMENTS
 from mochi_server.errors import ValidationFailed
 from mochi_server.events import ChatEvent, ContextCompacted
 from mochi_server.schemas.common import (
+    SYSTEM_PROMPT_HINT,
     EventUnion,
     IdempotencyKey,
     Images,
@@ -63,7 +64,6 @@ LastEventIdHeader = Annotated[
 
 
 _SETTING = "It is a setting of the session: `PATCH /api/v1/sessions/{session_id}` with "
-_SYSTEM_PROMPT = "Set it with `PUT /api/v1/sessions/{session_id}/system-prompt`."
 _HINTS = dict.fromkeys(
     ("content", "input", "messages", "prompt", "query", "text"), "Did you mean `message`?"
 )
@@ -75,8 +75,8 @@ _HINTS |= {
     "model": f"{_SETTING}`model`.",
     "tools": f'{_SETTING}`{{"tool_settings": {{"tools": [...]}}}}`.',
     "agents": f'{_SETTING}`{{"agent_settings": {{"enabled_agents": [...]}}}}`.',
-    "system": _SYSTEM_PROMPT,
-    "system_prompt": _SYSTEM_PROMPT,
+    "system": SYSTEM_PROMPT_HINT,
+    "system_prompt": SYSTEM_PROMPT_HINT,
 }
 """Hints for names of other APIs."""
 

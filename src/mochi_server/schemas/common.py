@@ -54,6 +54,10 @@ JavaScript's ``\\s`` lacks some of Python's blanks.
 """
 
 
+SYSTEM_PROMPT_HINT = "Set it with `PUT /api/v1/sessions/{session_id}/system-prompt`."
+"""Hint for a system prompt in a body that cannot have one."""
+
+
 def reject_unknown(
     names: Iterable[str], known: Collection[str], *, kind: str, hints: Mapping[str, str] = NO_HINTS
 ) -> None:

@@ -128,9 +128,7 @@ _HINTS = {
 }
 
 
-_PATCH_HINTS = _HINTS | {
-    "system_prompt": "Set it with `PUT /api/v1/sessions/{session_id}/system-prompt`."
-}
+_PATCH_HINTS = _HINTS | {"system_prompt": common.SYSTEM_PROMPT_HINT}
 
 
 class SessionDefaults(StrictBody):

@@ -204,18 +204,23 @@ class SummarizationService:
         self, session: ChatSession, name: str, state: _SummaryState, ticket: Ticket
     ) -> ChatSession:
         """Store a summary and return the changed session. If a host fails, try the next one."""
-        gateway = await self.gateway.pinned(session.metadata.ollama_host)
+        gateway = await self._gateway_of(session, name)
         tried = set[str]()
         while True:
-            tried.add(gateway.of_session(session.session_id, name).host.name)
+            tried.add(gateway.host.name)
             try:
                 return await self._update_summary(
-                    session, name, state, in_background=False, ticket=ticket
+                    gateway, session, name, state, in_background=False, ticket=ticket
                 )
             except (OllamaUnreachable, OllamaError):
-                host = gateway.of_session(session.session_id, name).host
-                if host.name in tried or not host.has(name):
+                gateway = await self._gateway_of(session, name)
+                if gateway.host.name in tried or not gateway.host.has(name):
                     raise
+
+    async def _gateway_of(self, session: ChatSession, model: str) -> ModelGateway:
+        """Return the gateway to the host that writes the session's summary with ``model``."""
+        pinned = await self.gateway.pinned(session.metadata.ollama_host)
+        return pinned.of_session(session.session_id, model)
 
     async def aclose(self) -> None:
         tasks = [state.task for state in self._states.values() if state.task is not None]
@@ -256,15 +261,19 @@ class SummarizationService:
         A model that only the user can have chosen is loaded when no turn needs the memory.
         """
         self._requesting.add(session.session_id)
+        gateway = await self._gateway_of(session, model)
         try:
-            await self._update_summary(session, model, state, in_background=True)
+            await self._update_summary(gateway, session, model, state, in_background=True)
         except _ModelNotLoaded:
             if qualified_name(model) == qualified_name(session.model):
                 raise
             self._requesting.discard(session.session_id)
             await self._wait_until_idle()
             self._requesting.add(session.session_id)
-            await self._update_summary(session, model, state, in_background=True, may_load=True)
+            gateway = await self._gateway_of(session, model)
+            await self._update_summary(
+                gateway, session, model, state, in_background=True, may_load=True
+            )
 
     async def _wait_until_idle(self) -> None:
         while True:
@@ -275,6 +284,7 @@ class SummarizationService:
 
     async def _update_summary(
         self,
+        gateway: ModelGateway,
         session: ChatSession,
         name: str,
         state: _SummaryState,
@@ -290,8 +300,6 @@ class SummarizationService:
         If ``may_load`` is true, a model that is not loaded may be loaded. ``ticket`` is that of an
         admitted request.
         """
-        pinned = await self.gateway.pinned(session.metadata.ollama_host)
-        gateway = pinned.of_session(session.session_id, name)
         model = await gateway.find_model(name)
         loaded = (await gateway.host.client.loaded_windows() or {}).get(qualified_name(name))
         would_load = _unloads_model(session.metadata.keep_alive) if loaded else not may_load

@@ -58,8 +58,13 @@ def is_session_id(value: str) -> bool:
 
 def _undamaged_notices(stored: object) -> list[dict[str, Any]] | None:
     """Return stored notices without damaged ones, or None if no notice is left."""
-    notices = stored if isinstance(stored, list) else []
-    return [notice for notice in notices if Notice.from_dict(notice) is not None] or None
+    if not isinstance(stored, list):
+        return None
+    undamaged = []
+    for notice in stored:
+        if Notice.from_dict(notice) is not None:
+            undamaged.append(notice)
+    return undamaged or None
 
 
 @dataclass(kw_only=True)

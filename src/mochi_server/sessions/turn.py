@@ -156,7 +156,9 @@ class StoredTurn:
     It is "" if there was none, and in files of earlier versions.
     """
     key_digest: str | None = None
-    """Hash of the idempotency key of a request without messages, which have hashes of their own."""
+    """Hash of the idempotency key of the request, or None if it had none, and in files of earlier
+    versions.
+    """
 
     @classmethod
     def from_dict(cls, stored: object) -> "StoredTurn":

@@ -63,9 +63,11 @@ def as_utc(time: str) -> str:
 
 def _parsed(time: str) -> datetime:
     """Parse an ISO 8601 time. Raises ``ValueError``."""
-    # Python 3.10 reads no "Z", and only fractions with three or six digits.
-    readable = _FRACTION.sub(_microseconds, time.replace("Z", "+00:00"))
-    parsed = datetime.fromisoformat(readable)
+    readable = time.replace("Z", "+00:00")  # Python 3.10 does not read "Z"
+    try:
+        parsed = datetime.fromisoformat(readable)
+    except ValueError:  # Python 3.10 reads only fractions with three or six digits
+        parsed = datetime.fromisoformat(_FRACTION.sub(_microseconds, readable))
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)
 
 

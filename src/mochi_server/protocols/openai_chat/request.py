@@ -19,7 +19,7 @@ from mochi_server.protocols.schemas import (
     allow,
     joined_text,
 )
-from mochi_server.protocols.sent_files import with_files, with_images
+from mochi_server.protocols.sent_files import SentFile, with_files, with_images
 from mochi_server.protocols.sent_messages import (
     CallReader,
     SentArguments,
@@ -40,7 +40,7 @@ from mochi_server.protocols.tool_choice import (
     tool_selection,
 )
 from mochi_server.schemas.common import Body, Text
-from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile
+from mochi_server.services.attachments import EncodedFile
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import FiniteObject, Message, Role
 from mochi_server.util.validation import Items
@@ -66,19 +66,8 @@ class ImagePart(Body):
         return self.image_url if isinstance(self.image_url, str) else self.image_url.url
 
 
-class FileData(Body):
+class FileData(SentFile):
     """A file with text, or a PDF: a data URL or base64 in ``file_data``."""
-
-    filename: str = DEFAULT_NAME
-    file_id: Any = Field(None, description="Not supported. Use `file_data`.")
-    file_data: str | None = None
-
-    @property
-    def encoded(self) -> EncodedFile | None:
-        """The file, or None if the request has no data of it."""
-        if self.file_data is None:
-            return None
-        return EncodedFile(self.filename, self.file_data)
 
 
 class FilePart(Body):

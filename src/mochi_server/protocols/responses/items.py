@@ -20,7 +20,7 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.parts import omitted_content
 from mochi_server.protocols.responses.tools import CUSTOM_INPUT
 from mochi_server.protocols.schemas import RefusalPart, SentImage, TextOr, joined_text
-from mochi_server.protocols.sent_files import with_files, with_images
+from mochi_server.protocols.sent_files import SentFile, with_files, with_images
 from mochi_server.protocols.sent_messages import (
     CallReader,
     SentArguments,
@@ -31,7 +31,7 @@ from mochi_server.protocols.sent_messages import (
     new_result,
 )
 from mochi_server.schemas.common import Body, Text
-from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile
+from mochi_server.services.attachments import EncodedFile
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import AssistantMessage, Message, Role, tool_calls_of
 from mochi_server.util.validation import Items
@@ -51,21 +51,11 @@ class InputImage(Body):
     image_url: SentImage
 
 
-class InputFile(Body):
+class InputFile(SentFile):
     """A file with text, or a PDF: a data URL or base64 in ``file_data``."""
 
     type: Literal["input_file"]
-    filename: str = DEFAULT_NAME
-    file_id: Any = Field(None, description="Not supported. Use `file_data`.")
     file_url: Any = Field(None, description="Not supported. Use `file_data`.")
-    file_data: str | None = None
-
-    @property
-    def encoded(self) -> EncodedFile | None:
-        """The file, or None if the request has no data of it."""
-        if self.file_data is None:
-            return None
-        return EncodedFile(self.filename, self.file_data)
 
 
 Part = InputText | RefusalPart | InputImage | InputFile
