@@ -6,7 +6,8 @@ import logging
 import socket
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import thread as executors
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from mochi_stub import StubServer
 from mochi_stub.connection import Connection
@@ -162,8 +164,10 @@ def send_chunks(path: str, *, status: int) -> Request:
 
 
 def tracebacks() -> int:
-    """Return the number of tracebacks in memory. Each refers to the data of a request."""
-    return Counter(map(type, gc.get_objects()))[TracebackType]
+    """Return the number of tracebacks in memory that may refer to the data of a request."""
+    found = [each for each in gc.get_objects() if type(each) is TracebackType]
+    # Since Python 3.13, each idle thread of an executor keeps the exception of its empty queue.
+    return sum(each.tb_frame.f_code.co_filename != executors.__file__ for each in found)
 
 
 @contextmanager
@@ -264,6 +268,17 @@ def server(
         yield server
 
 
+class BrokenStream(Response):
+    """Response that fails after its first part."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_part(message: Message) -> None:
+            await send({**message, "more_body": True} if "body" in message else message)
+
+        await super().__call__(scope, receive, send_part)
+        raise RuntimeError("a defect")
+
+
 def add_defects(app: FastAPI) -> None:
     """Add routes that raise unexpected errors."""
 
@@ -272,12 +287,8 @@ def add_defects(app: FastAPI) -> None:
         raise RuntimeError("a defect")
 
     @app.get("/defects/stream")
-    def fail_in_stream() -> StreamingResponse:
-        async def parts() -> AsyncIterator[bytes]:
-            yield b"one"
-            raise RuntimeError("a defect")
-
-        return StreamingResponse(parts())
+    def fail_in_stream() -> Response:
+        return BrokenStream(b"one")
 
     @app.post("/defects/body")
     async def fail_with_body(request: HttpRequest) -> None:
@@ -440,8 +451,7 @@ def test_unexpected_error_leaves_no_traceback(server: RunningServer, name: str) 
 
     def send(url: Url) -> None:
         lines = logged_defects()
-        with suppress(httpx.RemoteProtocolError):  # the end of the stream
-            requests[name](url)
+        requests[name](url)
         until(lambda: logged_defects() > lines)
 
     assert_released(server.url, send)

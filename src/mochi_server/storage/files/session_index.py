@@ -182,6 +182,13 @@ class SessionIndex:
 
         return self._run(find, use_file=use_file)
 
+    def close(self) -> None:
+        """Close the database in memory. The next query that needs one creates it again."""
+        with self._lock:
+            if self._memory is not None:
+                self._memory.close()
+            self._memory = None
+
     def _run(self, query: Callable[[sqlite3.Connection], _Result], *, use_file: bool) -> _Result:
         with self._lock:
             for _ in range(2 if use_file else 0):
@@ -205,7 +212,7 @@ class SessionIndex:
                         for path in self._directory.glob(f"{self._path.name}*"):
                             path.unlink()
                 else:
-                    self._memory = None
+                    self.close()
                     return result
             if self._memory is None:
                 self._memory = _prepared(sqlite3.connect(":memory:", check_same_thread=False))
