@@ -311,6 +311,49 @@ async def test_invalid_or_too_large_schema_is_a_problem_of_its_tool(mapper: Mapp
 
 
 @cases(
+    ("keyword", "schema"),
+    [
+        ("description", {"type": "string", "description": None}),
+        ("properties", {"type": "object", "properties": ["x"]}),
+        ("prefixItems", {"items": {"prefixItems": 1}}),
+        ("anyOf", {"anyOf": {"type": "string"}}),
+        ("oneOf", {"oneOf": "string"}),
+        ("allOf", {"allOf": None}),
+    ],
+)
+async def test_malformed_target_of_a_reference_is_a_problem_of_its_tool(
+    mapper: Mapper, keyword: str, schema: dict[str, Any]
+) -> None:
+    malformed = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/components/A"}},
+        "components": {"A": schema},
+    }
+    usable, problems = await mapper.tools(
+        [
+            mcp_types.Tool(name="bad", input_schema=malformed),
+            mcp_types.Tool(name="good", input_schema={"type": "object"}),
+        ]
+    )
+    assert [tool.name for tool in usable] == ["good"]
+    reason = f"the keyword {keyword!r} of its schema is invalid"
+    assert problems == [f"its tool 'bad' cannot be used: {reason}"]
+
+
+async def test_malformed_keyword_of_a_later_draft_is_a_problem_of_its_tool(mapper: Mapper) -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"a": {"type": "array", "prefixItems": True}},
+    }
+    usable, problems = await mapper.tools([mcp_types.Tool(name="bad", input_schema=schema)])
+    assert usable == []
+    assert problems == [
+        "its tool 'bad' cannot be used: the keyword 'prefixItems' of its schema is invalid"
+    ]
+
+
+@cases(
     ("hints", "read_only"),
     [
         (None, False),

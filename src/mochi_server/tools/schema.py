@@ -24,6 +24,12 @@ _KEYWORDS = ("type", "description", "enum", "required")
 _PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 _PYTHON_TYPES |= {"array": "list", "object": "dict", "null": "None"}
 _LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_KEYWORD_TYPES: Mapping[str, type] = {
+    "description": str,
+    "properties": dict,
+    **dict.fromkeys(_LISTS_OF_SCHEMAS, list),
+}
+"""Types of the values of keywords, which the declared draft of a schema need not check."""
 _NOT_VALIDATING = ("metadata", "serialization")
 """Keys in the schemas of pydantic-core that do not affect validation."""
 _MAX_NODES = 5_000
@@ -231,7 +237,7 @@ def _adapter(signature: inspect.Signature) -> tuple[TypeAdapter[Any], dict[str, 
 def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
     """Replace each ``$ref`` of a JSON schema by its target, and merge the parts of each ``allOf``.
 
-    Raises ``InvalidTool`` if the result is too large.
+    Raises ``InvalidTool`` if a keyword is invalid, or the result is too large.
     """
     nodes = count()
 
@@ -240,6 +246,7 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
             raise InvalidTool("its schema is too large")
         if not isinstance(node, dict):  # ``true`` and ``false`` are valid schemas
             return {}
+        _check_keywords(node)
         pointer = node.get("$ref")
         if pointer in parents:  # a recursive reference
             return {"type": "object"}
@@ -264,6 +271,13 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
         return result
 
     return inline(schema)
+
+
+def _check_keywords(node: Mapping[str, Any]) -> None:
+    """Raise ``InvalidTool`` if the value of a keyword has the wrong type."""
+    for keyword, expected in _KEYWORD_TYPES.items():
+        if keyword in node and not isinstance(node[keyword], expected):
+            raise InvalidTool(f"the keyword {keyword!r} of its schema is invalid")
 
 
 def without_boolean_schemas(schema: Any) -> Any:
