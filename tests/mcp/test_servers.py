@@ -74,7 +74,9 @@ def answering(
     failing = ("refuse", "fail", "fail_silently", "fail_with_image")
     write_mcp(
         data_dir,
-        hand=by_hand(data_dir, *failing, "much", "bytes", "structured", "nonsense", "listed"),
+        hand=by_hand(
+            data_dir, *failing, "much", "bytes", "structured", "nonsense", "listed", "draft_3"
+        ),
     )
     with PatientServer(data_dir, shared_stub.url) as server:
         yield Shared(server.api(), data_dir)
@@ -493,6 +495,17 @@ def test_omitted_required_argument_with_a_default_gets_it(answering: Shared) -> 
         called(api, "listed")["error_message"]
         == "Wrong arguments for listed: 'page' is a required property"
     )
+
+
+def test_tool_with_a_schema_of_an_old_draft_is_usable(answering: Shared) -> None:
+    api = answering.api
+    parameters = api.ok(api.http.get("/tools/draft_3"))["schema"]["function"]["parameters"]
+    assert parameters == {
+        "type": "object",
+        "properties": {"text": {"type": "string"}},
+        "required": ["text"],
+    }
+    assert called(api, "draft_3", text="one")["result"] == "one"
 
 
 def test_references_to_environment_variables_are_replaced(

@@ -281,11 +281,26 @@ async def test_schema_of_an_old_draft_is_usable(mapper: Mapper) -> None:
         "required": True,
         "allOf": [{"description": "Where"}],
     }
+    unit = {"type": ["string", {"type": "integer"}], "required": False, "description": "Of it"}
     tool = await mapper.tool(
-        properties={"place": place}, **{"$schema": "http://json-schema.org/draft-03/schema#"}
+        properties={"place": place, "unit": unit},
+        **{"$schema": "http://json-schema.org/draft-03/schema#"},
     )
     with pytest.raises(InvalidArguments):
         await tool.schema.bind({})
+    assert tool.schema.parameters == {
+        "type": "object",
+        "properties": {
+            "place": {
+                "type": "object",
+                "properties": {"x": {"type": "integer"}},
+                "required": ["x"],
+                "description": "Where",
+            },
+            "unit": {"description": "Of it"},
+        },
+        "required": ["place"],
+    }
 
 
 async def test_invalid_or_too_large_schema_is_a_problem_of_its_tool(mapper: Mapper) -> None:
@@ -319,6 +334,11 @@ async def test_invalid_or_too_large_schema_is_a_problem_of_its_tool(mapper: Mapp
         ("anyOf", {"anyOf": {"type": "string"}}),
         ("oneOf", {"oneOf": "string"}),
         ("allOf", {"allOf": None}),
+        ("enum", {"enum": "x"}),
+        ("type", {"type": 5}),
+        ("type", {"type": ["string", 5]}),
+        ("required", {"required": "x"}),
+        ("required", {"required": ["x", 5]}),
     ],
 )
 async def test_malformed_target_of_a_reference_is_a_problem_of_its_tool(

@@ -46,6 +46,13 @@ TOOLS: dict[str, dict[str, Any]] = {
             "properties": {"items": {"type": "array", "uniqueItems": True}},
         }
     },
+    "draft_3": {
+        "inputSchema": {
+            "$schema": "http://json-schema.org/draft-03/schema#",
+            "type": "object",
+            "properties": {"text": {"type": "string", "required": True}},
+        }
+    },
     "doubling": {
         "inputSchema": {
             "type": "object",

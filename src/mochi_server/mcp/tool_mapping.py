@@ -65,9 +65,7 @@ async def map_tools(
 def _converted(tool: "mcp_types.Tool", checks: SchemaChecks) -> McpTool:
     inlined = inline_references(tool.input_schema)
     properties = inlined.get("properties", {})
-    required = inlined.get("required")
-    if not isinstance(required, list):  # a boolean in old drafts
-        required = []
+    required = inlined.get("required", [])
     defaults = {}
     for name in required:
         if "default" in properties.get(name, {}):

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from types import UnionType
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
@@ -24,12 +25,17 @@ _KEYWORDS = ("type", "description", "enum", "required")
 _PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 _PYTHON_TYPES |= {"array": "list", "object": "dict", "null": "None"}
 _LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_KEYWORD_TYPES: Mapping[str, type] = {
+_KEYWORD_TYPES: Mapping[str, type | UnionType] = {
+    "type": str | list,
     "description": str,
+    "enum": list,
+    "required": list,
     "properties": dict,
     **dict.fromkeys(_LISTS_OF_SCHEMAS, list),
 }
 """Types of the values of keywords, which the declared draft of a schema need not check."""
+_TEXT_KEYWORDS = ("type", "required")
+"""Keywords whose value contains only strings."""
 _NOT_VALIDATING = ("metadata", "serialization")
 """Keys in the schemas of pydantic-core that do not affect validation."""
 _MAX_NODES = 5_000
@@ -246,6 +252,7 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
             raise InvalidTool("its schema is too large")
         if not isinstance(node, dict):  # ``true`` and ``false`` are valid schemas
             return {}
+        node = _without_old_keywords(node)
         _check_keywords(node)
         pointer = node.get("$ref")
         if pointer in parents:  # a recursive reference
@@ -268,15 +275,46 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
             result["properties"] = {
                 name: inline(each, parents, depth + 1) for name, each in node["properties"].items()
             }
+            result |= _required(node)
         return result
 
     return inline(schema)
 
 
+def _without_old_keywords(node: dict[str, Any]) -> dict[str, Any]:
+    """Remove the values that only draft 3 allows: booleans in ``required``, and lists of schemas
+    in ``type``.
+    """
+    result = dict(node)
+    if isinstance(node.get("required"), bool):
+        del result["required"]
+    kinds = node.get("type")
+    if isinstance(kinds, list) and any(isinstance(kind, dict) for kind in kinds):
+        del result["type"]
+    return result
+
+
+def _required(node: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the keyword ``required`` of an object, with properties that are required as in draft
+    3, or no keyword.
+    """
+    names = [*node.get("required", ())]
+    for name, each in node["properties"].items():
+        if isinstance(each, dict) and each.get("required") is True:
+            names.append(name)
+    return {"required": names} if names else {}
+
+
 def _check_keywords(node: Mapping[str, Any]) -> None:
     """Raise ``InvalidTool`` if the value of a keyword has the wrong type."""
     for keyword, expected in _KEYWORD_TYPES.items():
-        if keyword in node and not isinstance(node[keyword], expected):
+        if keyword not in node:
+            continue
+        value = node[keyword]
+        is_valid = isinstance(value, expected)
+        if is_valid and keyword in _TEXT_KEYWORDS:
+            is_valid = all(isinstance(text, str) for text in value)
+        if not is_valid:
             raise InvalidTool(f"the keyword {keyword!r} of its schema is invalid")
 
 
@@ -309,9 +347,7 @@ def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         merged |= part
         for name, node in part.get("properties", {}).items():
             properties[name] = _merged([properties.get(name, {}), node])
-        names = part.get("required")
-        if isinstance(names, list):  # a boolean in old drafts
-            required |= dict.fromkeys(names)
+        required |= dict.fromkeys(part.get("required", ()))
     if properties:
         merged["properties"] = properties
     if required:
