@@ -1,6 +1,7 @@
 """The choice of an Ollama host for each turn."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from mochi_stub import Exchange, Machine, StubServer
 from mochi_stub.models import Model
 from tests.hosts.conftest import Start
+from tests.support.agents import delegate, nested, write_agent
 from tests.support.api import Api
 from tests.support.holding import GatedStub
+from tests.support.instructions import calls, words
 from tests.support.ports import free_port
 from tests.support.stub import chats
 
@@ -207,6 +210,64 @@ def test_pinned_session_uses_only_its_host(start: Start, stubs: list[StubServer]
         api.send_message(session_id, "Hello!")
         assert answering(stubs) == counts
         assert last_host(api, session_id) == {"name": name, "reason": "pinned"}
+
+
+def pinned_session(api: Api, host: str) -> str:
+    """Create a session that is pinned to a host and may call the agent `helper`."""
+    session = api.create_session(
+        "mochi",
+        agent_settings={"enabled_agents": ["helper"]},
+        tool_settings={"tools": [], "execution_policy": "never_confirm"},
+    )
+    session_id = str(session["session_id"])
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": host}))
+    return session_id
+
+
+def test_agents_of_a_pinned_session_use_only_its_host(
+    start: Start, stubs: list[StubServer], tmp_path: Path
+) -> None:
+    write_agent(tmp_path)
+    server = start(f"a={stubs[0].url}", f"b={stubs[1].url}", data_dir=tmp_path)
+    api = server.api()
+    work = nested(delegate(calls("note", text="hi"), words(2)), words(3), label="M")
+    session_id = ""
+    for name, counts in (("b", [0, 5]), ("a", [5, 5])):
+        session_id = pinned_session(api, name)
+        api.send_message(session_id, work)
+        assert answering(stubs) == counts
+    agent_session = api.messages(session_id)[2]["agent_session_id"]
+    server.stop()
+
+    api = start(f"a={stubs[0].url}", f"b={stubs[1].url}", data_dir=tmp_path).api()
+    for name, counts in (("b", [5, 10]), ("a", [10, 10])):
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name}))
+        again = delegate(calls("note", text="hi"), words(2), session_id=agent_session)
+        api.send_message(session_id, nested(again, words(3), label=name))
+        assert answering(stubs) == counts
+
+
+def test_agent_uses_the_model_of_its_session_if_the_host_has_no_other(
+    start: Start, tmp_path: Path
+) -> None:
+    skill = "---\ndescription: Helps.\nmodel: other\n---\nYou help.\n"
+    write_agent(tmp_path, SKILL=skill)
+    mochi = Model("mochi", capabilities=("completion", "tools"))
+    with (
+        StubServer(speed=0, models=[mochi]) as one,
+        StubServer(speed=0, models=[mochi, replace(mochi, name="other")]) as two,
+    ):
+        api = start(f"a={one.url}", f"b={two.url}", data_dir=tmp_path).api()
+        for name, model in (("a", "mochi"), ("b", "other")):
+            events = api.stream_message(
+                pinned_session(api, name), nested(delegate(words(2)), words(3), label="M")
+            )
+            (started,) = (event for event in events if event.type == "agent_start")
+            agent_session = started.data["agent_session_id"]
+            chat = api.ok(api.http.get(f"/agents/chats/{agent_session}"))
+            assert chat["model"] == model
+            warnings = [event.data["code"] for event in events if event.type == "warning"]
+            assert warnings == (["MODEL_NOT_FOUND"] if name == "a" else [])
 
 
 def test_pin_can_be_removed_while_the_hosts_are_down(start: Start, stubs: list[StubServer]) -> None:

@@ -280,6 +280,15 @@ class AgentExecutionService:
     retry: StorageRetry = field(default_factory=StorageRetry)
     callers: SessionStore | None = None  # store of the sessions whose turns call agents
 
+    async def pinned(self, host: str | None) -> "AgentExecutionService":
+        """Return the service that runs agents on the host of this name, or this one for None.
+
+        Raises ``OllamaUnreachable``.
+        """
+        if host is None:
+            return self
+        return replace(self, gateway=await self.gateway.pinned(host))
+
     async def execute(
         self,
         agent: AgentDefinition,

@@ -18,7 +18,7 @@ from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.preparation import AgentSource
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import AGENT_TOOL
-from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
+from mochi_server.errors import AgentInvalid, AgentNotFound, OllamaUnreachable, ToolExecutionFailed
 from mochi_server.events import Publish
 from mochi_server.sessions.session import ChatSession
 from mochi_server.tools.discovery import Tool
@@ -110,10 +110,11 @@ class AgentToolbox:
             )
         try:
             agent = await self.registry.current(self.agents[name])
-        except AgentInvalid as error:
+            service = await self.service.pinned(metadata.ollama_host)
+        except (AgentInvalid, OllamaUnreachable) as error:
             return _rejected(call, publish, error.message, error.code)
         generation = GenerationOptions(keep_alive=metadata.keep_alive)
-        return await self.service.execute(
+        return await service.execute(
             agent,
             TurnInput(instruction, model=metadata.model, generation=generation),
             session_id=(arguments["session_id"] or "").strip() or None,
