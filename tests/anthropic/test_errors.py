@@ -53,7 +53,13 @@ def with_system(content: Any) -> dict[str, Any]:
             user(
                 [{"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}]
             ),
-            "messages.0.content.0.source.url: must be a base64 data URL of an image",
+            "messages.0.content.0.source: not an image, but a path or an address: "
+            "'https://example.org/a.png'. Send the content of the file as base64",
+        ),
+        (
+            user([{"type": "image", "source": {"type": "file", "file_id": "file_1"}}]),
+            "messages.0.content.0.source: the request must contain the file itself; this server "
+            "reads no files by ID or URL",
         ),
         (
             user([{"type": "video", "source": {}}]),

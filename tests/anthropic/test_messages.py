@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.protocols.sent_files import HIDDEN_DOCUMENT
+from mochi_server.protocols.sent_files import HIDDEN_DOCUMENT, HIDDEN_IMAGE
 from mochi_stub import StubServer
 from tests.anthropic.conversation import LOOK, STREAMED, Conversation, call_of, client_of, text_of
 from tests.openai.conversation import stored
@@ -386,6 +386,38 @@ def test_documents_of_the_past_become_notes(conversation: Conversation) -> None:
     )
     assert last["content"] == f"{PLAIN_IN_PROMPT}\n\nAnd this?"
     assert [notice["code"] for notice in answer.mochi["notices"]] == ["DOCUMENT_LEFT_OUT"]
+
+
+@cases(
+    "source",
+    [
+        {"type": "url", "url": "https://example.org/a.png"},
+        {"type": "file", "file_id": "file_1"},
+        {"type": "base64", "media_type": "image/png", "data": "*"},
+    ],
+    ids=lambda source: source["type"],
+)
+def test_unreadable_image_is_refused_only_in_the_newest_message(
+    conversation: Conversation, source: Any
+) -> None:
+    unreadable: Any = {"type": "image", "source": source}
+    question: Any = {"role": "user", "content": [text("What is this?"), unreadable]}
+    assert conversation.rejected(messages=[question]).status_code == 400
+
+    result: Any = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "content": [text("Seen."), unreadable],
+    }
+    messages: Any = [question, CALL, {"role": "user", "content": [result, text("And now?")]}]
+    answer: Any = conversation.create(messages=messages)
+
+    asked, _, seen, _ = conversation.sent[-1]["messages"]
+    assert asked["content"] == f"What is this?\n{HIDDEN_IMAGE}"
+    assert seen["content"] == f"Seen.\n{HIDDEN_IMAGE}"
+    assert [notice["code"] for notice in answer.mochi["notices"]] == ["CONTENT_LEFT_OUT"]
+    counted = conversation.client.messages.count_tokens(model="mochi", messages=messages)
+    assert counted.input_tokens > 0
 
 
 def test_tool_reference_names_a_tool_that_was_found(conversation: Conversation) -> None:

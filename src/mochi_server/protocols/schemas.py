@@ -3,7 +3,6 @@
 Unknown fields are ignored. A known but unsupported field is rejected if it would change the answer.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -21,7 +20,6 @@ TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")],
 
 Because of the tags, the error for an invalid item does not contain the error for a text.
 """
-_DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
 NO_LIMIT = -1
 """Value of `max_tokens` for an answer that ends only when it is complete or the context window is
 full.
@@ -48,14 +46,6 @@ def allow(*values: Any, reason: str = "") -> AfterValidator:
     return AfterValidator(check)
 
 
-def _image(url: str) -> str:
-    if not _DATA_URL.match(url):
-        raise ValueError(
-            "must be a base64 data URL of an image: this server does not download images"
-        )
-    return url
-
-
 def _token_limit(value: int) -> int:
     if value < 1 and value != NO_LIMIT:
         raise ValueError(f"must be at least 1, or {NO_LIMIT} for no limit")
@@ -65,7 +55,6 @@ def _token_limit(value: int) -> int:
 Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
 SentImage = Annotated[str, Field(json_schema_extra={"pattern": "^data:"})]
 """Data URL of an image. Other texts become a note in earlier messages."""
-DataUrl = Annotated[SentImage, AfterValidator(_image)]
 TokenLimit = Annotated[int, AfterValidator(_token_limit)]
 _OPTIONS = "this server sets the context window; other options have fields of their own"
 RejectedOption = Annotated[Any, allow(reason=_OPTIONS)]

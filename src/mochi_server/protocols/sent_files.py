@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ from mochi_server.sessions.attachments import Attachment, text_in_prompt
 from mochi_server.sessions.images import Location
 from mochi_server.sessions.types import Image, Message
 
+_Data = TypeVar("_Data")
 HIDDEN_DOCUMENT = "[A document is not shown, because this server cannot read it.]"
 HIDDEN_IMAGE = "[An image is not shown, because this server cannot read it.]"
 _LEFT_OUT = Notice(
@@ -49,12 +50,13 @@ class SentFile(Body):
 
 
 async def with_images(
-    sent: SentMessages, urls: Mapping[int, Mapping[Location, str]]
+    sent: SentMessages, urls: Mapping[int, Mapping[Location, str | None]]
 ) -> SentMessages:
     """Return ``sent`` with the images in ``urls``, which are encoded.
 
-    ``urls`` has the images of each message by its index, with their paths. Only in the newest user
-    message must they be readable. A note replaces each other unreadable image.
+    ``urls`` has the images of each message by its index, with their paths. None is an image without
+    data. Only in the newest user message must they be readable. A note replaces each other
+    unreadable image.
 
     Raises ``ValidationFailed`` for such an image of the newest user message.
     """
@@ -64,12 +66,14 @@ async def with_images(
     for index, encoded in urls.items():
         if index == newest:
             content = next(iter(encoded))[:3]
-            images[index] = await decode_images(encoded, content)
+            present = _present(encoded)
+            images[index] = await decode_images(present, content)
             continue
         readable: list[Image] = []
         for path, url in encoded.items():
             with suppress(ValidationFailed):
-                readable += await decode_images({path: url}, path)
+                image = _present({path: url})
+                readable += await decode_images(image, path)
         images[index] = tuple(readable)
         unreadable = len(encoded) - len(readable)
         if unreadable:
@@ -95,13 +99,15 @@ async def with_files(
     for index, encoded in files.items():
         message = sent.messages[index]
         if index == newest:
-            attachments[index] = await _read(encoded)
+            present = _present(encoded)
+            attachments[index] = await read_attachments(present)
             continue
         readable: list[Attachment] = []
         texts: list[str] = []
         for path, file in encoded.items():
             try:
-                (attachment,) = await _read({path: file})
+                document = _present({path: file})
+                (attachment,) = await read_attachments(document)
             except ValidationFailed:
                 texts.append(HIDDEN_DOCUMENT)
                 continue
@@ -116,16 +122,17 @@ async def with_files(
     return replace(sent, attachments=attachments, notices=notices)
 
 
-async def _read(encoded: Mapping[Location, EncodedFile | None]) -> tuple[Attachment, ...]:
-    files: dict[Location, EncodedFile] = {}
-    for path, file in encoded.items():
-        if file is None:
+def _present(encoded: Mapping[Location, _Data | None]) -> dict[Location, _Data]:
+    """Return ``encoded``. Raises ``ValidationFailed`` if a file or an image has no data."""
+    present: dict[Location, _Data] = {}
+    for path, data in encoded.items():
+        if data is None:
             raise ValidationFailed.at(
                 path,
                 "the request must contain the file itself; this server reads no files by ID or URL",
             )
-        files[path] = file
-    return await read_attachments(files)
+        present[path] = data
+    return present
 
 
 def _add_texts(message: Message, texts: Sequence[str]) -> None:

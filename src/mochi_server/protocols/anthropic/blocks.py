@@ -11,7 +11,7 @@ from pydantic import Field
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.parts import omitted_content
-from mochi_server.protocols.schemas import DataUrl, TextOr, TextPart
+from mochi_server.protocols.schemas import SentImage, TextOr, TextPart
 from mochi_server.protocols.sent_files import with_files, with_images
 from mochi_server.protocols.sent_messages import (
     CallReader,
@@ -31,11 +31,14 @@ _Content = TextOr[Annotated[Items[_Item], Field(min_length=1)]]
 
 
 class ImageSource(Body):
-    """Data of an image: base64 in ``data``, or a data URL in ``url``."""
+    """Data of an image: base64 in ``data``, or a data URL in ``url``.
 
-    type: Literal["base64", "url"]
-    data: str = ""
-    url: DataUrl | None = None
+    The server reads no other images.
+    """
+
+    type: str
+    data: str | None = None
+    url: SentImage | None = None
 
 
 class ImageBlock(Body):
@@ -216,7 +219,7 @@ class _BlockReader:
 
     messages: list[Message] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
-    urls: dict[int, dict[Location, str]] = field(default_factory=dict)
+    urls: dict[int, dict[Location, str | None]] = field(default_factory=dict)
     """Encoded images of each message by their paths."""
     documents: dict[int, dict[Location, EncodedFile | None]] = field(default_factory=dict)
     """Documents of each message by their paths."""
