@@ -168,7 +168,8 @@ def test_file_of_a_tool_is_part_of_its_output(api: Api, stub: StubServer) -> Non
     path, body = response(DOCUMENT)
     file = body["input"][0]["content"][0]
     unreadable = [{"type": "input_file", "file_id": "file_1"}, {**file, "file_data": "*"}]
-    output = [{"type": "input_text", "text": "See."}, file, *unreadable]
+    image = {"type": "input_image", "file_id": "file_2"}
+    output = [{"type": "input_text", "text": "See."}, file, *unreadable, image]
     body["input"] = [
         {"role": "user", "content": "Read."},
         {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"},
@@ -178,7 +179,8 @@ def test_file_of_a_tool_is_part_of_its_output(api: Api, stub: StubServer) -> Non
     answer = post(api, path, body)
 
     assert answer.status_code == 200, answer.text
-    expected = ["See.", in_prompt("Minutes of May", "may.pdf"), HIDDEN_DOCUMENT, HIDDEN_DOCUMENT]
+    expected = ["See.", HIDDEN_IMAGE, in_prompt("Minutes of May", "may.pdf")]
+    expected += [HIDDEN_DOCUMENT, HIDDEN_DOCUMENT]
     assert sent_contents(stub)[-1] == "\n".join(expected)
 
 
@@ -191,9 +193,11 @@ UNREADABLE: dict[str, list[dict[str, Any]]] = {
     "/v1/responses": [
         {"type": "input_file", "file_url": "https://example.org/a.pdf"},
         {"type": "input_image", "image_url": URL},
+        {"type": "input_image", "image_url": None, "file_id": "file_1"},
+        {"type": "input_image", "file_id": "file_1"},
     ],
 }
-"""A file and an image that the server cannot read, by route."""
+"""Files and images that the server cannot read, by route."""
 
 
 @cases("protocol", [chat_completion, response], ids=lambda protocol: protocol.__name__)
@@ -210,7 +214,7 @@ def test_unreadable_content_is_refused_only_in_the_newest_message(
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_value")
         answer = post(api, path, body | {field: [message, *later]})
         assert answer.status_code == 200, answer.text
-        note = HIDDEN_IMAGE if "image_url" in unreadable else HIDDEN_DOCUMENT
+        note = HIDDEN_IMAGE if "image" in unreadable["type"] else HIDDEN_DOCUMENT
         assert sent_contents(stub) == [f"Sum up.\n{note}", "No.", "And now?"]
         (notice,) = answer.json()["mochi"]["notices"]
         assert notice["code"] in ("CONTENT_LEFT_OUT", "DOCUMENT_LEFT_OUT")

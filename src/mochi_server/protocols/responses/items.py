@@ -48,7 +48,8 @@ class InputImage(Body):
     """An image as a data URL, for models with `vision`."""
 
     type: Literal["input_image"]
-    image_url: SentImage
+    image_url: SentImage | None = None
+    file_id: Any = Field(None, description="Not supported. Use `image_url`.")
 
 
 class InputFile(SentFile):
@@ -320,7 +321,7 @@ class _ItemReader:
     omitted: Counter[str] = field(default_factory=Counter)
     """Numbers of the items that were left out, by type."""
     messages: list[Message] = field(default_factory=list)
-    image_urls: dict[int, dict[Location, str]] = field(default_factory=dict)
+    image_urls: dict[int, dict[Location, str | None]] = field(default_factory=dict)
     files: dict[int, dict[Location, EncodedFile | None]] = field(default_factory=dict)
 
     def add(self, item: InputItem) -> None:
