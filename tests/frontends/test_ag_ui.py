@@ -2,18 +2,23 @@
 
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mochi_stub import StubServer
 from tests.frontends.chats import Chunk, Frontend, message, of_type, sent_messages, types
+from tests.frontends.conftest import TOOLS
 from tests.support.agents import delegate, nested
 from tests.support.api import error_of
 from tests.support.cases import cases
 from tests.support.images import PNG, base64_image
 from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
 from tests.support.waiting import until
+from tests.wild.fake_ollama import MODEL, FakeOllama, Refusal, call, lines
 
 VISION_MODEL = "echo"
 LOOK = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
@@ -228,6 +233,55 @@ def test_same_messages_again_replace_the_answer(frontend: Frontend) -> None:
     assert frontend.roles() == ["user", "assistant"]
     frontend.ag_ui(message("Hello"), message("Fine.", "assistant"), message("Bye"))
     assert frontend.roles() == ["user", "assistant", "user", "assistant"]
+
+
+def result_of_server(events: list[Chunk]) -> list[dict[str, Any]]:
+    """Return the messages that a client builds from the events of a call and its result."""
+    start = of_type(events, "TOOL_CALL_START")
+    result = of_type(events, "TOOL_CALL_RESULT")
+    function = {
+        "name": start["toolCallName"],
+        "arguments": of_type(events, "TOOL_CALL_ARGS")["delta"],
+    }
+    call = {"id": start["toolCallId"], "type": "function", "function": function}
+    return [
+        message(None, "assistant", toolCalls=[call]),
+        message(result["content"], "tool", toolCallId=result["toolCallId"]),
+    ]
+
+
+def test_retry_behind_a_tool_call_of_the_server_continues(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with (
+        FakeOllama() as ollama,
+        RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server,
+    ):
+        tools = {"tools": ["add"], "execution_policy": "never_confirm"}
+        session = str(server.client.create_session(MODEL, tool_settings=tools)["session_id"])
+        frontend = Frontend(server.client, session)
+        asked = message("How much?")
+        ollama.script(lines(calls=[call("add", {"a": 1, "b": 2})]), Refusal(400, "broken"))
+        events = frontend.ag_ui(asked)
+        assert types(events)[-1] == "RUN_ERROR"
+        ollama.script(lines("Three."))
+        again = frontend.ag_ui(asked, *result_of_server(events))
+        assert types(again)[-1] == "RUN_FINISHED"
+        assert frontend.stored() == [
+            ("user", "How much?"),
+            ("assistant", ""),
+            ("tool", "3.0"),
+            ("assistant", "Three."),
+        ]
+
+
+def test_messages_without_the_answer_behind_a_tool_call_replace_it(frontend: Frontend) -> None:
+    asked = message(instruct(calls("add", a=1, b=2), words(1)))
+    events = frontend.ag_ui(asked)
+    again = frontend.ag_ui(asked, *result_of_server(events))
+    assert types(again)[-1] == "RUN_FINISHED"
+    assert frontend.roles() == ["user", "assistant", "tool", "assistant"]
+    versions = frontend.api.session(frontend.session)["versions"]
+    assert [*versions.values()] == [{"count": 2, "shown": 2}]
 
 
 def test_messages_that_end_with_the_answer_replace_it(frontend: Frontend) -> None:

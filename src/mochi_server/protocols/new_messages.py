@@ -36,11 +36,13 @@ Actions ``compare`` and ``compare_all``:
 9. Only ``compare_all``: the user messages equal the stored ones, and the last one also in its
     images and files. The last message is that one, or an assistant message whose calls all have
     stored results: generate the last answer again.
-10. No user message after the last assistant message: error, nothing is new.
-11. Without a key: the last user message equals the stored one, also in its images and files, and
-    that has no complete answer: generate the answer again, or continue after a tool result, with no
-    call required.
-12. Other messages: store the results, and add the user message.
+10. Only ``compare_all``: the user messages equal the stored ones, the last message is a result, the
+    latest turn has results, and no call is pending: generate the answer again, or continue after a
+    tool result, with no call required.
+11. No user message after the last assistant message: error, nothing is new.
+12. Without a key: the last user message equals the stored one, also in its images and files, and
+    that has no complete answer: as in rule 10.
+13. Other messages: store the results, and add the user message.
 
 A new message must not be blank. Only results of pending calls are stored. They may precede the last
 assistant message, because some clients send one assistant message for each call, and its result
@@ -55,7 +57,12 @@ from itertools import chain
 from mochi_server.chat.idempotency import keyed_indexes
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.protocols.sent_messages import SentMessages, names_of_calls
-from mochi_server.sessions.history import History, follows_result, last_user_index
+from mochi_server.sessions.history import (
+    History,
+    first_answer_index,
+    follows_result,
+    last_user_index,
+)
 from mochi_server.sessions.session import ChatSession, key_digest, last_answer
 from mochi_server.sessions.types import Image, Message, Role, ToolMessage, blobs_in, blobs_of
 
@@ -96,7 +103,7 @@ def repeats(sent: SentMessages, turn: TurnInput, earlier: TurnInput) -> bool:
 
 
 def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
-    """Apply rules 7 to 12."""
+    """Apply rules 7 to 13."""
     turn = _with_new_results(session, sent, turn)
     history = session.history
     index = sent.last_user_index
@@ -106,6 +113,8 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
             return replace(turn, change="continue")
         if _ends_with_stored_answer(session, sent):
             return replace(turn, change="regenerate")
+        if _ends_with_result(session, sent):
+            return _with_answer_again(history, turn)
         raise sent.error(
             "the last message must be a user message or the result of a pending tool call"
         )
@@ -113,6 +122,10 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
         return replace(turn, change="regenerate")
     if turn.key is not None or not _is_unanswered(session, sent.with_references[index]):
         return _with_user_message(turn, sent, index)
+    return _with_answer_again(history, turn)
+
+
+def _with_answer_again(history: History, turn: TurnInput) -> TurnInput:
     if follows_result(history):  # the model has already called a tool
         return replace(turn, change="continue", tools=replace(turn.tools, must_call=False))
     return replace(turn, change="regenerate")
@@ -129,6 +142,21 @@ def _ends_with_stored_answer(session: ChatSession, sent: SentMessages) -> bool:
     if answer is None or answer["content"].strip() != last["content"].strip():
         return False  # another client has regenerated the answer
     return not _pending_calls(session) and _are_stored(sent, session.history)
+
+
+def _ends_with_result(session: ChatSession, sent: SentMessages) -> bool:
+    """Return whether all messages of the user in ``compare_all`` are stored, the last message is a
+    result, the latest turn has results, and no call is pending.
+
+    A client knows the calls that the server ran by other IDs than the session.
+    """
+    if sent.action != "compare_all" or sent.messages[sent.last_index]["role"] != "tool":
+        return False
+    history = session.history
+    roles = [message["role"] for message in history[first_answer_index(history) :]]
+    if "tool" not in roles:
+        return False
+    return not _pending_calls(session) and _user_texts(sent.messages) == _user_texts(history)
 
 
 def _has_stored_result(session: ChatSession, sent: SentMessages) -> bool:
