@@ -141,6 +141,22 @@ def test_background_response_can_be_cancelled(
 
 
 @IN_SESSION
+def test_stream_of_a_cancelled_response_ends_with_an_event_of_openai(
+    client: openai.OpenAI, headers: dict[str, str]
+) -> None:
+    request: Any = {"model": "mochi", "input": "hold", "background": True, "extra_headers": headers}
+    seen: list[Any] = []
+    with client.responses.stream(**request) as events:
+        for event in events:
+            seen.append(event)
+            if event.type == "response.output_text.delta":
+                client.responses.cancel(seen[0].response.id)
+    last = seen[-1]
+    assert (last.type, last.response.status) == ("response.incomplete", "cancelled")
+    assert last.response.output_text == "one "
+
+
+@IN_SESSION
 def test_background_response_can_fail(client: openai.OpenAI, headers: dict[str, str]) -> None:
     response = ended(client, start(client, "fail", headers).id)
     assert response.status == "failed"

@@ -109,7 +109,10 @@ class ResponseEncoder(BlockEncoder):
         self.response |= ending
         if self._known is not None:
             self._known.add(self.response)
-        frames.append(self._event(f"response.{status}", response=self.response))
+        event = status
+        if status == "cancelled":  # OpenAI's API has no event for it
+            event = "incomplete"
+        frames.append(self._event(f"response.{event}", response=self.response))
         return b"".join(frames)
 
     def abort(self) -> None:
