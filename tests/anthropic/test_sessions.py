@@ -66,6 +66,33 @@ def test_client_can_send_only_what_is_new(
     assert len(conversation.sent[-1]["messages"]) == 6, "the instructions are not stored"
 
 
+@cases(
+    ("stored", "effort", "think"),
+    [
+        (None, "low", False),
+        (False, "low", False),
+        (True, None, True),
+        (True, "low", "low"),
+        ("high", "low", "low"),
+        (True, "none", False),
+    ],
+)
+def test_effort_sets_the_level_if_the_session_thinks(
+    conversation: Conversation, api: Api, stored: Any, effort: Any, think: Any
+) -> None:
+    session = api.create_session("mochi", think=stored)["session_id"]
+    headers = {"X-Mochi-Session": session}
+    conversation.send_message("Hello!", output_config={"effort": effort}, extra_headers=headers)
+    assert conversation.sent[-1]["think"] == think
+    conversation.send_message(
+        "Well?",
+        output_config={"effort": effort},
+        thinking={"type": "disabled"},
+        extra_headers=headers,
+    )
+    assert conversation.sent[-1]["think"] is False
+
+
 def test_system_message_counts_for_one_request(
     conversation: Conversation, api: Api, session: str
 ) -> None:

@@ -69,7 +69,7 @@ class ModelCall:
     def __post_init__(self) -> None:
         defaults, generation = self.session.metadata, self.generation
         self.name = self.session.model
-        self._think = generation.think if generation.think is not None else defaults.think
+        self._think = generation.thinking(defaults.think)
         options = {**(defaults.options or {}), **(generation.options or {})}
         # Imported sessions may have options that would reload the model.
         self._options = {

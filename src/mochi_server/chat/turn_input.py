@@ -40,6 +40,17 @@ class GenerationOptions:
     """Room for the answer in the first context window of a model, in tokens."""
     logprobs: int | None = None
     """Number of alternative tokens with log probabilities for each token."""
+    think_level: bool | str | None = None
+    """Replaces the ``think`` of the request or the session if that enables thinking."""
+
+    def thinking(self, default: bool | str | None) -> bool | str | None:
+        """Return the ``think`` of the answer. ``default`` is that of the session."""
+        think = self.think
+        if think is None:
+            think = default
+        if not think or self.think_level is None:
+            return think
+        return self.think_level
 
     def answer_format(self, default: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
         """Return the format of the answer. ``default`` is the format of the session."""

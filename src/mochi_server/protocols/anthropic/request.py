@@ -69,7 +69,7 @@ class Thinking(Body):
 
 
 class OutputConfig(Body):
-    """Options of the answer. ``effort`` is the level of thinking, if ``thinking`` is enabled."""
+    """Options of the answer. ``effort`` is the level of thinking, if the model thinks."""
 
     effort: Effort | None = None
     format: SchemaText | None = None
@@ -161,11 +161,9 @@ async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput
 
 def _generation(request: CountRequest) -> GenerationOptions:
     output = request.output_config or OutputConfig()
-    think: bool | str | None = None
+    think = None
     if request.thinking is not None:
         think = request.thinking.type != "disabled"
-    if think and output.effort:
-        think = think_value(output.effort)
     fields = request.model_dump(include=set(_OPTIONS), exclude_none=True)
     options = {_OPTIONS[name]: value for name, value in fields.items()}
     return GenerationOptions(
@@ -173,6 +171,7 @@ def _generation(request: CountRequest) -> GenerationOptions:
         options,
         output.format.to_ollama() if output.format else None,
         answer_tokens=ANSWER_TOKENS,
+        think_level=think_value(output.effort) if output.effort else None,
     )
 
 
