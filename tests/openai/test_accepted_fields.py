@@ -39,6 +39,9 @@ THINKING: dict[str, tuple[dict[str, Any], Any]] = {
     "think": ({"think": True}, True),
     "do not think": ({"think": False}, False),
     "think level": ({"think": "medium"}, "medium"),
+    "think none": ({"think": "none"}, False),
+    "think minimal": ({"think": "minimal"}, "low"),
+    "think xhigh": ({"think": "xhigh"}, "max"),
     "both": ({"think": True, "reasoning_effort": "none"}, False),
 }
 
@@ -213,9 +216,10 @@ def test_error_about_tools_of_the_server_names_the_header(
 
 
 def test_error_names_all_allowed_values_of_a_field(conversation: Conversation) -> None:
-    error = conversation.refused(extra_body={"think": "none"}).response.json()["error"]
+    error = conversation.refused(extra_body={"think": "very"}).response.json()["error"]
     assert error["message"] == (
-        "think: Input should be a valid boolean; Input should be 'low', 'medium', 'high' or 'max'"
+        "think: Input should be a valid boolean; Input should be 'none', 'minimal', 'low', "
+        "'medium', 'high', 'xhigh', 'ultra' or 'max'"
     )
 
 

@@ -11,7 +11,7 @@ from mochi_server.protocols.headers import MochiHeaders
 from mochi_server.protocols.parts import Notice
 from mochi_server.protocols.schemas import EmptyOptions, RejectedOption, Unsupported, allow
 from mochi_server.schemas.common import Body, UnstoredBody
-from mochi_server.sessions.types import KeepAlive, ThinkLevel
+from mochi_server.sessions.types import KeepAlive
 from mochi_server.util.validation import Items
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
@@ -107,7 +107,7 @@ class AnswerRequest(UnstoredBody):
     reasoning: ReasoningOptions | None = Field(
         None, description="`effort` overrides `reasoning_effort`."
     )
-    think: ThinkLevel | None = Field(
+    think: bool | Effort | None = Field(
         None, description="Ollama's name of `reasoning_effort`, which overrides it."
     )
     chat_template_kwargs: ChatTemplateOptions | None = Field(
@@ -163,12 +163,12 @@ class AnswerRequest(UnstoredBody):
 
     def _think(self) -> bool | str | None:
         effort = self.reasoning.effort if self.reasoning else None
-        effort = effort or self.reasoning_effort
-        if effort is not None:
-            return think_value(effort)
+        think = effort or self.reasoning_effort or self.think
+        if isinstance(think, str):
+            return think_value(think)
         template = self.chat_template_kwargs
-        if self.think is not None or template is None:
-            return self.think
+        if think is not None or template is None:
+            return think
         if template.enable_thinking is None:
             return template.thinking
         return template.enable_thinking
