@@ -122,7 +122,7 @@ class ResponseRequest(
         None, description="Maximum tokens of the answer, with reasoning."
     )
     include: Annotated[Items[str] | None, AfterValidator(_without_logprobs)] = Field(
-        None, description="No effect."
+        None, description=f"No effect. `{_LOGPROBS}` is not supported."
     )
     max_tokens: _OtherLimit = None
     max_completion_tokens: _OtherLimit = None
