@@ -599,6 +599,25 @@ def test_manual_window_like_that_of_other_sessions_causes_no_warning(
         assert api.ok(api.http.patch(path, json=body))["warnings"] == []
 
 
+def test_small_manual_window_of_a_model_with_vision_causes_no_reload(
+    api: Api, stub: ModelStub
+) -> None:
+    model = stub.add_model(capabilities=("completion", "vision"))
+    session_id = api.create_session(model)["session_id"]
+    path = f"/sessions/{session_id}"
+    body = {"context_window": {"current_window": 1024}}
+    patched = api.ok(api.http.patch(path, json=body))
+    warnings = [
+        [event["code"] for event in of_type(api.stream_message(session_id, "Hello!"), "warning")]
+        for _ in range(2)
+    ]
+    status = api.ok(api.http.get(f"{path}/status"))["context_window"]
+    assert warnings == [[], []]
+    assert patched["context_window_config"]["current_window"] == 2048
+    assert (status["current_window"], status["manual_override"]) == (2048, True)
+    assert (windows(stub), reloads(stub)) == ([2048, 2048], 0)
+
+
 def test_out_of_memory_reduces_a_manual_window_for_the_turn(api: Api, stub: ModelStub) -> None:
     model = stub.add_model(out_of_memory_above=10_000)
     session_id = api.create_session(model, tool_settings=MUCH_UNASKED)["session_id"]

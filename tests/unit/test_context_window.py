@@ -310,6 +310,18 @@ async def test_manual_window_applies_to_its_session_only() -> None:
     assert (await decide(registry, model(40960))).window == 8192
 
 
+@cases(
+    ("maximum", "name", "window"),
+    [(40960, "m:latest", 2048), (1536, "m:latest", 1536), (40960, "m:cloud", 1024)],
+)
+async def test_stored_manual_window_is_at_least_the_minimum_of_a_model_with_vision(
+    maximum: int, name: str, window: int
+) -> None:
+    info = ModelInfo(name, 1.0, capabilities=("completion", "vision"), context_length=maximum)
+    decision = await decide(registry_with_models(m=window), info, config=manual(1024))
+    assert (decision.window, decision.is_loaded, decision.differs) == (window, True, False)
+
+
 async def test_window_loaded_for_a_manual_window_is_not_adopted() -> None:
     registry, info = registry_with_models(m=20000), model(40960)
     decision = await decide(registry, info, config=manual(20000))

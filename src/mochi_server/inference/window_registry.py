@@ -19,6 +19,7 @@ from mochi_server.sessions.types import default_window_config
 
 BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
 MIN_WINDOW = 512
+_MIN_VISION_WINDOW = 2048  # smallest window with which Ollama loads a model with vision
 _DEFAULT_LIMIT = 131_072
 _GROWTH_FACTOR = 2  # a window doubles, several times if necessary
 _MAX_ADJUSTMENTS = 10
@@ -302,12 +303,19 @@ class WindowRegistry:
 
 
 def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
-    """Return the manual window in a session's ``config``, capped at the model's maximum, or
+    """Return the manual window in a session's ``config``, within the limits of the model, or
     None.
     """
     window = config.get("current_window")
     if window is None or not config.get("manual_override"):
         return None
+    return within_limits(window, model)
+
+
+def within_limits(window: int, model: ModelInfo) -> int:
+    """Return the window with which Ollama loads a model for a request with ``window``."""
+    if model.has_capability("vision") and not model.is_cloud:
+        window = max(window, _MIN_VISION_WINDOW)
     return capped(window, model.context_length)
 
 

@@ -17,6 +17,7 @@ from mochi_server.inference.window_registry import (
     WindowDecision,
     WindowRegistry,
     manual_window,
+    within_limits,
 )
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
@@ -406,8 +407,7 @@ async def _window_config(
         # An earlier process of this server may have loaded the model with it.
         windows.record_manual(model.name, manual)
     if chosen is not None:
-        size = min(chosen, model.context_length or chosen)
-        decision = WindowDecision(size, "manual_override")
+        decision = WindowDecision(within_limits(chosen, model), "manual_override")
         return windows.adjusted(before, decision, now(), by_user=True)
     if has_window and of_model["manual_override"]:
         of_model = of_model | {"manual_override": False, "current_window": None}
