@@ -198,6 +198,23 @@ def test_host_that_refuses_one_request_stays_up(
     assert state_of(api, "a") == "up"
 
 
+def test_host_whose_answer_ends_early_stays_up(
+    start: Start, hosts: list[RawOllama], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ollama ends an answer with many equal tokens without a last line."""
+    api = start(f"a={hosts[0].url}", f"b={hosts[1].url}").api()
+    session_id = session_on(api, "a")
+    text = line("no " * 31)
+    chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text)
+    head = stream_head().replace(b"Connection: close", b"Transfer-Encoding: chunked")
+    hosts[0].chat = refuse(head + chunks)
+    response = api.http.post(f"/chat/{session_id}", json={"message": "And now?"})
+    assert error_of(response) == (502, "OLLAMA_ERROR")
+    assert "ended before it was done" in response.text
+    assert "Ollama host left" not in caplog.text
+    assert state_of(api, "a") == "up"
+
+
 def test_error_of_hosts_that_all_refuse_names_each(start: Start, hosts: list[RawOllama]) -> None:
     api = start(f"a={hosts[0].url}", f"b={hosts[1].url}").api()
     session_id = session_on(api, "a")

@@ -73,7 +73,7 @@ class LineReader:
         """
         lines = self._read([bytes(self._buffer)])
         if not self.done and self.failure is None:
-            self.failure = OllamaError("Ollama's answer ended before it was done.")
+            self.failure = errors.malformed_answer("Ollama's answer ended before it was done.")
         return lines
 
     def _read(self, lines: list[bytes]) -> list[Line]:
