@@ -313,6 +313,19 @@ def test_window_from_before_a_restart_is_not_that_of_ollama(tmp_path: Path) -> N
             assert api.send_message(other, "Hello!")["context_window"]["current_window"] == 8192
 
 
+def test_names_of_one_model_share_its_window(api: Api, stub: ModelStub) -> None:
+    model = stub.add_model()
+    session_id = api.create_session(model)["session_id"]
+    for message in ("word " * 2000, "Hello!"):
+        api.send_message(session_id, message)
+    grown = windows(stub)[-1]
+    before = reloads(stub)
+    for name in (f"library/{model}", f"registry.ollama.ai/library/{model}:latest"):
+        api.send_message(api.create_session(name)["session_id"], "Hello!")
+    assert grown > 8192
+    assert (windows(stub)[-2:], reloads(stub)) == ([grown] * 2, before)
+
+
 @pytest.mark.two_servers
 def test_released_window_is_chosen_as_in_a_new_session(api: Api, stub: ModelStub) -> None:
     path = f"/sessions/{api.create_session(stub.add_model())['session_id']}"

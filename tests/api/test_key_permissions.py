@@ -147,6 +147,13 @@ def test_default_of_the_file_holds_only_for_scope_own(server: RunningServer) -> 
     assert "hidden_tool" in usual.http.get("/tools").text
 
 
+def test_allowed_model_may_have_its_full_name(server: RunningServer) -> None:
+    usual = as_key(server, "usual")
+    usual.ok(usual.http.get("/models/registry.ollama.ai/library/mochi:latest"))
+    response = usual.http.get("/models/library/echo")
+    assert error_of(response) == (404, "MODEL_NOT_FOUND")
+
+
 def _models(api: Api) -> list[dict[str, Any]]:
     models: list[dict[str, Any]] = api.ok(api.http.get("/models"))["models"]
     return models

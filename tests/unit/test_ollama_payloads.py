@@ -100,6 +100,12 @@ def test_payload_has_only_given_fields() -> None:
         ("qwen3:14b", "qwen3:14b"),
         ("hf.co/x/y:Q4", "hf.co/x/y:q4"),
         ("localhost:5000/x", "localhost:5000/x:latest"),
+        ("library/Qwen3", "qwen3:latest"),
+        ("Registry.ollama.ai/library/qwen3:14b", "qwen3:14b"),
+        ("registry.ollama.ai/user/x", "user/x:latest"),
+        ("registry.ollama.ai/x", "registry.ollama.ai/x:latest"),
+        ("host/library/x", "host/library/x:latest"),
+        ("library/user/x", "library/user/x:latest"),
     ],
 )
 def test_names_are_compared_with_their_tag(name: str, expected: str) -> None:

@@ -23,6 +23,9 @@ _COUNTERS = [
     field.name for field in fields(ChatResponse) if field.name.endswith(("_count", "_duration"))
 ]
 
+_DEFAULT_HOST = "registry.ollama.ai"
+_DEFAULT_NAMESPACE = "library"
+
 ModelKey = tuple[str, str]
 """Name and digest of a model. Some servers send the same digest for all models, or none."""
 
@@ -103,11 +106,16 @@ def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
 
 @lru_cache(maxsize=1024)
 def qualified_name(name: str) -> str:
-    """Return a model name in lower case with its tag (by default ``:latest``), so that names can be
-    compared.
+    """Return a model name in lower case with its tag (by default ``:latest``) and without the
+    default host and namespace, so that names can be compared.
     """
-    name = name.lower()
-    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+    parts = name.lower().split("/")
+    if parts[:-2] == [_DEFAULT_HOST]:
+        del parts[0]
+    if parts[:-1] == [_DEFAULT_NAMESPACE]:
+        del parts[0]
+    short = "/".join(parts)
+    return short if ":" in parts[-1] else f"{short}:latest"
 
 
 def read_tags(listed: "ModelList") -> dict[ModelKey, ModelInfo]:
