@@ -8,15 +8,18 @@ import base64
 import json
 import math
 import time
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import httpx
 import pytest
+from pydantic import BaseModel, Field
 
 from mochi_server.chat.turn_input import ToolSelection
 from mochi_server.protocols.answer_request import AnswerRequest
 from mochi_server.protocols.headers import MochiHeaders
+from mochi_server.protocols.tool_choice import FunctionTool, ollama_tools
 from mochi_stub import Model, StubServer
 from tests.openai.conversation import Conversation, client_of, message_of
 from tests.support.cases import cases
@@ -313,9 +316,37 @@ def test_tool_without_arguments_is_sent_with_properties(
         }
 
 
-def test_boolean_schemas_are_sent_as_empty_schemas(
-    client: openai.OpenAI, server: RunningServer, stub: StubServer
-) -> None:
+def sent_parameters(
+    server: RunningServer, stub: StubServer, parameters: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return what each protocol sends to Ollama of a tool with these parameters."""
+    function: Any = {"name": "look", "description": "Look.", "parameters": parameters}
+    question: Any = {"role": "user", "content": "Hello!"}
+    chat = {"model": "mochi", "messages": [question]}
+    session_id = server.client.create_session("mochi")["session_id"]
+    run = {"threadId": "t", "runId": "r", "messages": [{"id": "1", **question}]}
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": {**chat, "tools": [{"type": "function", "function": function}]},
+        "/v1/responses": {
+            "model": "mochi",
+            "input": "Hello!",
+            "tools": [{"type": "function", **function}],
+        },
+        "/v1/messages": {
+            **chat,
+            "max_tokens": 100,
+            "tools": [{"name": "look", "input_schema": parameters}],
+        },
+        f"/api/v1/chat/{session_id}/ag-ui": {**run, "tools": [function]},
+    }
+    for path, body in bodies.items():
+        response = httpx.post(f"{server.url}{path}", json=body, timeout=60)
+        assert response.status_code == 200, response.text
+        assert "RUN_ERROR" not in response.text
+    return [chat.body["tools"][0]["function"]["parameters"] for chat in chats(stub)[-len(bodies) :]]
+
+
+def test_boolean_schemas_are_sent_as_empty_schemas(server: RunningServer, stub: StubServer) -> None:
     """Ollama cannot read boolean schemas, which Rust programs send for any value."""
     nested = {
         "type": "object",
@@ -325,27 +356,116 @@ def test_boolean_schemas_are_sent_as_empty_schemas(
         "default": True,
     }
     parameters = {"type": "object", "properties": {"value": True, "nested": nested}}
-    function: Any = {"name": "look", "parameters": parameters}
-    question: Any = {"role": "user", "content": "Hello!"}
-    client.chat.completions.create(
-        model="mochi", messages=[question], tools=[{"type": "function", "function": function}]
-    )
-    client.responses.create(model="mochi", input="Hello!", tools=[{"type": "function", **function}])
-    message = {
-        "model": "mochi",
-        "max_tokens": 100,
-        "messages": [question],
-        "tools": [{"name": "look", "input_schema": parameters}],
-    }
-    assert httpx.post(f"{server.url}/v1/messages", json=message, timeout=60).status_code == 200
-    for chat in chats(stub)[-3:]:
-        assert chat.body["tools"][0]["function"]["parameters"]["properties"] == {
+    for sent in sent_parameters(server, stub, parameters):
+        assert sent["properties"] == {
             "value": {},
             "nested": {
                 "type": "object",
+                "description": "(default: True)",
                 "properties": {"value": {}, "never": {}, "items": {"type": "array", "items": {}}},
                 "anyOf": [{}, {"properties": {"value": {}}}],
-                "additionalProperties": False,
-                "default": True,
             },
         }
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Place(BaseModel):
+    name: str
+    colour: Colour
+
+
+class Look(BaseModel):
+    """Look."""
+
+    place: Place
+    target: Annotated[Place, Field(description="Where to look.")]
+    kind: Literal["near"]
+
+
+def test_definitions_in_tools_of_sdks_reach_the_model(
+    client: openai.OpenAI, server: RunningServer, stub: StubServer
+) -> None:
+    """Ollama drops keywords such as `$ref`, `allOf`, `oneOf` and `const`."""
+    from openai import pydantic_function_tool
+
+    parameters: Any = pydantic_function_tool(Look)["function"]["parameters"]
+    parameters["properties"]["size"] = {"oneOf": [{"type": "integer"}, {"const": "any"}]}
+    place = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "colour": {"type": "string", "enum": ["red", "blue"]},
+        },
+        "required": ["name", "colour"],
+    }
+    for sent in sent_parameters(server, stub, parameters):
+        assert sent == {
+            "type": "object",
+            "properties": {
+                "place": place,
+                "target": {**place, "description": "Where to look."},
+                "kind": {"type": "string", "enum": ["near"]},
+                "size": {"anyOf": [{"type": "integer"}, {"enum": ["any"]}]},
+            },
+            "required": ["place", "target", "kind"],
+        }
+    tool: Any = {"type": "function", "name": "look", "parameters": parameters}
+    response = client.responses.create(model="mochi", input="Hello!", tools=[tool])
+    assert response.tools[0].to_dict()["parameters"] == parameters
+
+
+@cases(
+    ("parameters", "sent"),
+    [
+        ({"type": ["object", "null"], "properties": {}}, {"type": "object", "properties": {}}),
+        (
+            {"properties": {"a": {"type": "string", "required": True}}},
+            {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+        ),
+    ],
+)
+def test_schemas_that_ollama_cannot_read_are_converted(
+    server: RunningServer, stub: StubServer, parameters: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    assert sent_parameters(server, stub, parameters) == [sent] * 4
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """Return a small schema with more than 2 ** levels nodes after the conversion."""
+    definitions = {}
+    for number in range(levels):
+        reference = {"$ref": f"#/$defs/{number + 1}"}
+        definitions[str(number)] = {"properties": {"a": reference, "b": reference}}
+    return {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/0"}, "b": True},
+        "$defs": definitions,
+    }
+
+
+def test_schema_that_cannot_be_converted_is_sent_as_it_is(
+    server: RunningServer, stub: StubServer
+) -> None:
+    too_large = doubling(20)
+    invalid = {"type": "object", "properties": {"a": {"type": "string", "oneOf": "x"}}}
+    expected = {**too_large, "properties": {"a": {"$ref": "#/$defs/0"}, "b": {}}}
+    assert sent_parameters(server, stub, too_large) == [expected] * 4
+    assert sent_parameters(server, stub, invalid) == [invalid] * 4
+
+
+def test_recursive_schema_is_an_object(server: RunningServer, stub: StubServer) -> None:
+    tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Tree"}}}
+    parameters = {"$ref": "#/$defs/Tree", "$defs": {"Tree": tree}}
+    sent = {"type": "object", "properties": {"next": {"type": "object"}}}
+    assert sent_parameters(server, stub, parameters) == [sent] * 4
+
+
+def test_conversion_of_many_tools_is_bounded() -> None:
+    tools = [FunctionTool(name=f"look{number}", parameters=doubling(9)) for number in range(200)]
+    assert ollama_tools(tools[:1])[0]["function"]["parameters"].keys() == {"type", "properties"}
+    total = sum(len(json.dumps(tool.parameters)) for tool in tools)
+    assert len(json.dumps(ollama_tools(tools))) < 2 * total

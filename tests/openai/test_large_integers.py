@@ -12,7 +12,7 @@ from tests.support.server import RunningServer
 from tests.support.stub import chats
 
 LARGE = 2**70
-SCHEMA: Any = {"type": "object", "properties": {"n": {"type": "integer", "maximum": LARGE}}}
+SCHEMA: Any = {"type": "object", "properties": {"n": {"type": "integer", "enum": [LARGE]}}}
 HELLO: Any = {"model": "mochi", "messages": [{"role": "user", "content": "Hello!"}]}
 CALLED: Any = [
     *HELLO["messages"],
@@ -61,7 +61,7 @@ def test_schema_reaches_the_model(
     assert answer.status_code == 200, answer.text
     sent = chats(stub)[-1].body
     schema = sent["tools"][0]["function"]["parameters"] if "tools" in sent else sent["format"]
-    assert schema["properties"]["n"]["maximum"] == LARGE
+    assert schema["properties"]["n"]["enum"] == [LARGE]
 
 
 @cases(

@@ -1,14 +1,23 @@
 """Tools in requests: functions of the client, and the choice among all tools."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Discriminator, Field, Tag
 
 from mochi_server.chat.turn_input import ToolSelection
 from mochi_server.schemas.common import Body, ToolParameters
-from mochi_server.tools.schema import without_boolean_schemas
+from mochi_server.tools.schema import (
+    MAX_NODES,
+    InvalidTool,
+    inline_references,
+    supported_schema,
+    without_boolean_schemas,
+)
 from mochi_server.util.validation import Items
 
+_MAX_NODES_OF_REQUEST = 50_000
+"""Largest size of all converted schemas of a request, because a small body can expand to many."""
 _Item = TypeVar("_Item")
 WordOr = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("word")] | Annotated[_Item, Tag("object")],
@@ -30,15 +39,30 @@ class FunctionTool(Body):
     description: str | None = None
     parameters: ToolParameters | None = None
 
-    def to_ollama(self) -> dict[str, Any]:
-        """Return the schema of the tool in Ollama's format."""
-        # Templates of models fail without `properties`.
-        schema: dict[str, Any] = {"type": "object", "properties": {}}
-        for key, value in without_boolean_schemas(self.parameters or {}).items():
-            if value is not None:
-                schema[key] = value
-        function = {"name": self.name, "description": self.description or "", "parameters": schema}
+    def to_ollama(self, max_nodes: int) -> dict[str, Any]:
+        """Return the schema of the tool in Ollama's format.
+
+        If its parameters exceed ``max_nodes`` or are invalid, the model receives them as they are.
+        """
+        schema = {key: value for key, value in (self.parameters or {}).items() if value is not None}
+        try:
+            parameters = supported_schema(inline_references(schema, max_nodes), {})
+        except InvalidTool:
+            # Templates of models fail without `properties`.
+            parameters = {"type": "object", "properties": {}} | without_boolean_schemas(schema)
+        function = {
+            "name": self.name,
+            "description": self.description or "",
+            "parameters": parameters,
+        }
         return {"type": "function", "function": function}
+
+
+def ollama_tools(functions: Sequence[FunctionTool]) -> list[dict[str, Any]]:
+    """Return the schemas of a request's tools in Ollama's format."""
+    share = _MAX_NODES_OF_REQUEST // max(len(functions), 1)
+    max_nodes = min(share, MAX_NODES)
+    return [function.to_ollama(max_nodes) for function in functions]
 
 
 class NamedFunction(Body):

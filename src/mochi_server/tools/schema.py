@@ -38,7 +38,7 @@ _TEXT_KEYWORDS = ("type", "required")
 """Keywords whose value contains only strings."""
 _NOT_VALIDATING = ("metadata", "serialization")
 """Keys in the schemas of pydantic-core that do not affect validation."""
-_MAX_NODES = 5_000
+MAX_NODES = 5_000
 _MAX_DEPTH = 50
 TOO_DEEP = (
     f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with "
@@ -240,15 +240,15 @@ def _adapter(signature: inspect.Signature) -> tuple[TypeAdapter[Any], dict[str, 
         raise InvalidTool(f"one of its types cannot be read from JSON: {reason}") from error
 
 
-def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
+def inline_references(schema: dict[str, Any], max_nodes: int = MAX_NODES) -> dict[str, Any]:
     """Replace each ``$ref`` of a JSON schema by its target, and merge the parts of each ``allOf``.
 
-    Raises ``InvalidTool`` if a keyword is invalid, or the result is too large.
+    Raises ``InvalidTool`` if a keyword is invalid, or the result has more than ``max_nodes``.
     """
     nodes = count()
 
     def inline(node: Any, parents: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
-        if next(nodes) > _MAX_NODES or depth > _MAX_DEPTH:
+        if next(nodes) > max_nodes or depth > _MAX_DEPTH:
             raise InvalidTool("its schema is too large")
         if not isinstance(node, dict):  # ``true`` and ``false`` are valid schemas
             return {}

@@ -18,7 +18,7 @@ from mochi_server.protocols.sent_messages import (
     new_message,
     new_result,
 )
-from mochi_server.protocols.tool_choice import FunctionTool
+from mochi_server.protocols.tool_choice import FunctionTool, ollama_tools
 from mochi_server.schemas.common import Body, UnstoredBody
 from mochi_server.services.attachments import DEFAULT_NAME, EncodedFile, read_attachments
 from mochi_server.sessions.images import Location
@@ -186,11 +186,11 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
     sent = await _messages(run)
     tools = []
     for number, tool in enumerate(run.tools or ()):
-        tools.append(validated(FunctionTool, dict(tool), "tools", number).to_ollama())
+        tools.append(validated(FunctionTool, dict(tool), "tools", number))
     context = [f"{each.description}: {each.value}" for each in run.context or ()]
     turn = TurnInput(
         generation=options.generation,
-        tools=ToolSelection(client_tools=tools),
+        tools=ToolSelection(client_tools=ollama_tools(tools)),
         instructions="\n\n".join(context) or None,
         on_disconnect=options.on_disconnect,
     )

@@ -15,7 +15,12 @@ from mochi_server.protocols.anthropic.blocks import (
 from mochi_server.protocols.headers import MochiHeaders
 from mochi_server.protocols.schemas import SchemaText, TextOr, TextPart, TokenLimit
 from mochi_server.protocols.sent_messages import SentMessages
-from mochi_server.protocols.tool_choice import FunctionTool, NamedFunction, tool_selection
+from mochi_server.protocols.tool_choice import (
+    FunctionTool,
+    NamedFunction,
+    ollama_tools,
+    tool_selection,
+)
 from mochi_server.schemas.common import Body, ToolParameters, UnstoredBody
 from mochi_server.util.validation import Items
 
@@ -145,7 +150,7 @@ async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput
         choice = "auto"
     selection = tool_selection(
         headers.tool_names,
-        [tool.to_ollama() for tool in custom],
+        ollama_tools(custom),
         choice,
         parallel=not wanted.disable_parallel_tool_use,
         takes_text=False,

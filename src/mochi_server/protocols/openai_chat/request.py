@@ -37,6 +37,7 @@ from mochi_server.protocols.tool_choice import (
     NamedFunction,
     ToolChoice,
     WordOr,
+    ollama_tools,
     tool_selection,
 )
 from mochi_server.schemas.common import Body, Text
@@ -308,7 +309,7 @@ async def parse_completion(
     add_tool_names(messages)
     tools = tool_selection(
         headers.tool_names,
-        [tool.function.to_ollama() for tool in request.tools or ()],
+        ollama_tools([tool.function for tool in request.tools or ()]),
         request.choice,
         parallel=request.parallel_tool_calls,
     )

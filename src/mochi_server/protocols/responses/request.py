@@ -34,6 +34,7 @@ from mochi_server.protocols.tool_choice import (
     AllowedFunctions,
     NamedFunction,
     WordOr,
+    ollama_tools,
     tool_selection,
 )
 from mochi_server.schemas.common import Body, Text
@@ -180,11 +181,11 @@ async def parse(
     tools = []
     names = {}
     for name, offered in functions.items():
-        tools.append(offered.function.model_copy(update={"name": name}).to_ollama())
+        tools.append(offered.function.model_copy(update={"name": name}))
         names[offered.namespace, offered.function.name] = name
     selection = tool_selection(
         headers.tool_names,
-        tools,
+        ollama_tools(tools),
         request.tool_choice,
         parallel=request.parallel_tool_calls,
         omits_tools=bool(left_out(request.tools or ())),
