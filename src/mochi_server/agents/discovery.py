@@ -227,12 +227,20 @@ class AgentRegistry:
         current = await self._with_mcp_tools(self._with_imported_tools(agent))
         return current.catalogue.tools
 
-    async def tools_of(self, name: str) -> Mapping[str, Tool]:
-        """Return the tools of the agent ``name`` by name, or none if there is no valid agent with
-        this name.
+    async def tools_of(self, name: str) -> Mapping[str, Tool] | None:
+        """Return the tools that a call of the agent ``name`` would have, by name.
+
+        Return None if there is no valid agent with this name. An agent whose ``SKILL.md`` has
+        become invalid has no tools.
         """
         agents = await self.enabled([name])
-        return await self.current_tools(agents[name]) if agents else {}
+        if not agents:
+            return None
+        try:
+            agent = await self.current(agents[name])
+        except AgentInvalid:
+            return {}
+        return agent.catalogue.tools
 
     def _with_imported_tools(self, agent: AgentDefinition) -> AgentDefinition:
         imported = (self._agents or {}).get(agent.name, agent)

@@ -136,8 +136,8 @@ class AgentTools(AgentSource):
         agents = await self.registry.enabled(session.metadata.agent_settings.enabled_agents)
         return AgentToolbox(self.service, self.registry, agents, approver) if agents else None
 
-    async def tools_of(self, name: str) -> Mapping[str, Tool]:
-        """Return the tools of an agent by name, or none if the agent does not exist."""
+    async def tools_of(self, name: str) -> Mapping[str, Tool] | None:
+        """Return the tools of an agent by name, or None if the agent does not exist."""
         return await self.registry.tools_of(name)
 
 

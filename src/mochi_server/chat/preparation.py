@@ -50,8 +50,8 @@ class AgentSource(Protocol):
         They request approval from ``approver``.
         """
 
-    async def tools_of(self, name: str) -> Mapping[str, Tool]:
-        """Return the tools of an agent by name, or none if the agent does not exist."""
+    async def tools_of(self, name: str) -> Mapping[str, Tool] | None:
+        """Return the tools of an agent by name, or None if the agent does not exist."""
         raise NotImplementedError
 
 
@@ -137,7 +137,7 @@ class ModelTurns(TurnPreparation):
             run, session, run.input, writer, gateway=gateway, model=model
         )
         agent = None if turn.approval is None else turn.approval.agent
-        if agent is not None and not await self.agents.tools_of(agent.name):
+        if agent is not None and await self.agents.tools_of(agent.name) is None:
             toolbox = MissingAgentToolbox(prepared.toolbox, agent.call_id, agent.name)
             return replace(prepared, toolbox=toolbox)
         return prepared
@@ -151,7 +151,7 @@ class ModelTurns(TurnPreparation):
         if approval.source is not None:
             await self.registry.extra_source.wait_for(approval.source)
         if approval.agent is not None:
-            tools = await self.agents.tools_of(approval.agent.name)
+            tools = await self.agents.tools_of(approval.agent.name) or {}
         else:
             tools = await self._enabled(session, restored_input(turn.input or {}).tools.names)
         return tools.get(approval.tool_name)
