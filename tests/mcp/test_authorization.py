@@ -14,6 +14,7 @@ import pytest
 
 from mochi_server.client import MochiClient
 from mochi_server.mcp.config import read_config
+from mochi_server.mcp.limits import McpLimits
 from mochi_stub import StubServer
 from tests.mcp.patient_server import PatientServer
 from tests.mcp.test_servers import called, problems
@@ -263,6 +264,23 @@ def test_callback_needs_the_state_of_the_latest_authorization(
         done = browse(second)
         assert done.status_code == 200
         assert browse(str(done.url)).status_code == 400  # a code is used once
+
+
+def test_authorization_that_ends_after_a_reload_connects_the_present_server(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    caplog.set_level(logging.INFO, "mochi_server.mcp.servers")
+    without_retry = McpLimits(start_seconds=15, retry_seconds=3600, max_retry_seconds=3600)
+    with PatientServer(tmp_path, stub.url, limits=without_retry) as server:
+        api = server.api()
+        url = begin(api)
+        api.ok(api.http.post("/tools/reload"))
+        until(lambda: state_of(api) == "needs_authorization")
+        assert browse(url).status_code == 200
+        until(lambda: state_of(api) == "connected")
+    connections = [each for each in caplog.messages if "MCP tools listed" in each]
+    assert len(connections) == 1
 
 
 def test_redirect_of_another_issuer_is_refused(

@@ -3,10 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mochi_server.errors import McpAuthorizationFailed, McpAuthorizationUnavailable
+from mochi_server.errors import (
+    McpAuthorizationFailed,
+    McpAuthorizationUnavailable,
+    McpServerNotFound,
+)
 from mochi_server.mcp.config import RemoteServer
 from mochi_server.mcp.pending import PendingAuthorization, Redirect
 from mochi_server.mcp.servers import McpServer, McpServers
@@ -136,7 +141,9 @@ class McpAuthorizations:
             logger.warning("MCP authorization failed server=%s: %s", server.name, reason)
             return reason
         logger.info("MCP authorization succeeded server=%s", server.name)
-        server.reconnect()
+        with suppress(McpServerNotFound):  # removed from `mcp.json` meanwhile
+            current = await self._servers.get(server.name)  # a reload may have replaced it
+            current.reconnect()
         return ""
 
     async def _state_of(self, server: McpServer) -> McpServerState:
