@@ -1,6 +1,7 @@
 """Summaries: made while a session is idle, without delaying turns or overwriting newer data."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -761,6 +762,30 @@ def test_failing_summary_model_is_used_only_on_request(tmp_path: Path, text: str
         api.send_message(session_id, "Hello again!")
         assert api.session(session_id)["summary"] is None
         assert api.send_message(session_id, "Still here?")["message"]["content"] == "Fine."
+
+
+def test_model_that_failed_summarizes_again_after_a_requested_summary(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mochi_server.services.summarization")
+    text = "no JSON"
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply.of("Fine.") if prompt.format is None else Reply.of(text)
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
+        until(lambda: "Background summary failed" in caplog.text)
+        text = '{"summary": "Requested.", "topics": []}'
+        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        text = '{"summary": "Automatic.", "topics": []}'
+        api.send_message(session_id, "Hello again!")
+        summary_of(api, session_id, lambda summary: summary["summary"] == "Automatic.")
 
 
 @pytest.mark.two_servers

@@ -88,7 +88,7 @@ class _SummaryState:
     answer_id: str | None = None
     """Last answer of this process. Other servers summarize after their own answers."""
     failed: set[str] = field(default_factory=set)
-    """Models that the background does not use again."""
+    """Models that the background does not use until a client requests a summary."""
     postponements: int = 0
     """Number of postponements by turns of other sessions, since the latest turn of this one."""
 
@@ -195,6 +195,7 @@ class SummarizationService:
         self._postpone_for(session_id)
         state = self._states.setdefault(session_id, _SummaryState())
         session = await self._update_on_request(session, chosen, state, ticket)
+        state.failed.discard(chosen)
         if model is not None:
             session = await self.store.patch(session_id, {"summary_model": model})
             audit("Session settings changed", session_id=session_id, fields="summary_model")
