@@ -17,6 +17,7 @@ from tests.support.holding import GatedStub
 from tests.support.instructions import calls, words
 from tests.support.ports import free_port
 from tests.support.stub import chats
+from tests.support.waiting import until
 
 LONG = "word " * 60
 
@@ -171,6 +172,28 @@ def test_summary_goes_to_the_host_of_the_prompt(start: Start, stubs: list[StubSe
     for stub in stubs:
         _, summary = chats(stub)
         assert is_cached(summary)
+
+
+def test_summary_model_is_loaded_on_an_idle_host_while_another_host_is_busy(
+    start: Start, holding: GatedStub, stubs: list[StubServer]
+) -> None:
+    server = start(
+        f"busy={holding.stub.url}",
+        f"idle={stubs[0].url}",
+        summary_unsupported_models=["mochi"],
+        summarization_interval_seconds=0.01,
+    )
+    server.app.state.services.summaries.idle_seconds = 0.2
+    api = server.api()
+    running, ended = (api.create_session("mochi")["session_id"] for _ in range(2))
+    api.ok(api.http.patch(f"/sessions/{running}", json={"ollama_host": "busy"}))
+    settings = {"ollama_host": "idle", "summary_model": "mochi-long"}
+    api.ok(api.http.patch(f"/sessions/{ended}", json=settings))
+    with api.open_stream(running, "hold") as events:
+        next(event for event in events if event.type == "content_delta")
+        api.send_message(ended, "My boat is called Wanda.")
+        until(lambda: api.session(ended)["summary"])
+    assert answering([holding.stub, stubs[0]]) == [1, 2]
 
 
 def test_first_request_of_a_server_may_be_a_summary(start: Start) -> None:

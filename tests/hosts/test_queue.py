@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.inference.waiting import FairQueue
+from mochi_server.inference.waiting import FairQueue, RequestTracker
 from mochi_stub import Failure, Gate, Prompt, Reply, StubServer
 from tests.hosts.conftest import Start
 from tests.support.agents import write_agent
@@ -78,6 +78,14 @@ async def test_aborted_requests_raise_the_error() -> None:
         with pytest.raises(ValueError, match="gone"):
             await waiting
         assert (queue.running, queue.waiting) == (1, 0)
+
+
+def test_host_with_a_turn_is_not_idle() -> None:
+    tracker = RequestTracker(lambda *_: None)
+    with tracker.request("mochi"):
+        assert tracker.seconds_without_turn() > 0
+        with tracker.request("mochi", is_turn=True):
+            assert tracker.seconds_without_turn() == 0
 
 
 @pytest.fixture

@@ -131,6 +131,7 @@ class RequestTracker:
         self._max_parallel: dict[
             str, int
         ] = {}  # parallel answers so far, by model, as Ollama does not report slots
+        self._last_turn = time.monotonic()  # when the latest request of a turn ended
 
     @contextmanager
     def request(self, model: str, *, is_turn: bool = False) -> Iterator[TrackedRequest]:
@@ -142,6 +143,8 @@ class RequestTracker:
             del self._running[request]
             if request.answering:
                 self._answering[request.model] -= 1
+            if is_turn:
+                self._last_turn = time.monotonic()
 
     def count(self, model: str | None = None) -> int:
         """Return the number of requests, or of those to one model."""
@@ -156,6 +159,12 @@ class RequestTracker:
 
     def waiting_turns(self) -> int:
         return sum(request.is_turn and not request.answering for request in self._running)
+
+    def seconds_without_turn(self) -> float:
+        """Return the time since the latest request of a turn ended, or 0 if one runs or waits."""
+        if any(request.is_turn for request in self._running):
+            return 0
+        return time.monotonic() - self._last_turn
 
     def first_token(self, request: TrackedRequest) -> None:
         request.answering = True

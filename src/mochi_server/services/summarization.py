@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -79,7 +78,7 @@ _SCHEMA = ConversationSummary.model_json_schema()
 
 
 _MIN_CHECK_SECONDS = 0.1
-"""Shortest time between two checks whether the server is idle, also with an interval of 0."""
+"""Shortest time between two checks whether the host is idle, also with an interval of 0."""
 
 
 @dataclass
@@ -106,7 +105,9 @@ class SummarizationService:
     enabled: bool
     interval: float
     idle_seconds: float = 60
-    """Time without a turn after which a summary may load a model that the user has chosen."""
+    """Time without a turn on the host after which a summary may load a model that the user has
+    chosen.
+    """
     keys: KeyRing = field(default_factory=KeyRing)
     instructor: StructuredClient | None = None
     """Client that writes the summaries in place of Ollama, if any."""
@@ -114,8 +115,6 @@ class SummarizationService:
     _requesting: set[str] = field(default_factory=set, init=False)
     """Sessions whose summary the model is writing."""
     _running_turns: set[str] = field(default_factory=set, init=False)
-    _last_turn: float = field(default_factory=time.monotonic, init=False)
-    """When the latest turn ended."""
 
     def turn_starting(self, session_id: str) -> None:
         """Cancel the session's summary and postpone the summaries of other sessions, so that the
@@ -135,7 +134,6 @@ class SummarizationService:
     def release_turn(self, session_id: str) -> None:
         """Let summaries of other sessions run, because the turn may wait for days."""
         self._running_turns.discard(session_id)
-        self._last_turn = time.monotonic()
 
     def turn_ended(self, session_id: str, answer_id: str | None) -> None:
         self.release_turn(session_id)
@@ -269,19 +267,26 @@ class SummarizationService:
             if qualified_name(model) == qualified_name(session.model):
                 raise
             self._requesting.discard(session.session_id)
-            await self._wait_until_idle()
+            gateway = await self._idle_gateway_of(session, model)
             self._requesting.add(session.session_id)
-            gateway = await self._gateway_of(session, model)
             await self._update_summary(
                 gateway, session, model, state, in_background=True, may_load=True
             )
 
-    async def _wait_until_idle(self) -> None:
+    async def _idle_gateway_of(self, session: ChatSession, model: str) -> ModelGateway:
+        """Wait until no turn needs the memory of the host, and return the gateway to the host."""
         while True:
-            wait = self._last_turn + self.idle_seconds - time.monotonic()
-            if wait <= 0 and not self._running_turns:
-                return
+            gateway = await self._gateway_of(session, model)
+            host = gateway.host
+            wait = self.idle_seconds - host.tracker.seconds_without_turn()
+            if wait <= 0 and not self._has_running_turn(host.name):
+                return gateway
             await asyncio.sleep(max(wait, self.interval, _MIN_CHECK_SECONDS))
+
+    def _has_running_turn(self, host: str) -> bool:
+        """Return whether a turn runs that has sent its latest request to ``host``, or none yet."""
+        latest = [self.gateway.hosts_of_turns.get(each) for each in self._running_turns]
+        return any(turn is None or turn.name == host for turn in latest)
 
     async def _update_summary(
         self,
