@@ -293,6 +293,35 @@ def test_new_session_adopts_a_window_only_while_it_is_loaded(api: Api, stub: Mod
     )
 
 
+def test_new_session_keeps_the_window_of_a_request_that_waits_for_a_slot(tmp_path: Path) -> None:
+    gate = Gate()
+    with (
+        ModelStub() as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False, ollama_slots=1) as server,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        api = server.api()
+        other = stub.add_model(lambda _: Reply([Text("one "), gate, Text("two")]))
+        model = stub.add_model(chars_per_token=4)
+        first, second = (api.create_session(model)["session_id"] for _ in range(2))
+        with api.open_stream(api.create_session(other)["session_id"], "Hello!") as events:
+            next(event for event in events if event.type == "content_delta")
+            message = "word " * 12_000 + instruct(words(2))
+            long = threads.submit(server.api().send_message, first, message)
+            until(lambda: queued(api) == 1)
+            short = threads.submit(server.api().send_message, second, "Hi")
+            until(lambda: queued(api) == 2)
+            gate.open()
+            long.result()
+            short.result()
+        assert windows(stub) == [8192, 32768, 32768]
+
+
+def queued(api: Api) -> int:
+    (host,) = api.ok(api.http.get("/hosts"))["hosts"]
+    return int(host["queued"])
+
+
 def test_window_from_before_a_restart_is_not_that_of_ollama(tmp_path: Path) -> None:
     models = [Model(name, ("completion",), context_length=131_072) for name in ("a", "b")]
     with StubServer(models=models, speed=0) as stub:

@@ -2,7 +2,8 @@
 
 ``ModelGateway.send`` takes three steps, each in a method of its own:
 
-1. ``_on_best_host`` chooses a host, and the next one if a host fails before the first token.
+1. ``_on_best_host`` chooses a host and a window, and the next host if one fails before the first
+   token.
 2. ``_until_accepted`` fits the prompt into the window. If Ollama refuses the prompt or runs out of
    memory, it changes the window or requests a shorter prompt, and sends the request again.
 3. ``_post_chat`` waits for a slot of the host, sends the request once and records what the answer
@@ -262,14 +263,15 @@ class ModelGateway:
         request: ModelRequest,
         post: Callable[[Host, TrackedRequest, FixedPrompt], Awaitable[_Result]],
     ) -> _Result:
-        """Send a request to the best host.
+        """Choose the window for a request at the best host, and send the request.
 
         If the host fails before the first token, try the next one.
         """
         failures: dict[Host, MochiError] = {}
         revived: Sequence[Host] = ()
         is_turn = request.report is not None
-        is_cloud = request.allocation.model.is_cloud
+        allocation = request.allocation
+        is_cloud = allocation.model.is_cloud
         await self.fleet.wait_for_loaded()
         for _ in range(_MAX_PASSES):
             for host in revived:
@@ -277,11 +279,13 @@ class ModelGateway:
             while (best := self._choose(request, failures)) is not None:
                 if failures and request.report is not None:
                     request.report("failover", None, best.name)
-                request.allocation.windows = best.windows
+                allocation.windows = best.windows
                 try:
                     with best.tracker.request(request.model, is_turn=is_turn) as tracked:
                         post_once = partial(post, best, tracked)
-                        result = await self._until_accepted(request, tracked, post_once, best)
+                        await allocation.decide(request.tokens)
+                        with best.windows.in_use(allocation.model.name):
+                            result = await self._until_accepted(request, tracked, post_once, best)
                 except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
                     is_answering = tracked.answering
                     self.fleet.failed(best, error, is_answering=is_answering, is_cloud=is_cloud)
@@ -309,11 +313,10 @@ class ModelGateway:
         If the model refuses to think, send the request once more without ``think``.
         """
         allocation = request.allocation
-        size = request.prompt.size
+        size = PromptSize()
         refused: int | None = None
         refusal: OllamaError | None = None
         may_refuse_thinking = "think" in request.payload
-        await allocation.decide(allocation.estimate.tokens(size))
         for _ in range(_MAX_ATTEMPTS):
             prompt = await request.prompt.fit(refused)
             if prompt is None:

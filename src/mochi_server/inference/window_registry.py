@@ -2,12 +2,14 @@
 
 Sessions share a model's window, because Ollama reloads a model to change its window. A window grows
 when prompts need more room. It shrinks only when Ollama runs out of memory, or when a new session
-starts while the model is not loaded. A manual window applies only to its own session. The first
-window of a model depends on the windows that Ollama has chosen for models that other programs
-loaded. The window of a cloud model is its context length, which requests do not contain.
+starts while the model is not loaded and no request is about to load it. A manual window applies
+only to its own session. The first window of a model depends on the windows that Ollama has chosen
+for models that other programs loaded. The window of a cloud model is its context length, which
+requests do not contain.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +54,7 @@ class _ModelWindow:
     # Windows with which this server may have loaded the model.
     requested: set[int | None] = field(default_factory=set)
     by_ollama: int = 0  # window with which another program has loaded the model, or 0
+    requests: int = 0  # requests that wait or run after their window was chosen
 
 
 async def _unknown() -> None:
@@ -106,7 +109,8 @@ class WindowRegistry:
             )
         if not self.dynamic:
             return WindowDecision(None, "no_adjustment", loaded)
-        if previous_model is None and windows is not None and loaded is None:
+        is_unloaded = windows is not None and loaded is None
+        if previous_model is None and is_unloaded and not entry.requests:
             # Ollama must load the model anyway, so a new session need not keep a larger window
             entry.window = None
         window = entry.window or self._initial_window(entry, model)
@@ -155,6 +159,18 @@ class WindowRegistry:
                 model, {}, previous_model=model.name, required_tokens=required_tokens
             )
         return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
+
+    @contextmanager
+    def in_use(self, model: str) -> Iterator[None]:
+        """Keep new sessions from resetting the window of a model, during a request for which it was
+        chosen.
+        """
+        entry = self._entry(model)
+        entry.requests += 1
+        try:
+            yield
+        finally:
+            entry.requests -= 1
 
     def grow(self, model: ModelInfo, required_tokens: int, refused_window: int) -> bool:
         """Enlarge the window so that ``required_tokens`` fit.
