@@ -114,7 +114,7 @@ class SystemPromptService:
         self.validate(content)
         data = content.encode("utf-8", "replace")
         with atomic_files.storage_errors(f"write the system prompt {filename!r}"):
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            atomic_files.create_directory(self._directory)
             atomic_files.write(self._path(filename), data)
         audit("System prompt file written", file=filename)
         return SystemPrompt(filename, content)

@@ -1,5 +1,5 @@
-"""Safe file operations: atomic replacement, durable appending, and reading that accepts only
-regular files.
+"""Safe file operations: private directories, atomic replacement, durable appending, and reading
+that accepts only regular files.
 """
 
 import errno
@@ -84,6 +84,15 @@ def read(path: str | Path) -> tuple[bytes, Signature] | None:
         if error.errno in _NOT_A_FILE:
             return None
         raise
+
+
+def create_directory(path: Path) -> None:
+    """Create a directory and its missing parents with mode 0700. Raises OSError.
+
+    Existing directories stay as they are.
+    """
+    for directory in (*reversed(path.parents), path):
+        directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def write(path: str | Path, data: bytes) -> Signature:

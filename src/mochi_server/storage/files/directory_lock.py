@@ -48,7 +48,7 @@ class DirectoryLock:
         """Create the directory with mode 0700 unless it exists, and lock it with ``acquire``."""
         with self._mutex:
             if not self._directory.exists():
-                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                atomic_files.create_directory(self._directory)
                 sync_directory(self._directory.parent)
                 self.release()  # a lock in a deleted directory has no effect
             self.acquire()
@@ -73,7 +73,8 @@ class DirectoryLock:
                 raise
             self._process_id = os.getpid()
             with suppress(OSError):  # the file only explains the lock to other processes
-                self._owner_file.write_text(f"{self._process_id} {socket.gethostname()}", "utf-8")
+                owner = f"{self._process_id} {socket.gethostname()}"
+                atomic_files.write(self._owner_file, owner.encode())
 
     def release(self) -> None:
         with self._mutex:

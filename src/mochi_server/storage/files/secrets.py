@@ -31,7 +31,7 @@ class FileSecretStore(SecretStore):
             await run_shielded(asyncio.to_thread(atomic_files.remove, self._path(key)))
 
     def _write(self, key: str, data: bytes) -> None:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        atomic_files.create_directory(self._directory)
         atomic_files.write(self._path(key), data)
 
     def _path(self, key: str) -> Path:

@@ -32,7 +32,7 @@ class FileUsageStore(UsageStore):
 
     def _add(self, entries: Mapping[UsageKey, Usage]) -> None:
         with atomic_files.storage_errors("store the usage of API keys"):
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            atomic_files.create_directory(self._directory)
             for day in sorted({each.day for each in entries}):
                 path = self._directory / f"{day}.json"
                 of_day = {each: usage for each, usage in entries.items() if each.day == day}
