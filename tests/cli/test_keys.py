@@ -71,6 +71,13 @@ def test_date_is_stored_and_listed(path: Path, capsys: pytest.CaptureFixture[str
     assert "expired 2001-01-31T18:00Z" in eve
 
 
+@pytest.mark.parametrize("last", ["9999-12-31", "9999-12-31T23:59Z"])
+def test_last_date_of_the_calendar_is_accepted(last: str, path: Path) -> None:
+    assert main(["keys", "add", "ann", "--expires", last]) == 0
+    assert read_keys(path).keys[0]["expires"] == last
+    assert main(["keys", "list"]) == 0
+
+
 def test_options_become_the_fields_of_the_key(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,8 +116,9 @@ def expires_at(text: str) -> float:
         if "T" in text:
             return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
         day = datetime.fromisoformat(f"{text}T00:00+00:00")
-        return (day + timedelta(days=1)).timestamp()
-    except (ValueError, OverflowError):
+        # The calendar has no day after 9999-12-31.
+        return day.timestamp() + timedelta(days=1).total_seconds()
+    except ValueError:
         raise ValueError(f"`expires` is not a date: {text}") from None
 
 
