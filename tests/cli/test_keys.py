@@ -5,10 +5,12 @@ import stat
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mochi_server.cli.main import main
+from mochi_server.config import MochiServerSettings
 from mochi_server.services import keys
 from mochi_server.services.keys import KeyRing, read_keys
 from mochi_server.sessions.permissions import EVERYTHING
@@ -246,6 +248,32 @@ def test_path_that_cannot_be_examined_is_reported_in_one_line(
     assert line.startswith("mochi-server: ")
     assert str(long) in line
     assert line.endswith("File name too long")
+
+
+@pytest.mark.parametrize("by_option", [True, False])
+def test_relative_path_is_below_the_data_directory(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    by_option: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MOCHI_API_KEYS_FILE", "keys.yaml")
+    options = ["--data-dir", "my_data"]
+    if not by_option:
+        monkeypatch.setenv("MOCHI_DATA_DIR", "my_data")
+        options = []
+    (tmp_path / "my_data").mkdir()
+    assert main([*options, "keys", "add", "ann"]) == 0
+    secret = capsys.readouterr().out.strip()
+    settings: dict[str, Any] = {"data_dir": "my_data"}
+    keys_of_server = MochiServerSettings(**settings).keys_path
+    caller = KeyRing(path=keys_of_server).find([secret.encode()])
+    assert caller is not None
+    assert caller.key == "ann"
+    assert main(["keys", "list", *options]) == 0
+    assert main(["keys", "revoke", "ann", *options]) == 0
+    assert main(["keys", "add", "bob", *options]) == 0
 
 
 def test_without_the_setting_the_command_names_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,6 +93,16 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         ),
         (["--api-key=x"], {}, "--api-key; did you mean the environment variable MOCHI_API_KEYS?"),
         (["init", "--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
+        (
+            ["--data-dri=a", "keys", "list"],
+            {},
+            "unknown option --data-dri; did you mean --data-dir?",
+        ),
+        (
+            ["--data-dri=a", "replay", "x"],
+            {},
+            "unknown option --data-dri; did you mean --data-dir?",
+        ),
         ([], {"MOCHI_PORT": "many"}, "MOCHI_PORT"),
         ([], {"OLLAMA_HOST": "ftp://x"}, "mochi-server: OLLAMA_HOST:"),
         ([], {"MOCHI_API_KEYS": "[secret]"}, "(got ***)"),

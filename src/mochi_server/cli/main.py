@@ -53,6 +53,7 @@ _SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")
 _ACCEPTED = {
     "export-scenario": ("data_dir",),
     "import": ("data_dir", "ollama_host"),
+    "keys": ("data_dir",),
     "replay": ("data_dir", "ollama_host"),
 }
 """Settings for which a command has an option.
@@ -109,7 +110,7 @@ class _Parser(argparse.ArgumentParser):
         """
         for argument in argv:
             name = argument.partition("=")[0]
-            if name in ("--", "keys"):  # the options after `keys` are its own
+            if name in ("--", *_ACCEPTED):  # argparse checks the options of these commands
                 return
             is_option = name.startswith("-") and not name[1:2].isdigit()
             # `init` has an option of its own.
@@ -134,8 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
     parser = _parser()
     given = sys.argv[1:] if argv is None else argv
-    if _ACCEPTED.keys().isdisjoint(given):  # argparse checks the options of these commands
-        parser.check_options(given)
+    parser.check_options(given)
     arguments = parser.parse_args(argv)
     options = _options(arguments)
     if "log_format" in options:
@@ -278,9 +278,10 @@ def _parser() -> _Parser:
     )
     for name, (metavar, text) in _KEY_FLAGS.items():
         new.add_argument(_flag(name), metavar=metavar, help=text)
-    _command(actions, "list", "list the keys with their scopes, dates and IDs")
     new.add_argument("names", metavar="NAME", nargs="+")
-    _command(actions, "revoke", "remove a key").add_argument("name", metavar="NAME")
+    listed = _command(actions, "list", "list the keys with their scopes, dates and IDs")
+    revoked = _command(actions, "revoke", "remove a key")
+    revoked.add_argument("name", metavar="NAME")
     _command(commands, "openapi", "print the OpenAPI document")
     text = "write a session as a configuration of mochi-stub, and a test that replays it"
     export = _command(commands, "export-scenario", text)
@@ -307,7 +308,7 @@ def _parser() -> _Parser:
     imported = _command(commands, "import", text)
     imported.add_argument("file", metavar="FILE", help="a JSON or ZIP file")
     for command, name in (
-        (export, "data_dir"),
+        *((command, "data_dir") for command in (new, listed, revoked, export)),
         *((command, name) for command in (replay, imported) for name in _ACCEPTED["import"]),
     ):
         command.add_argument(
