@@ -200,6 +200,8 @@ def test_log_tells_when_draining_begins_and_ends(tmp_path: Path, holding: GatedS
         (run_here, ["--port", "1x"], {"MOCHI_LOG_FORMAT": "json"}),
         (run_here, ["--log-format", "json", "--stub-speed", "1"], {}),
         (run_here, ["--no-such-option"], {"MOCHI_LOG_FORMAT": "JSON"}),
+        (run_here, ["--no-such-option", "--log-format", "json"], {}),
+        (run_here, ["--log-format=json", "--port"], {"MOCHI_LOG_FORMAT": "text"}),
         (
             partial(run, "mochi_server"),
             ["--log-format", "json", "--host", "203.0.113.1", "--insecure"],
@@ -218,6 +220,12 @@ def test_error_at_the_start_is_a_line_of_the_json_log(
     assert code in (1, 2)
     assert line["level"] == "CRITICAL"
     assert line["message"].startswith("mochi-server: ")
+
+
+def test_option_of_the_text_log_takes_precedence_for_wrong_arguments(tmp_path: Path) -> None:
+    arguments = ("--log-format", "text", "--prot", "1")
+    _, text = run_here(*arguments, cwd=tmp_path, MOCHI_LOG_FORMAT="json")
+    assert text == "mochi-server: unknown option --prot; did you mean --port?\n"
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -135,11 +136,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
     parser = _parser()
     given = sys.argv[1:] if argv is None else argv
+    _set_log_format(given)
     parser.check_options(given)
     arguments = parser.parse_args(argv)
     options = _options(arguments)
-    if "log_format" in options:
-        os.environ["MOCHI_LOG_FORMAT"] = options["log_format"]  # for errors at the start
     command = arguments.command
     if command is None:
         _exit_on(signal.SIGINT)
@@ -157,6 +157,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_invalid_setting(error, options)
     except MochiError as error:
         return _print_error(error.message, code=1)
+
+
+def _set_log_format(given: Sequence[str]) -> None:
+    """Set the log format of errors at the start, which can be about other arguments."""
+    for argument, following in pairwise((*given, "")):
+        name, _, value = argument.partition("=")
+        if name == _flag("log_format"):
+            os.environ["MOCHI_LOG_FORMAT"] = value or following
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
