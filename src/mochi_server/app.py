@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mochi_server import __version__
-from mochi_server.config import MochiServerSettings, environment_problems
+from mochi_server.config import MochiServerSettings, environment_problems, with_given_host
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.container import DEFAULT_COMPONENTS, Components, build_services
 from mochi_server.ollama.injected_client import ChatClient, StructuredClient
@@ -68,6 +68,7 @@ def create_app(
     Raises ``pydantic.ValidationError`` for invalid settings, ``KeysFileInvalid`` for an invalid
     keys file.
     """
+    overrides = with_given_host(overrides)
     if settings is None:
         settings = MochiServerSettings(**overrides)
         for problem in environment_problems(os.environ):

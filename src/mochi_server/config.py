@@ -481,6 +481,13 @@ class MochiServerSettings(BaseSettings):
             yield name, shown
 
 
+def with_given_host(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by name, in which ``ollama_host`` also replaces ``MOCHI_OLLAMA_HOSTS``."""
+    if "ollama_host" not in values:
+        return {**values}
+    return {"ollama_hosts": (), **values}
+
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 

@@ -568,3 +568,11 @@ def test_invalid_host_is_named_in_one_line(hosts: list[str], named: str, tmp_pat
     (line,) = output.splitlines()
     assert line.startswith("mochi-server: --ollama-host: ")
     assert named in line
+
+
+def test_option_of_one_host_replaces_the_hosts_of_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "a.recorded.yaml").write_text("session: {model: x}\nturns: []")
+    options = ("replay", "a.yaml", "--ollama-host", "http://127.0.0.1:9")
+    code, output = run_here(*options, cwd=tmp_path, MOCHI_OLLAMA_HOSTS="http://127.0.0.1:7")
+    assert code == 1
+    assert "http://127.0.0.1:9" in output

@@ -202,6 +202,19 @@ def test_app_accepts_overrides_and_settings(tmp_path: Path) -> None:
         create_app(port="many")
 
 
+def test_host_of_an_app_replaces_the_hosts_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MOCHI_OLLAMA_HOSTS", "a=http://one:1,b=http://two:2")
+    given = MochiServerSettings(data_dir=tmp_path)
+    for settings in (None, given):
+        app = create_app(settings, ollama_host="http://three:3", data_dir=str(tmp_path))
+        assert [host.url for host in app.state.settings.hosts()] == ["http://three:3"]
+    app = create_app(given, ollama_hosts=("http://four:4",), ollama_host="http://three:3")
+    assert [host.url for host in app.state.settings.hosts()] == ["http://four:4"]
+    assert [host.name for host in create_app(given).state.settings.hosts()] == ["a", "b"]
+
+
 def test_ollama_host_without_scheme_has_the_default_port() -> None:
     assert (
         MochiServerSettings(ollama_host="192.168.1.100").ollama_host == "http://192.168.1.100:11434"

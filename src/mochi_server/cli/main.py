@@ -177,10 +177,8 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     hosts = options.pop("ollama_host", None)
     if not hosts:
         return options
-    # The option replaces the variables of one and of several hosts.
     if len(hosts) == 1 and not re.match(r"@|[\w.-]+=", hosts[0]):
         options["ollama_host"] = hosts[0]
-        options["ollama_hosts"] = ()
     else:
         options["ollama_hosts"] = hosts
     return options
@@ -211,7 +209,7 @@ def _exit_on(*numbers: int, clean_up: Callable[[], object] = lambda: None) -> No
 
 
 def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
-    from mochi_server.config import MochiServerSettings
+    from mochi_server.config import MochiServerSettings, with_given_host
 
     if arguments.command == "openapi":
         import json
@@ -224,7 +222,7 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
         return 0
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
-    settings = MochiServerSettings(**options)
+    settings = MochiServerSettings(**with_given_host(options))
     if arguments.command is not None:
         run = {"migrate": _migrate, "keys": _keys, "import": _import}.get(
             arguments.command, _scenario
