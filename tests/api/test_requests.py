@@ -452,6 +452,12 @@ def test_added_middleware_sees_whole_stream(tmp_path: Path, stub: StubServer) ->
     assert "EVENT: DONE" in answer.text
 
 
+def test_asterisk_allows_all_origins_and_hosts(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, allowed_origins=("*",)) as server:
+        for headers in ({"Origin": "https://any.example"}, {"Host": "any.example:8000"}):
+            assert server.client.http.get("/sessions", headers=headers).status_code == 200
+
+
 def test_allowed_origins_and_their_hosts_are_accepted(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(
         tmp_path, stub.url, allowed_origins=("https://Chat.Example", "http://[fd00::1]:3000")

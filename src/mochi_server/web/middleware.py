@@ -218,7 +218,7 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
         host = header(scope, b"host")
         bare = host[1:].partition("]") if host.startswith("[") else host.partition(":")
         name = bare[0].strip().lower().rstrip(".")
-        if not name or is_loopback(name) or name in allowed:
+        if "*" in allowed_origins or not name or is_loopback(name) or name in allowed:
             return None
         address = _local_address(scope)
         if address is None or not address.is_loopback:
