@@ -1,5 +1,6 @@
 """Session management: search, paging, titles, forks, export and import."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -322,8 +323,14 @@ def test_imported_options_that_reload_model_are_not_sent(api: Api, stub: StubSer
         {"options": {"temperature": "hot"}},
         {"options": {"stop": "end"}},
         {"options": [7]},
+        {"title": "a" * 501},
+        {"title": "two\nlines"},
+        {"tags": [*map(str, range(51))]},
+        {"tags": ["home", "a" * 101]},
+        {"tags": ["home", " "]},
+        {"tags": ["two\nlines"]},
     ],
-    ids=str,
+    ids=lambda settings: str(settings)[:60],
 )
 def test_import_rejects_settings_that_patch_rejects(
     api: Api, session_id: str, settings: dict[str, Any]
@@ -332,7 +339,7 @@ def test_import_rejects_settings_that_patch_rejects(
     file = {"metadata": {"model": "mochi", **settings}, "messages": []}
     message = error_message(_import(api, orjson.dumps([GOOD, file])))
     (name,) = settings
-    assert message.startswith(f"Item 1 of the file cannot be imported: metadata.{name}: ")
+    assert re.match(rf"Item 1 of the file cannot be imported: metadata\.{name}(\.\d+)?: ", message)
     assert rejected.startswith(
         message.removeprefix("Item 1 of the file cannot be imported: metadata.")
     )

@@ -26,7 +26,7 @@ from mochi_server.schemas.sessions import (
 )
 from mochi_server.schemas.versions import HistoryChanged
 from mochi_server.services.attachments import MEDIA_TYPE
-from mochi_server.sessions.types import MEDIA_TYPES, SessionQuery
+from mochi_server.sessions.types import MEDIA_TYPES, SessionQuery, Tag
 from mochi_server.util.validation import StorableText
 from mochi_server.web.requests import read_body, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, PrefixRouter, Responses, responses
@@ -49,7 +49,7 @@ FormatQuery = Annotated[
 _OWNER = "Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`."
 OwnerQuery = Annotated[StorableText | None, Query(max_length=200, description=_OWNER)]
 TagQuery = Annotated[
-    list[schemas.Tag] | None,
+    list[Tag] | None,
     Query(
         max_length=MAX_TAGS,
         description="Only sessions with this tag. Repeat it for sessions that have several tags.",

@@ -1,6 +1,5 @@
 """Schemas of sessions. A session is a flat object. Only ``SessionDetail`` has messages."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -22,7 +21,6 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from mochi_server.constants import MAX_TAG_CHARS, MAX_TAGS, MAX_TITLE_CHARS
 from mochi_server.events import TurnWarning
 from mochi_server.schemas import common
 from mochi_server.schemas.common import (
@@ -51,7 +49,9 @@ from mochi_server.sessions.types import (
     Message,
     Names,
     SessionCreationOptions,
+    Tags,
     Think,
+    Title,
     ToolSettings,
 )
 from mochi_server.sessions.versions import count_versions
@@ -60,27 +60,6 @@ from mochi_server.util.clock import as_datetime, as_text
 _NAME = StringConstraints(strip_whitespace=True, min_length=1, max_length=500)
 ModelName = Annotated[str, _NAME, Field(json_schema_extra=common.NOT_BLANK)]
 
-
-def _line(text: str) -> str:
-    if not re.fullmatch(_LINE, text):
-        raise ValueError("must be one line that is not blank and has no control characters")
-    return text.strip()
-
-
-_CONTROL = r"\x00-\x1f\x7f-\x9f"
-_LINE = rf"[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*"
-Title = Annotated[
-    str,
-    StringConstraints(max_length=MAX_TITLE_CHARS),
-    AfterValidator(_line),
-    Field(json_schema_extra={"pattern": f"^{_LINE}$"}),
-]
-Tag = Annotated[
-    str,
-    StringConstraints(max_length=MAX_TAG_CHARS),
-    AfterValidator(_line),
-    Field(json_schema_extra={"pattern": f"^{_LINE}$"}),
-]
 
 _TIME: TypeAdapter[AwareDatetime] = TypeAdapter(AwareDatetime)
 
@@ -151,9 +130,7 @@ class SessionDefaults(StrictBody):
     agent_settings: AgentSettingsRequest | None = Field(
         None, description="Agents that the model may call."
     )
-    tags: Annotated[list[Tag], Field(max_length=MAX_TAGS, fail_fast=True)] | None = Field(
-        None, description="Labels by which lists can be filtered."
-    )
+    tags: Tags | None = Field(None, description="Labels by which lists can be filtered.")
     pinned: bool | None = Field(
         None, description="Whether lists with `pinned=first` begin with the session."
     )

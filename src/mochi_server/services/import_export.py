@@ -52,7 +52,9 @@ from mochi_server.sessions.types import (
     Message,
     Role,
     StoredOptions,
+    Tags,
     Think,
+    Title,
     attachments_of,
     blobs_in,
     blobs_of_file,
@@ -114,6 +116,8 @@ class FileMetadata(OpenModel):
     keep_alive: KeepAlive = None
     think: Think = None
     format: Format | None = None
+    title: Title | None = None
+    tags: Tags | None = None
 
 
 class SessionFile(OpenModel):

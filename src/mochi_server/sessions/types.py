@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    StringConstraints,
     TypeAdapter,
     ValidationError,
     model_validator,
@@ -24,6 +25,7 @@ from pydantic.config import JsonDict
 # pydantic needs these before Python 3.12
 from typing_extensions import NotRequired, Required, TypedDict, is_typeddict
 
+from mochi_server.constants import MAX_TAG_CHARS, MAX_TAGS, MAX_TITLE_CHARS
 from mochi_server.util.clock import as_utc, timestamp
 
 _NUMBERS = (
@@ -115,6 +117,31 @@ APPROVED = "approved_tools"
 
 Names = Annotated[list[str], Field(max_length=1000, fail_fast=True)]
 """List of names. Validation stops at the first invalid item, to limit the size of the error."""
+
+
+_CONTROL = r"\x00-\x1f\x7f-\x9f"
+_LINE = rf"[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*"
+
+
+def _line(text: str) -> str:
+    if not re.fullmatch(_LINE, text):
+        raise ValueError("must be one line that is not blank and has no control characters")
+    return text.strip()
+
+
+Title = Annotated[
+    str,
+    StringConstraints(max_length=MAX_TITLE_CHARS),
+    AfterValidator(_line),
+    Field(json_schema_extra={"pattern": f"^{_LINE}$"}),
+]
+Tag = Annotated[
+    str,
+    StringConstraints(max_length=MAX_TAG_CHARS),
+    AfterValidator(_line),
+    Field(json_schema_extra={"pattern": f"^{_LINE}$"}),
+]
+Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS, fail_fast=True)]
 
 
 class ToolSettings(BaseModel):
