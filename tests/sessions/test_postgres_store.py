@@ -14,6 +14,7 @@ import pytest
 from psycopg import sql
 
 from mochi_server.cli.store_copy import content_of, copy
+from mochi_server.cli.store_copy import open_stores as open_place
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.errors import SessionBusy, SessionNotFound, SessionTooNew, StorageFailed
 from mochi_server.sessions import (
@@ -23,8 +24,9 @@ from mochi_server.sessions import (
     SessionManager,
     SessionQuery,
 )
-from mochi_server.sessions.change import Change, VersionChange
+from mochi_server.sessions.change import Change, Notice, VersionChange
 from mochi_server.sessions.session import user_message
+from mochi_server.sessions.store import Stores
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import ImageReference, ToolCall, UnfinishedCalls
 from mochi_server.storage.postgres.database import Database, fetch_one
@@ -356,6 +358,39 @@ async def test_versions_and_their_images_move_to_the_database_and_back(
     assert await moved.load_versions(session_id) == versions
     assert await moved.load_image(picture.sha256) == PNG
     await moved.aclose()
+
+
+async def test_undelivered_webhooks_move_to_the_database_and_back(
+    tmp_path: Path, database: str
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for directory in (here, there):
+        directory.mkdir()
+    async with open_place(str(here)) as stores:
+        session_id = (await stored_session(stores.chats, user("a"))).session_id
+        notices = [Notice(f"msg_{number}", session_id, "{}") for number in range(2)]
+        damaged = Notice("\0", session_id, "{}")
+        await stores.chats.write(session_id, Change([assistant("b")], notices=[damaged, *notices]))
+    assert (await copy(str(here), database, lambda *_: None)).copied == 1
+    assert (await copy(database, str(there), lambda *_: None)).copied == 1
+    for place in (database, str(there)):
+        async with open_place(place) as stores:
+            assert await _deliver(stores) == notices
+    for source, target in ((here, database), (database, there)):
+        assert (await copy(str(source), str(target), lambda *_: None)).existing == 1
+        async with open_place(str(target)) as stores:
+            assert await _deliver(stores) == []
+
+
+async def _deliver(stores: Stores) -> list[Notice]:
+    """Remove all webhooks in their order, as after their delivery, and return them."""
+    delivered = []
+    notice = await stores.webhooks.claim(60)
+    while notice is not None:
+        delivered.append(notice)
+        await stores.webhooks.remove(notice.webhook_id)
+        notice = await stores.webhooks.claim(60)
+    return delivered
 
 
 async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str) -> None:

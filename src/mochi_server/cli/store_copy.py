@@ -9,7 +9,7 @@ again. Sessions that are equal in both stores are skipped.
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from mochi_server.container import build_stores
 from mochi_server.errors import BlobNotFound, SessionNotFound, SessionTooNew, StorageBusy
 from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import SessionStore, Stores
+from mochi_server.sessions.store import SessionStore, Stores, WebhookOutbox
 from mochi_server.sessions.types import Blob, blobs_in
 from mochi_server.sessions.versions import Versions, blobs_in_versions, with_versions
 from mochi_server.util.clock import timestamp
@@ -61,7 +61,7 @@ async def copy(source: str, target: str, progress: Callable[[int, int], None]) -
             for session_id in await from_store.ids():
                 sessions.append((from_store, to_store, session_id))
         for done, (from_store, to_store, session_id) in enumerate(sessions, 1):
-            await _copy_one(from_store, to_store, session_id, result)
+            await _copy_one(from_store, from_stores.webhooks, to_store, session_id, result)
             progress(done, len(sessions))
     return result
 
@@ -96,18 +96,25 @@ def _place_of(place: str) -> str | Path:
 def content_of(session: ChatSession) -> Any:
     """Return the content of a session.
 
-    It does not depend on how the session's timestamps are written.
+    It does not depend on how the session's timestamps are written, and does not include undelivered
+    webhooks, which stores keep in different places.
     """
     data = session.to_dict()
     metadata = data["metadata"]
+    metadata.pop("notices", None)
     for name in ("created_at", "updated_at"):
         metadata[name] = timestamp(metadata.get(name))
     return sanitize(data)
 
 
 async def _copy_one(
-    source: SessionStore, target: SessionStore, session_id: str, result: CopyReport
+    source: SessionStore,
+    webhooks: WebhookOutbox,
+    target: SessionStore,
+    session_id: str,
+    result: CopyReport,
 ) -> None:
+    """Copy a session with its undelivered webhooks, which its metadata or ``webhooks`` contain."""
     try:
         session = await source.load(session_id)
     except (SessionNotFound, SessionTooNew, StorageBusy):
@@ -133,7 +140,11 @@ async def _copy_one(
     if session.metadata.versions:
         versions = await source.load_versions(session_id)
     images = await _images(source, session, versions)
-    stored = await target.put(with_versions(session, versions), images=images)
+    copied = with_versions(session, versions)
+    notices = [*map(asdict, await webhooks.of_session(session_id))]
+    metadata = replace(copied.metadata, notices=notices or copied.metadata.notices)
+    copied = ChatSession(metadata, copied.history, copied.extra)
+    stored = await target.put(copied, images=images)
     if content_of(stored) != content:
         result.different.append(session_id)
         return

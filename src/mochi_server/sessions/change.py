@@ -33,6 +33,8 @@ class Notice:
             or not isinstance(body, str)
         ):
             return None
+        if "\0" in webhook_id + session_id + body:  # a database cannot store it
+            return None
         return cls(webhook_id, session_id, body, stored.get("is_request") is True)
 
 

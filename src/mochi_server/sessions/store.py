@@ -276,6 +276,11 @@ class WebhookOutbox(Protocol):
     async def backlog(self) -> "tuple[int, Notice | None]":
         """Return the number of notices that are not delivered, and the oldest one."""
 
+    async def of_session(self, session_id: str) -> Sequence[Notice]:
+        """Return the notices of a session that its metadata does not contain."""
+        del session_id
+        return ()
+
 
 class SecretStore(Protocol):
     """Protocol of a store for small secrets, such as the tokens of MCP servers.

@@ -24,7 +24,7 @@ from psycopg.errors import ReadOnlySqlTransaction
 from mochi_server import errors
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions import store as rules
-from mochi_server.sessions.change import Change
+from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.history import History, with_missing_results
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import (
@@ -464,6 +464,8 @@ class PostgresSessionStore(rules.SessionStore):
     ) -> bool:
         versions, extra = split_versions(session.extra)
         session.metadata.versions = places_of(versions)
+        notices = [Notice.from_dict(notice) for notice in session.metadata.notices or ()]
+        session.metadata.notices = None  # they have a table of their own
         values = self._parameters(
             session.session_id,
             owner=session.metadata.owner,
@@ -479,6 +481,7 @@ class PostgresSessionStore(rules.SessionStore):
                 connection, head, 0, session.messages, images=images, touch=False
             )
             await insert_versions(connection, head.key, versions, images)
+            await insert_notices(connection, filter(None, notices))
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:

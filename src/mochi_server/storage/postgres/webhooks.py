@@ -1,11 +1,11 @@
 """Outbox of webhooks in PostgreSQL, which the servers of the database share."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mochi_server.sessions.change import Notice
 from mochi_server.sessions.store import WebhookOutbox
-from mochi_server.storage.postgres.database import Connection, Database, fetch_one
+from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one
 
 _ADD = """
 INSERT INTO webhooks (webhook_id, session_id, body, is_request) VALUES (%s, %s, %s, %s)
@@ -25,6 +25,10 @@ UPDATE webhooks SET claimed = clock_timestamp() + make_interval(secs => %s) WHER
 _OLDEST = """
 SELECT (SELECT count(*) FROM webhooks), webhook_id, session_id, body, is_request FROM webhooks
 ORDER BY number LIMIT 1"""
+_OF_SESSION = """
+SELECT webhook_id, session_id, body, is_request FROM webhooks
+WHERE session_id = %s
+ORDER BY number"""
 _POSTPONE = """
 UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s), claimed = NULL
 WHERE webhook_id = %s"""
@@ -49,7 +53,9 @@ class PostgresWebhookOutbox(WebhookOutbox):
         async with self._database.connection("read the webhooks") as connection:
             await connection.execute(_DROP_OUTDATED)
             row = await fetch_one(connection, _CLAIM, [seconds])
-            return None if row is None else Notice(*row)
+        if row is None:
+            return None
+        return Notice(*row)
 
     async def postpone(self, webhook_id: str, seconds: float) -> None:
         async with self._database.connection("store a webhook") as connection:
@@ -66,3 +72,8 @@ class PostgresWebhookOutbox(WebhookOutbox):
             return 0, None
         count, *notice = row
         return count, Notice(*notice)
+
+    async def of_session(self, session_id: str) -> Sequence[Notice]:
+        async with self._database.connection("read the webhooks") as connection:
+            rows = await fetch_all(connection, _OF_SESSION, [session_id])
+        return [Notice(*row) for row in rows]
