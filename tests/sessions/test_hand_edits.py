@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.errors import SessionNotFound, StorageBusy
-from mochi_server.sessions import FileSessionStore, SessionManager, SessionQuery
+from mochi_server.sessions import FileSessionStore, SessionQuery
 from mochi_server.storage.files.backend import MIN_DAMAGED_SECONDS
 from tests.sessions.samples import appended, file_of, stored_session, user
 
@@ -62,13 +62,21 @@ async def test_unreadable_file_is_busy_at_first_and_then_set_aside(sessions_dir:
     await store.aclose()
 
 
-def test_unreadable_file_from_the_future_is_set_aside(
-    manager: SessionManager, ids: list[str], sessions_dir: Path
+async def test_unreadable_file_from_the_future_is_busy_at_first_and_then_set_aside(
+    sessions_dir: Path,
 ) -> None:
-    path = file_of(sessions_dir, ids[0])
+    store = FileSessionStore(sessions_dir, edit_wait_seconds=0)
+    patient_store = FileSessionStore(sessions_dir, edit_wait_seconds=60)
+    session = await stored_session(store)
+    path = file_of(sessions_dir, session.session_id)
     path.write_bytes(b"{")
     future = time.time() + 3600
     os.utime(path, (future, future))
+    with pytest.raises(StorageBusy):
+        await store.load(session.session_id)
+    assert path.read_bytes() == b"{"
     with pytest.raises(SessionNotFound):
-        manager.load_session(ids[0])
+        await patient_store.load(session.session_id)
     assert not path.exists()
+    await patient_store.aclose()
+    await store.aclose()

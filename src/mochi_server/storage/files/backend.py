@@ -95,6 +95,8 @@ class SessionDirectory:
         self._recent = SessionCache[FileSnapshot]()
         self._thread_locks = [threading.RLock() for _ in range(_THREAD_LOCKS)]
         self._warned: set[Signature] = set()
+        # Monotonic times at which unreadable files with a future modification time were first read.
+        self._first_read: dict[Signature, float] = {}
 
     def open(self) -> None:
         """Create the directory with mode 0700 unless it exists, and lock it for this process."""
@@ -358,7 +360,7 @@ class SessionDirectory:
         try:
             record = SessionRecord.of(decode_file(session_id, data, signature.modified_ns / 1e9))
         except ValueError as error:
-            if 0 <= time.time() - signature.modified_ns / 1e9 < MIN_DAMAGED_SECONDS:
+            if self._unreadable_seconds(signature) < MIN_DAMAGED_SECONDS:
                 text = (
                     f"The file of session {session_id!r} is incomplete: another program is "
                     "writing it. Try again."
@@ -481,6 +483,18 @@ class SessionDirectory:
         except SessionNotFound:
             pass
         return None
+
+    def _unreadable_seconds(self, file: Signature) -> float:
+        """Return the seconds since an unreadable file was modified, or, if its modification time is
+        in the future, since it was first read.
+
+        The clock of a network drive can be ahead.
+        """
+        age = time.time() - file.modified_ns / 1e9
+        if age >= 0:
+            return age
+        moment = time.monotonic()
+        return moment - self._first_read.setdefault(file, moment)
 
     def _quarantine(self, session_id: str, damaged: Signature, error: ValueError) -> None:
         result = "it cannot be renamed"
