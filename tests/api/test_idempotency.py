@@ -7,11 +7,12 @@ import httpx
 import pytest
 
 from mochi_stub import Cut, Reply, StubServer, Text
-from tests.support.api import Api, Event, error_of, read_events, text_of
+from tests.support.api import Api, Event, error_of, read_events, text_of, types_of
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 from tests.support.waiting import until
+from tests.support.webhooks import Receiver
 
 pytestmark = pytest.mark.two_servers
 
@@ -111,6 +112,38 @@ def test_same_post_after_restart_gets_same_answer(holding: GatedStub, tmp_path: 
         other = api.http.post(f"/chat/{session_id}", json={"message": "Ho"}, headers=KEY)
         assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
         assert contents(api, session_id) == ["Hi", "Fine."]
+
+
+def test_repetition_after_restart_changes_nothing(stub: StubServer, tmp_path: Path) -> None:
+    receiver = Receiver()
+    settings = {**receiver.settings, "summarization_enabled": False}
+    with RunningServer(tmp_path, stub.url, **settings) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        first = stream_with_key(server.client, session_id, "Hi")
+        receiver.wait(1)
+    run_id = first[0].id.partition(":")[0]
+    path = f"/chat/{session_id}"
+    with RunningServer(tmp_path, stub.url, **settings) as server:
+        api = server.client
+        session = api.ok(api.http.get(f"/sessions/{session_id}"))
+        status = api.ok(api.http.get(f"{path}/run"))
+        body = {"message": "Hi", "background": True}
+        repeated = api.ok(api.http.post(path, json=body, headers=KEY), 202)
+        assert repeated == status
+        assert repeated["run_id"] == run_id
+        again = stream_with_key(api, session_id, "Hi")
+        assert {event.id.partition(":")[0] for event in again} == {run_id}
+        assert api.ok(api.http.get(f"/sessions/{session_id}")) == session
+        assert api.ok(api.http.get(f"{path}/run")) == status
+        last_received = {"Last-Event-ID": first[0].id}
+        with api.http.stream("GET", f"{path}/stream", headers=last_received) as response:
+            resumed = list(read_events(response))
+        assert types_of(resumed) == ["snapshot", "message_complete", "done"]
+        next_run = stream_with_key(api, session_id, "Next", {})[0].id.partition(":")[0]
+        # The webhooks of a session are sent in order.
+        sent = receiver.wait(2)
+        assert [webhook["data"]["run_id"] for webhook in sent] == [run_id, next_run]
+    receiver.close()
 
 
 def test_interrupted_answer_is_regenerated_after_restart(

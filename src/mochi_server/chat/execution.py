@@ -13,17 +13,7 @@ from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_control import TurnControl, TurnSuspended
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.writer import TurnWriter
-from mochi_server.events import (
-    ChatEvent,
-    ContentDelta,
-    Publish,
-    ThinkingDelta,
-    ToolContinuationStart,
-    TurnWarning,
-)
-from mochi_server.sessions.change import Change
-from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.turn import StoredTurn
+from mochi_server.events import ChatEvent, Publish, TurnWarning
 
 logger = logging.getLogger(__name__)
 
@@ -77,34 +67,6 @@ async def execute_turn(
     if not cancelled:
         turn.phases.complete(publish, writer.added, failure)
     return writer.result(failure=failure, cancelled=cancelled)
-
-
-async def repeat_answer(session: ChatSession, first: int, run: Run) -> TurnResult:
-    """Publish the stored answer to a request with the same idempotency key, and return its
-    result.
-
-    ``first`` is the index of its first message.
-    """
-    messages = session.history[first:]
-    answers = [message for message in messages if message["role"] == "assistant"]
-    events: list[ChatEvent] = []
-    for number, answer in enumerate(answers):
-        if number > 0:
-            events.append(ToolContinuationStart())
-        reasoning, text = answer.get("thinking"), answer["content"]
-        if run.input.agent is not None:
-            reasoning = None
-            if number == 0:  # the plan
-                reasoning, text = text, ""
-        if reasoning:
-            events.append(ThinkingDelta(reasoning))
-        if text:
-            events.append(ContentDelta(text))
-    result = TurnResult(repeated=messages)
-    turn = StoredTurn(list(run.run_ids), "completed", first, result.answer_id)
-    await run.conversation.write(Change(turn=turn))
-    run.publish([*events, result.completed()])
-    return result
 
 
 class _EventGate:

@@ -24,13 +24,13 @@ from mochi_server.chat.approvals import (
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.due_turns import DueTurns
 from mochi_server.chat.event_log import EventLog
-from mochi_server.chat.execution import as_mochi_error, execute_run, repeat_answer
+from mochi_server.chat.execution import as_mochi_error, execute_run
 from mochi_server.chat.idempotency import Repetition, find_repetition, repeats_turn
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
-from mochi_server.chat.stored_events import announcement, denied_event, snapshot
+from mochi_server.chat.stored_events import announcement, answer_events, denied_event, snapshot
 from mochi_server.chat.stored_runs import StoredRuns
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
@@ -61,6 +61,7 @@ from mochi_server.sessions.session import (
 from mochi_server.sessions.turn import Approval, Decision, StoredTurn
 from mochi_server.sessions.versions import versions_removed
 from mochi_server.tools.discovery import Tool
+from mochi_server.tools.stored_calls import stored_outcomes
 from mochi_server.tools.toolbox import ToolInvocation, changed_warning
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait, start_in
@@ -310,13 +311,13 @@ class TurnService:
             if turn_input.revision not in (None, session.revision):
                 raise errors.SessionConflict(session_id)
             repetition = find_repetition(session, turn_input)
+            if repetition is not None and repetition.answer_start is not None:
+                return self._repeated_run(
+                    conversation, session, turn_input, repetition.answer_start
+                )
             new_input = _input_to_answer(session, turn_input, repetition)
             position = _position(session, new_input)
             run = self._new_run(conversation, session, turn_input, [run_id], position)
-            if repetition is not None and repetition.answer_start is not None:
-                self.refuse_at_shutdown()
-                repeating = repeat_answer(session, repetition.answer_start, run)
-                return self._launch(run, repeating, locks.pop_all())
             count_start = await locks.enter_async_context(self._limiter.turn())
             turn = await self._prepare(run, session, new_input)
             self.refuse_at_shutdown()
@@ -327,6 +328,26 @@ class TurnService:
             first_write = turn.writer.begin(new_input.new_blobs)
             count_start()
             return self._launch(run, execute_run(turn, run), locks.pop_all(), first_write)
+
+    def _repeated_run(
+        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, first: int
+    ) -> Run:
+        """Return an ended run with the events of a stored answer, which begins at index ``first``.
+
+        Nothing is stored. If the answer is that of the stored turn, the run has the IDs of the
+        turn.
+        """
+        messages = session.history[first:]
+        result = TurnResult(messages, outcomes=stored_outcomes(messages))
+        turn = session.metadata.turn
+        run_ids = [new_id()]
+        if turn is not None and turn.answer_id == result.answer_id:
+            run_ids = turn.run_ids
+        run = self._new_run(conversation, session, turn_input, run_ids, first)
+        run.end("completed", result)
+        events = answer_events(messages, is_agent=turn_input.agent is not None)
+        run.publish([*events, result.completed(), Done(run.session_id)])
+        return run
 
     async def _prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
         """Check the request of a new turn without writing. Raises ``MochiError``."""

@@ -8,9 +8,12 @@ from mochi_server.events import (
     AgentToolCalled,
     AgentToolResult,
     ChatEvent,
+    ContentDelta,
     Snapshot,
+    ThinkingDelta,
     ToolCalled,
     ToolConfirmationRequired,
+    ToolContinuationStart,
     ToolResult,
 )
 from mochi_server.sessions.turn import Approval
@@ -26,6 +29,28 @@ def snapshot(messages: Sequence[Message]) -> Snapshot:
             content += message["content"]
             thinking += message.get("thinking") or ""
     return Snapshot(content, thinking)
+
+
+def answer_events(messages: Sequence[Message], *, is_agent: bool) -> list[ChatEvent]:
+    """Return the events of the messages of a completed turn, with each text in one event.
+
+    ``is_agent`` states whether an agent has answered, whose first answer is its plan.
+    """
+    answers = [message for message in messages if message["role"] == "assistant"]
+    events: list[ChatEvent] = []
+    for number, answer in enumerate(answers):
+        if number > 0:
+            events.append(ToolContinuationStart())
+        reasoning, text = answer.get("thinking"), answer["content"]
+        if is_agent:
+            reasoning = None
+            if number == 0:  # the plan
+                reasoning, text = text, ""
+        if reasoning:
+            events.append(ThinkingDelta(reasoning))
+        if text:
+            events.append(ContentDelta(text))
+    return events
 
 
 def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCalled | ToolResult]:

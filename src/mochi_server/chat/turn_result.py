@@ -21,8 +21,6 @@ class TurnResult:
     """Result of a turn that has completed, failed, been cancelled or been suspended."""
 
     stored: Sequence[Message] = ()  # messages that the turn added, oldest first
-    repeated: Sequence[Message] = ()
-    """Messages of an earlier turn that this turn sends to the client again."""
     replaced: Sequence[AssistantMessage] = ()
     """Answers that the turn has requested again. They are not stored, but they cost tokens."""
     first_chunks: Sequence[tuple[str, float | None]] = ()
@@ -36,7 +34,7 @@ class TurnResult:
     @property
     def answer(self) -> AssistantMessage | None:
         """Last message of the model in this turn, or None if the model has not answered."""
-        return last_answer(self.stored) or last_answer(self.repeated)
+        return last_answer(self.stored)
 
     @property
     def answer_id(self) -> str | None:

@@ -11,8 +11,7 @@ def usage(turn: TurnResult) -> Json:
 
     The number of cached tokens is null if Ollama has not reported it for each request.
     """
-    messages = turn.stored or turn.repeated
-    answers = [message for message in messages if message["role"] == "assistant"]
+    answers = [message for message in turn.stored if message["role"] == "assistant"]
     answers += turn.replaced
     prompt = sum(answer.get("prompt_eval_count", 0) for answer in answers)
     completion = sum(answer.get("eval_count", 0) for answer in answers)

@@ -28,7 +28,6 @@ from mochi_server.schemas.common import (
 from mochi_server.services.attachments import EncodedFile, read_attachments
 from mochi_server.sessions.images import Location, read_images
 from mochi_server.sessions.types import Format, KeepAlive, Think
-from mochi_server.tools.stored_calls import stored_outcomes
 from mochi_server.util.validation import Items
 
 _POSITION = "^([0-9a-f]{1,32}:)?[0-9]{1,18}$"
@@ -220,10 +219,9 @@ class ChatResponse(Schema):
 
     @classmethod
     def of(cls, run: Run, result: TurnResult) -> "ChatResponse":
-        outcomes = result.outcomes or stored_outcomes(result.repeated)
         fields = {
             "message": None if result.answer is None else dict(result.answer),
-            "tool_calls_executed": [outcome.executed() for outcome in outcomes],
+            "tool_calls_executed": [outcome.executed() for outcome in result.outcomes],
             "context_window": result.window_object,
             ContextCompacted.type: run.log.compacted,
             "warnings": run.log.warnings,
