@@ -10,7 +10,9 @@ from mochi_stub import Cut, Reply, StubServer, Text
 from tests.support.api import Api, Event, error_of, read_events, text_of, types_of
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
+from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.tools import write_tools
 from tests.support.waiting import until
 from tests.support.webhooks import Receiver
 
@@ -27,6 +29,13 @@ def api(server: RunningServer) -> Api:
     return server.client
 
 
+TOOL = """
+def one() -> str:
+    "One."
+    return "1"
+
+__all__ = ["one"]
+"""
 KEY = {"Idempotency-Key": "5f2c-1"}
 
 
@@ -144,6 +153,27 @@ def test_repetition_after_restart_changes_nothing(stub: StubServer, tmp_path: Pa
         sent = receiver.wait(2)
         assert [webhook["data"]["run_id"] for webhook in sent] == [run_id, next_run]
     receiver.close()
+
+
+def test_same_post_after_restart_gets_the_tool_calls(stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOL)
+    text = instruct(calls("one"), words(2))
+    call_types = ("tool_call", "tool_result")
+    with RunningServer(tmp_path, stub.url) as server:
+        tools = {"tool_settings": {"tools": ["one"], "execution_policy": "never_confirm"}}
+        session_id = server.client.create_session("mochi", **tools)["session_id"]
+        first = stream_with_key(server.client, session_id, text)
+    with RunningServer(tmp_path, stub.url) as server:
+        again = stream_with_key(server.client, session_id, text)
+    assert types_of(again) == [
+        *call_types,
+        "tool_continuation_start",
+        "content_delta",
+        "message_complete",
+        "done",
+    ]
+    first_calls = [event.data for event in first if event.type in call_types]
+    assert [event.data for event in again if event.type in call_types] == first_calls
 
 
 def test_interrupted_answer_is_regenerated_after_restart(

@@ -17,9 +17,9 @@ from mochi_server.events import (
     ToolResult,
 )
 from mochi_server.sessions.turn import Approval
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import AssistantMessage, Message
 from mochi_server.tools.stored_calls import open_calls, stored_outcomes
-from mochi_server.tools.toolbox import ToolInvocation, denied
+from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, denied
 
 
 def snapshot(messages: Sequence[Message]) -> Snapshot:
@@ -36,20 +36,33 @@ def answer_events(messages: Sequence[Message], *, is_agent: bool) -> list[ChatEv
 
     ``is_agent`` states whether an agent has answered, whose first answer is its plan.
     """
-    answers = [message for message in messages if message["role"] == "assistant"]
+    outcomes = iter(stored_outcomes(messages))
     events: list[ChatEvent] = []
-    for number, answer in enumerate(answers):
-        if number > 0:
-            events.append(ToolContinuationStart())
-        reasoning, text = answer.get("thinking"), answer["content"]
-        if is_agent:
-            reasoning = None
-            if number == 0:  # the plan
-                reasoning, text = text, ""
-        if reasoning:
-            events.append(ThinkingDelta(reasoning))
-        if text:
-            events.append(ContentDelta(text))
+    for index, message in enumerate(messages):
+        if message["role"] == "tool":
+            outcome = next(outcomes)
+            events += _outcome_events(outcome)
+        elif message["role"] == "assistant":
+            is_first = index == 0
+            if not is_first:
+                events.append(ToolContinuationStart())
+            is_plan = is_agent and is_first
+            events += _text_events(message, is_agent=is_agent, is_plan=is_plan)
+    return events
+
+
+def _text_events(
+    answer: AssistantMessage, *, is_agent: bool, is_plan: bool
+) -> list[ThinkingDelta | ContentDelta]:
+    text = answer["content"]
+    if is_plan:
+        return [ThinkingDelta(text)] if text else []
+    events: list[ThinkingDelta | ContentDelta] = []
+    reasoning = None if is_agent else answer.get("thinking")
+    if reasoning:
+        events.append(ThinkingDelta(reasoning))
+    if text:
+        events.append(ContentDelta(text))
     return events
 
 
@@ -59,12 +72,18 @@ def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCa
     """
     events: list[ToolCalled | ToolResult] = []
     for outcome in stored_outcomes(messages):
-        if outcome.call.name != AGENT_TOOL:  # it has events of its own
-            events += [outcome.call.event(), outcome.event()]
+        events += _outcome_events(outcome)
     for call in open_calls(messages):
         if call.index == waiting:
             events.append(call.event())
     return events
+
+
+def _outcome_events(outcome: ToolOutcome) -> list[ToolCalled | ToolResult]:
+    """Return the events of a call with a result. A call of an agent has events of its own."""
+    if outcome.call.name == AGENT_TOOL:
+        return []
+    return [outcome.call.event(), outcome.event()]
 
 
 def agent_event(
