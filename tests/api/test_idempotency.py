@@ -118,8 +118,9 @@ def test_same_post_after_restart_gets_same_answer(holding: GatedStub, tmp_path: 
             api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY)
         )
         assert collected["message"] == api.messages(session_id)[1]
-        other = api.http.post(f"/chat/{session_id}", json={"message": "Ho"}, headers=KEY)
-        assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
+        for body in ({"message": "Ho"}, {}):
+            other = api.http.post(f"/chat/{session_id}", json=body, headers=KEY)
+            assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
         assert contents(api, session_id) == ["Hi", "Fine."]
 
 
@@ -174,6 +175,26 @@ def test_same_post_after_restart_gets_the_tool_calls(stub: StubServer, tmp_path:
     ]
     first_calls = [event.data for event in first if event.type in call_types]
     assert [event.data for event in again if event.type in call_types] == first_calls
+
+
+def test_same_regeneration_after_restart_gets_its_answer(tmp_path: Path) -> None:
+    replies = iter([Reply.of("One."), Reply.of("Two."), Reply.of("Three.")])
+    settings = {"summarization_enabled": False}
+    with StubServer(speed=0, resolve=lambda _: next(replies)) as stub:
+        with RunningServer(tmp_path, stub.url, **settings) as server:
+            api = server.client
+            session_id = api.create_session("mochi")["session_id"]
+            path = f"/chat/{session_id}"
+            api.send_message(session_id, "Hi")
+            regenerated = api.ok(api.http.post(path, json={}, headers=KEY))["message"]
+            run_id = api.ok(api.http.get(f"{path}/run"))["run_id"]
+        with RunningServer(tmp_path, stub.url, **settings) as server:
+            api = server.client
+            assert api.ok(api.http.post(path, json={}, headers=KEY))["message"] == regenerated
+            assert api.ok(api.http.get(f"{path}/run"))["run_id"] == run_id
+            assert contents(api, session_id) == ["Hi", "Two."]
+            api.ok(api.http.post(path, json={}, headers={"Idempotency-Key": "5f2c-2"}))
+            assert contents(api, session_id) == ["Hi", "Three."]
 
 
 def test_interrupted_answer_is_regenerated_after_restart(

@@ -51,9 +51,11 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
 
     Raises ``IdempotencyKeyReused`` for another request with the key.
     """
-    indexes = keyed_indexes(session, turn_input.key)
     adds_messages = turn_input.new_message is not None or bool(turn_input.results)
-    if turn_input.key is None or not indexes or not adds_messages:
+    if not adds_messages:
+        return _find_repeated_regeneration(session, turn_input)
+    indexes = keyed_indexes(session, turn_input.key)
+    if turn_input.key is None or not indexes:
         return None
     for index in indexes:
         if not _contains(turn_input, session.history[index]):
@@ -85,6 +87,27 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
         return Repetition(again)
     tools = replace(turn_input.tools, must_call=False)
     return Repetition(replace(again, change="continue", tools=tools))
+
+
+def _find_repeated_regeneration(session: ChatSession, turn_input: TurnInput) -> Repetition | None:
+    """Return how a request without new messages repeats the stored turn, if that has completed.
+
+    Raises ``IdempotencyKeyReused`` if a message of the turn has the key.
+    """
+    key = turn_input.key
+    turn = session.metadata.turn
+    if key is None or turn is None or turn.state != "completed":
+        return None
+    digest = key_digest(session.session_id, key)
+    if turn.key_digest != digest:
+        return None
+    if keyed_indexes(session, key):
+        raise IdempotencyKeyReused(key, None)
+    messages = session.history[turn.first :]
+    answer = last_answer(messages)
+    if answer is None or answer["message_id"] != turn.answer_id:
+        return None  # the history was edited, or shows another version
+    return Repetition(turn_input, turn.first)
 
 
 def repeats_turn(session: ChatSession, turn: StoredTurn, turn_input: TurnInput) -> bool:
