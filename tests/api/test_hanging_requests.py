@@ -7,6 +7,8 @@ import pytest
 
 from mochi_server.container import DEFAULT_COMPONENTS
 from mochi_server.web.http_protocol import StrictHttpProtocol
+from tests.api.test_metrics import read
+from tests.api.test_request_ids import logged_by
 from tests.faults.raw_client import RawClient, request
 from tests.support.api import types_of
 from tests.support.cases import cases
@@ -53,6 +55,30 @@ def test_incomplete_request_times_out(server: RunningServer, before: bytes, sent
         assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
         assert b'"REQUEST_TIMED_OUT"' in answer
         assert client.read(1) == b""
+
+
+@cases("path", ["/api/v1/sessions", "/v1/chat/completions"])
+def test_stalled_body_is_one_request_with_its_id(server: RunningServer, path: str) -> None:
+    sent = HALF_A_BODY.replace(b"/api/v1/sessions", path.encode())
+    sent = sent.replace(b"Host:", b"X-Request-ID: mine\r\nHost:")
+    before = read(server.api())
+    with logged_by("mochi_server.web.request_log") as lines:
+        with RawClient(address(server)) as client:
+            client.send(sent)
+            answer = client.read_until(b"}}")
+            assert client.read(1) == b""
+        assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert b"x-request-id: mine\r\n" in answer
+        line = lines.wait_for("mine")
+    assert (line["method"], line["path"]) == ("POST", path)
+    assert (line["status"], line["error"]) == (408, "REQUEST_TIMED_OUT")
+    after = read(server.api())
+    for name in (
+        "mochi_http_requests_total{method=POST,status=408}",
+        "mochi_errors_total{code=REQUEST_TIMED_OUT,of=request}",
+    ):
+        assert after[name] == before[name] + 1
+    assert after["mochi_http_requests_total{method=POST,status=499}"] == 0
 
 
 def test_idle_connection_is_closed(server: RunningServer) -> None:

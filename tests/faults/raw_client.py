@@ -3,6 +3,7 @@
 import json
 import socket
 import struct
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -50,21 +51,25 @@ class RawClient:
         self._socket.sendall(data)
 
     def send_until_answered(self, data: bytes, *, at_most: int) -> bytes:
-        """Send data again and again until the server responds or closes; return the response."""
+        """Send data again and again until the server responds or closes the connection. Return the
+        response, after which the server closes the connection.
+        """
         self._socket.settimeout(0.001)
+        answer = b""
         for _ in range(at_most // len(data)):
             try:
                 self._socket.sendall(data)
-                return self._socket.recv(65536)
+                answer = self._socket.recv(65536)
+                break
             except TimeoutError:
                 continue
             except ConnectionError:
                 break
         self._socket.settimeout(DEADLINE)
-        try:
-            return self._socket.recv(65536)
-        except ConnectionError:
-            return b""
+        with suppress(ConnectionError):
+            while more := self._socket.recv(65536):
+                answer += more
+        return answer
 
     def read(self, size: int) -> bytes:
         return self._socket.recv(size)

@@ -39,7 +39,13 @@ CONNECTION_ATTRIBUTES = (
     "scope",
     "transport",
 )
-CYCLE_ATTRIBUTES = ("disconnected", "message_event", "response_complete", "response_started")
+CYCLE_ATTRIBUTES = (
+    "disconnected",
+    "keep_alive",
+    "message_event",
+    "response_complete",
+    "response_started",
+)
 ADVICE = "Adapt src/mochi_server/web/http_protocol.py and the range of versions in pyproject.toml."
 
 

@@ -1,9 +1,9 @@
 """Uvicorn's HTTP/1.1 protocol with size limits, a stall timeout and the error format of this
 server.
 
-The protocol handles errors before the application receives a request. It depends on undocumented
-attributes of uvicorn: `tests/unit/test_http_protocol.py` lists them, and `pyproject.toml` has the
-tested versions.
+The protocol handles errors before the application receives a request. Errors in a body are raised
+in the application, which responds. The protocol depends on undocumented attributes of uvicorn:
+`tests/unit/test_http_protocol.py` lists them, and `pyproject.toml` has the tested versions.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import httptools
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mochi_server.errors import HeadersTooLarge, MalformedRequest, MochiError, RequestTimedOut
@@ -50,6 +50,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
     _in_body = False
     _timer: asyncio.TimerHandle | None = None  # runs until the request is complete
     _running: RequestResponseCycle | None = None  # the request whose response is next
+    _body_error: MochiError | None = None  # raised when the app reads the body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # same signature as in uvicorn
         super().connection_made(transport)
@@ -67,8 +68,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
             exc
         )  # marks the latest request, which may wait behind the running one
         self.cycle = self._running = None  # type: ignore[assignment]  # each refers to this connection
+        self._body_error = None  # refers to the frames that it has passed
 
     def data_received(self, data: bytes) -> None:
+        if self._body_error is not None:
+            return  # the connection closes after the response
         if self._timer is not None:
             self._restart_timer()
         self._overhead_bytes += len(data)
@@ -101,7 +105,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, partial(_call, app))
+        super()._start_asgi_task(cycle, partial(self._call, app))
 
     def on_body(self, body: bytes) -> None:
         self._overhead_bytes = 0
@@ -171,12 +175,41 @@ class StrictHttpProtocol(HttpToolsProtocol):
             return running is self.cycle and not running.response_started
         return running.response_complete
 
+    async def _call(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the app. After uvicorn has logged an unexpected error, free the data of its
+        request.
+        """
+
+        async def receive_body() -> Message:
+            message = await receive()
+            if self._body_error is not None:
+                raise self._body_error
+            return message
+
+        try:
+            await app(scope, receive_body, send)
+        except Exception as error:
+            asyncio.get_running_loop().call_soon(
+                drop_tracebacks, error
+            )  # runs after the log call of this step
+            raise
+
     def _reject(self, error: MochiError) -> None:
-        """Close the connection. If possible, send an error response first."""
-        if self.transport.is_closing():
+        """Close the connection. If possible, send an error response first.
+
+        The app sends it if the app has received the head of the request.
+        """
+        if self.transport.is_closing() or self._body_error is not None:
+            return
+        may_respond = self._may_respond()
+        running = self._running
+        if may_respond and self._in_body and running is not None:
+            self._body_error = error
+            running.keep_alive = False
+            running.message_event.set()
             return
         request_id = uuid4().hex
-        if self._may_respond():
+        if may_respond:
             body = error.body()
             head = (
                 f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: "
@@ -197,14 +230,3 @@ class StrictHttpProtocol(HttpToolsProtocol):
             error=None,
         )
         REQUEST_ID.reset(token)
-
-
-async def _call(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Call the app. After uvicorn has logged an unexpected error, free the data of its request."""
-    try:
-        await app(scope, receive, send)
-    except Exception as error:
-        asyncio.get_running_loop().call_soon(
-            drop_tracebacks, error
-        )  # runs after the log call of this step
-        raise
