@@ -2920,7 +2920,7 @@ export interface components {
              * Think
              * @description Ollama's name of `reasoning_effort`, which overrides it.
              */
-            think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            think?: boolean | ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
             /** @description `enable_thinking` applies if no other field sets the level of reasoning. */
             chat_template_kwargs?: components["schemas"]["ChatTemplateOptions"] | null;
             /**
@@ -3472,6 +3472,16 @@ export interface components {
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
+            /**
+             * Title
+             * @default null
+             */
+            title?: string | null;
+            /**
+             * Tags
+             * @default null
+             */
+            tags?: string[] | null;
         } & {
             [key: string]: unknown;
         };
@@ -3738,18 +3748,14 @@ export interface components {
         /**
          * ImageSource
          * @description Data of an image: base64 in ``data``, or a data URL in ``url``.
+         *
+         *     The server reads no other images.
          */
         ImageSource: {
-            /**
-             * Type
-             * @enum {string}
-             */
-            type: "base64" | "url";
-            /**
-             * Data
-             * @default
-             */
-            data?: string;
+            /** Type */
+            type: string;
+            /** Data */
+            data?: string | null;
             /** Url */
             url?: string | null;
         };
@@ -3800,7 +3806,12 @@ export interface components {
              */
             type: "input_image";
             /** Image Url */
-            image_url: string;
+            image_url?: string | null;
+            /**
+             * File Id
+             * @description Not supported. Use `image_url`.
+             */
+            file_id?: unknown;
         };
         /**
          * InputItemList
@@ -4650,7 +4661,7 @@ export interface components {
         };
         /**
          * OutputConfig
-         * @description Options of the answer. ``effort`` is the level of thinking, if ``thinking`` is enabled.
+         * @description Options of the answer. ``effort`` is the level of thinking, if the model thinks.
          */
         OutputConfig: {
             /** Effort */
@@ -4968,7 +4979,7 @@ export interface components {
              * Think
              * @description Ollama's name of `reasoning_effort`, which overrides it.
              */
-            think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            think?: boolean | ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
             /** @description `enable_thinking` applies if no other field sets the level of reasoning. */
             chat_template_kwargs?: components["schemas"]["ChatTemplateOptions"] | null;
             /**
@@ -5047,7 +5058,7 @@ export interface components {
             max_output_tokens?: number | null;
             /**
              * Include
-             * @description No effect.
+             * @description No effect. `message.output_text.logprobs` is not supported.
              */
             include?: string[] | null;
             /**
@@ -6221,7 +6232,7 @@ export interface components {
              * Think
              * @description Ollama's name of `reasoning_effort`, which overrides it.
              */
-            think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            think?: boolean | ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
             /** @description `enable_thinking` applies if no other field sets the level of reasoning. */
             chat_template_kwargs?: components["schemas"]["ChatTemplateOptions"] | null;
             /**
