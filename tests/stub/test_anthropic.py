@@ -260,6 +260,9 @@ def test_tools_that_anthropic_runs_are_not_offered() -> None:
         {"type": "web_fetch_20250910", "name": "web_fetch"},
         {"type": "code_execution_20250825", "name": "code_execution"},
         {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"},
+        {"type": "mcp_toolset", "mcp_server_name": "files"},
+        {"type": "browser_toolset_20260801"},
+        {"type": "computer_toolset_20260801"},
         {"type": "bash_20250124", "name": "bash"},
         {"type": "custom", **TOOLS[0]},
     ]
@@ -375,6 +378,14 @@ def test_cut_ends_the_stream_without_a_stop_event() -> None:
         (
             {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
             "Invalid value for messages[0].content[0].source: expected a value, found nothing",
+        ),
+        (
+            {"tools": [{"input_schema": {}}]},
+            "Invalid value for tools[0].name: expected a value, found nothing",
+        ),
+        (
+            {"tools": [{"type": "bash_20250124", "name": 5}]},
+            "Invalid value for tools[0].name: expected string, found 5",
         ),
         (
             {"output_config": {"effort": "much"}},

@@ -43,7 +43,13 @@ _MESSAGE = {
     "role!": ("user", "assistant", "system"),
     "content!": string_or([tagged("type", _BLOCKS)]),
 }
-_TOOL = {"type": str, "name!": str, "description": str, "input_schema": dict}
+_FUNCTION = {"description": str, "input_schema": dict}
+_TOOL = tagged(
+    "type",
+    {"custom": {"name!": str, **_FUNCTION}},
+    default="custom",
+    others={"type": str, "name": str, **_FUNCTION},
+)
 _THINKING = {
     "enabled": {"budget_tokens!": integer(1024)},
     "adaptive": {},
@@ -113,7 +119,8 @@ def to_prompt(body: JsonObject, model: Model) -> Prompt:
 def _functions(body: JsonObject) -> list[JsonObject]:
     functions = []
     for tool in body.get("tools", ()):
-        if tool.get("type", "custom").startswith(_SERVER_TOOLS):
+        is_toolset = "name" not in tool
+        if is_toolset or tool["type"].startswith(_SERVER_TOOLS):
             continue
         description = tool.get("description") or None
         parameters = tool.get("input_schema")

@@ -233,15 +233,16 @@ def _object(fields: Mapping[str, Schema]) -> Check:
 
 
 def tagged(
-    tag: str, variants: Mapping[str, Schema], default: str | None = None, *, others: bool = False
+    tag: str, variants: Mapping[str, Schema], default: str | None = None, *, others: Schema = None
 ) -> Check:
     """Build a check for an object that has one of several schemas.
 
     The value of the field with the name `tag` is the key of the schema in `variants`. If an object
-    has no such field, `default` is the key. If `others` is true, objects with another tag are
-    accepted unchanged.
+    has no such field, `default` is the key. `others` is the schema of objects with another tag,
+    which are refused if it is None.
     """
     checks = {name: schema(variant) for name, variant in variants.items()}
+    check_other = None if others is None else schema(others)
     expected = ", ".join(checks)
 
     def check(value: Any, location: Location) -> Any:
@@ -254,8 +255,8 @@ def tagged(
         if found in checks:
             checked = checks[found](value, location)
             return {tag: found, **checked}
-        if others and found is not None:
-            return value
+        if check_other is not None and found is not None:
+            return check_other(value, location)
         raise ValidationError(place, f"one of {expected}", found)
 
     return check

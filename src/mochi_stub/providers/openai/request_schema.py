@@ -130,7 +130,7 @@ def tool_choice(function: Any, allowed: Any) -> Check:
     Choices of tools that OpenAI runs itself are not checked.
     """
     check_mode = schema(("none", "auto", "required"))
-    check_object = tagged("type", {"function": function, "allowed_tools": allowed}, others=True)
+    check_object = tagged("type", {"function": function, "allowed_tools": allowed}, others=dict)
 
     def check(value: Any, location: Location) -> Any:
         if isinstance(value, str):

@@ -44,7 +44,7 @@ RESPONSE = schema(
         "input!": string_or([tagged("type", _ITEMS, default="message")]),
         "instructions": str,
         "previous_response_id": str,
-        "tools": [tagged("type", {"function": _FUNCTION}, others=True)],
+        "tools": [tagged("type", {"function": _FUNCTION}, others=dict)],
         "tool_choice": requests.tool_choice(requests.NAMED, requests.ALLOWED),
         "parallel_tool_calls": bool,
         "max_output_tokens": integer(1),
