@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from mochi_stub import Prompt, Reply, StubServer
 from tests.stub.requests import send_request
@@ -55,6 +55,17 @@ def gemini_client(stub: StubServer, version: str | None = None) -> Iterator[gena
     options = types.HttpOptions(base_url=stub.url, api_version=version)
     with genai.Client(api_key="sk-secret", http_options=options) as client:
         yield client
+
+
+def type_names(union: Any) -> set[str]:
+    """Return the values of the field `type` of all classes in a client's union."""
+    names: set[str] = set()
+    for member in get_args(union):
+        if not isinstance(member, type):
+            continue
+        hint = get_type_hints(member)["type"]
+        names.update(name for name in get_args(hint) if isinstance(name, str))
+    return names
 
 
 @dataclass

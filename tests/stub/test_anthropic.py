@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.replies import hash_sized
-from tests.stub.clients import anthropic_client, stub_replying
+from tests.stub.clients import anthropic_client, stub_replying, type_names
 from tests.stub.requests import send_request
 from tests.support.cases import cases
 from tests.support.lazy import LazyModule
@@ -270,6 +270,39 @@ def test_tools_that_anthropic_runs_are_not_offered() -> None:
         client.messages.create(model="mochi", messages=HELLO, max_tokens=9, tools=tools)
     names = [tool["function"]["name"] for tool in seen[0].tools]
     assert names == ["bash", TOOLS[0]["name"]]
+
+
+def test_blocks_of_tools_that_anthropic_runs_have_no_effect() -> None:
+    seen: list[Prompt] = []
+
+    def resolve(prompt: Prompt) -> Reply:
+        seen.append(prompt)
+        return Reply.of("ok")
+
+    all_types = type_names(anthropic.types.beta.BetaContentBlockParam)
+    read = {"text", "image", "document", "search_result", "thinking", "redacted_thinking"}
+    read |= {"tool_use", "tool_result"}
+    ignored = all_types - read
+    assert {"server_tool_use", "mcp_tool_result", "container_upload"} < ignored
+    blocks: list[Any] = [{"type": name} for name in sorted(ignored)]
+    use = {"type": "tool_use", "id": "t1", "name": "now", "input": {}}
+    nested = [{"type": "tool_reference", "tool_name": "now"}, {"type": "browser_state"}]
+    nested.append({"type": "text", "text": "noon"})
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": nested}
+    messages = [
+        *HELLO,
+        {"role": "assistant", "content": [*blocks, {"type": "text", "text": "hm"}, use]},
+        {"role": "user", "content": [*blocks, result]},
+    ]
+    with stub_replying(resolve) as stub:
+        body = {"model": "mochi", "messages": messages, "max_tokens": 9}
+        answer = send_request(stub, "POST", "/v1/messages", body)
+        unknown = [{"role": "user", "content": [{"type": "nope"}]}]
+        refused = send_request(stub, "POST", "/v1/messages", {**body, "messages": unknown})
+    assert answer.status == 200, answer.body
+    assert refused.status == 400
+    contents = [(message.role, message.content) for message in seen[0].messages]
+    assert contents == [("user", "hello"), ("assistant", "hm"), ("tool", "noon")]
 
 
 def test_token_count_equals_the_usage_of_the_message(client: anthropic.Anthropic) -> None:

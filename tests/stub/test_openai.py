@@ -268,6 +268,7 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
     image: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     call = {"id": "c1", "type": "function", "function": {"name": "now", "arguments": '{"a": 1}'}}
     broken = {"id": "c2", "type": "function", "function": {"name": "now", "arguments": "{"}}
+    custom = {"id": "c3", "type": "custom", "custom": {"name": "shell", "input": "ls"}}
     messages: Any = [
         {"role": "developer", "content": "be brief"},
         {
@@ -278,7 +279,7 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
             "role": "assistant",
             "content": None,
             "reasoning_content": "hm",
-            "tool_calls": [call, broken],
+            "tool_calls": [call, broken, custom],
         },
         {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "noon"}]},
         {"role": "user", "name": "me", "content": "go on"},
@@ -304,6 +305,7 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
     assert assistant.tool_calls == (
         ToolCall("now", {"a": 1}, "c1"),
         ToolCall("now", {"arguments": "{"}, "c2"),
+        ToolCall("shell", {"input": "ls"}, "c3"),
     )
     assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "noon", "c1")
     assert seen[0].user_text == last.content == "go on"

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from mochi_stub import Failure, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.replies import hash_sized
-from tests.stub.clients import openai_client, stub_replying
+from tests.stub.clients import openai_client, stub_replying, type_names
 from tests.stub.requests import send_request
 from tests.support.cases import cases
 from tests.support.lazy import LazyModule
@@ -246,6 +246,45 @@ def test_items_of_all_kinds_reach_the_model() -> None:
     assert seen[0].options["num_predict"] == 9
     assert [tool["function"]["name"] for tool in seen[1].tools] == ["now"]
     assert not seen[1].includes_reasoning
+
+
+def test_calls_of_custom_tools_reach_the_model() -> None:
+    seen: list[Prompt] = []
+
+    def resolve(prompt: Prompt) -> Reply:
+        seen.append(prompt)
+        return Reply.of("ok")
+
+    items: Any = [
+        {"role": "user", "content": "look"},
+        {"type": "custom_tool_call", "call_id": "c1", "name": "shell", "input": "ls"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "a.txt"},
+    ]
+    with stub_replying(resolve) as stub, openai_client(stub) as client:
+        client.responses.create(model="mochi", input=items)
+    _, assistant, tool = seen[0].messages
+    assert assistant.tool_calls == (ToolCall("shell", {"input": "ls"}, "c1"),)
+    assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "a.txt", "c1")
+
+
+def test_items_of_tools_that_openai_runs_have_no_effect() -> None:
+    seen: list[Prompt] = []
+
+    def resolve(prompt: Prompt) -> Reply:
+        seen.append(prompt)
+        return Reply.of("ok")
+
+    all_types = type_names(openai.types.responses.ResponseInputItemParam)
+    read = {"message", "reasoning", "function_call", "function_call_output"}
+    read |= {"custom_tool_call", "custom_tool_call_output"}
+    ignored = all_types - read
+    assert {"web_search_call", "mcp_call", "compaction"} < ignored
+    items = [{"role": "user", "content": "hello"}, *({"type": name} for name in sorted(ignored))]
+    with stub_replying(resolve) as stub:
+        body = {"model": "mochi", "input": items}
+        answer = send_request(stub, "POST", "/v1/responses", body)
+    assert answer.status == 200, answer.body
+    assert [message.content for message in seen[0].messages] == ["hello"]
 
 
 def test_answer_repeats_the_parameters_of_the_request(client: openai.OpenAI) -> None:

@@ -25,10 +25,36 @@ _RESULT = string_or(
     [
         tagged(
             "type",
-            {"text": _TEXT, "image": _SOURCE, "document": _SOURCE, "search_result": _FOUND},
+            {
+                "text": _TEXT,
+                "image": _SOURCE,
+                "document": _SOURCE,
+                "search_result": _FOUND,
+                "tool_reference": dict,
+                "browser_state": dict,
+            },
         )
     ]
 )
+_IGNORED_BLOCKS = (
+    "server_tool_use",
+    "web_search_tool_result",
+    "web_fetch_tool_result",
+    "advisor_tool_result",
+    "code_execution_tool_result",
+    "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result",
+    "tool_search_tool_result",
+    "mcp_tool_use",
+    "mcp_tool_result",
+    "mcp_tool_listing",
+    "container_upload",
+    "compaction",
+    "tool_addition",
+    "tool_removal",
+    "fallback",
+)
+"""Types of blocks that have no effect, such as the calls of tools that Anthropic runs itself."""
 _BLOCKS = {
     "text": _TEXT,
     "image": _SOURCE,
@@ -38,6 +64,7 @@ _BLOCKS = {
     "redacted_thinking": {"data!": str},
     "tool_use": {"id!": str, "name!": str, "input!": dict},
     "tool_result": {"tool_use_id!": str, "content": _RESULT, "is_error": bool},
+    **dict.fromkeys(_IGNORED_BLOCKS, dict),
 }
 _MESSAGE = {
     "role!": ("user", "assistant", "system"),
@@ -160,10 +187,11 @@ def _thinking(body: JsonObject) -> bool | None:
 def _messages(role: str, content: str | list[JsonObject]) -> list[Message]:
     if isinstance(content, str):
         return [Message(role, content)]
+    blocks = [block for block in content if block["type"] not in _IGNORED_BLOCKS]
     results = []
     thinking = ""
     calls = []
-    for block in content:
+    for block in blocks:
         match block["type"]:
             case "tool_result":
                 output = block.get("content", "")
@@ -179,13 +207,13 @@ def _messages(role: str, content: str | list[JsonObject]) -> list[Message]:
             case "tool_use":
                 call = ToolCall(block["name"], block["input"], block["id"])
                 calls.append(call)
-    if results and len(results) == len(content):
+    if results and len(results) == len(blocks):
         return results
     message = Message(
         role,
-        content=_joined_text(content),
+        content=_joined_text(blocks),
         thinking=thinking,
-        images=_image_count(content),
+        images=_image_count(blocks),
         tool_calls=tuple(calls),
     )
     return [*results, message]

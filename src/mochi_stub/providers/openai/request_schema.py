@@ -86,14 +86,17 @@ _PARTS = {
 }
 _CONTENT = string_or([tagged("type", _PARTS)])
 _FUNCTION = {"name!": str, "description": str, "parameters": dict, "strict": bool}
-_CALL = {"id": str, "function!": {"name!": str, "arguments": str}}
+_CALLS = {
+    "function": {"id": str, "function!": {"name!": str, "arguments": str}},
+    "custom": {"id": str, "custom!": {"name!": str, "input!": str}},
+}
 _MESSAGE = {
     "system": {"content!": _CONTENT},
     "assistant": {
         "content": _CONTENT,
         "reasoning": str,
         "reasoning_content": str,
-        "tool_calls": [_CALL],
+        "tool_calls": [tagged("type", _CALLS, default="function")],
     },
     "user": {"content!": _CONTENT},
     "function": {"content": _CONTENT, "name!": str},
@@ -225,9 +228,7 @@ def to_message(message: JsonObject) -> Message:
     content, images = text_and_images(message.get("content", ""))
     calls = []
     for entry in message.get("tool_calls", ()):
-        function = entry["function"]
-        parsed = arguments(function.get("arguments", ""))
-        call = ToolCall(function["name"], parsed, entry.get("id"))
+        call = _tool_call(entry)
         calls.append(call)
     role: str = message["role"]
     thinking = message.get("reasoning_content") or message.get("reasoning", "")
@@ -240,6 +241,17 @@ def to_message(message: JsonObject) -> Message:
         tool_name=message.get("name", ""),
         tool_call_id=message.get("tool_call_id", ""),
     )
+
+
+def _tool_call(entry: JsonObject) -> ToolCall:
+    """Return a call of an earlier message. The argument of a custom tool is its `input`."""
+    call_id = entry.get("id")
+    if entry["type"] == "custom":
+        custom = entry["custom"]
+        return ToolCall(custom["name"], {"input": custom["input"]}, call_id)
+    function = entry["function"]
+    parsed = arguments(function.get("arguments", ""))
+    return ToolCall(function["name"], parsed, call_id)
 
 
 def text_and_images(content: Any) -> tuple[str, int]:

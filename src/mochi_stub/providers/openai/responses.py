@@ -25,12 +25,42 @@ _PARTS = {
     "refusal": {"refusal!": str},
 }
 _CONTENT = string_or([tagged("type", _PARTS)])
+_IGNORED_ITEMS = (
+    "item_reference",
+    "file_search_call",
+    "web_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "computer_call",
+    "computer_call_output",
+    "local_shell_call",
+    "local_shell_call_output",
+    "shell_call",
+    "shell_call_output",
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "mcp_call",
+    "tool_search_call",
+    "tool_search_output",
+    "additional_tools",
+    "configuration_update",
+    "compaction",
+    "compaction_trigger",
+    "program",
+    "program_output",
+)
+"""Types of items that have no effect, such as the calls of tools that OpenAI runs itself."""
 _ITEMS = {
     "message": {"role!": ("user", "assistant", "system", "developer"), "content!": _CONTENT},
     "function_call": {"call_id!": str, "name!": str, "arguments!": str},
     "function_call_output": {"call_id!": str, "output!": _CONTENT},
+    "custom_tool_call": {"call_id!": str, "name!": str, "input!": str},
+    "custom_tool_call_output": {"call_id!": str, "output!": _CONTENT},
     "reasoning": {"summary": [requests.TEXT], "content": [requests.TEXT]},
-    "item_reference": dict,
+    **dict.fromkeys(_IGNORED_ITEMS, dict),
 }
 _FORMAT = {
     "text": {},
@@ -181,7 +211,10 @@ def _message(item: JsonObject) -> Message | None:
             arguments = requests.arguments(item["arguments"])
             call = ToolCall(item["name"], arguments, item["call_id"])
             return Message("assistant", tool_calls=(call,))
-        case "function_call_output":
+        case "custom_tool_call":
+            call = ToolCall(item["name"], {"input": item["input"]}, item["call_id"])
+            return Message("assistant", tool_calls=(call,))
+        case "function_call_output" | "custom_tool_call_output":
             text, images = requests.text_and_images(item["output"])
             return Message("tool", text, images=images, tool_call_id=item["call_id"])
         case "reasoning":
