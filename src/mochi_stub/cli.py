@@ -353,12 +353,14 @@ read_speed = _bounded("speed", float, sys.float_info.max)
 
 def _stopped_by_signal() -> threading.Event:
     stopped = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
 
-    def stop(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
+    def stop(_number: int, _frame: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
         stopped.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in numbers:
         signal.signal(number, stop)
     return stopped
 

@@ -153,7 +153,8 @@ def word_instruction(number: int) -> str:
     )
 
 
-def test_second_signal_ends_the_server_after_running_reply() -> None:
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_second_signal_ends_the_server_after_running_reply(second: signal.Signals) -> None:
     with run_server("--port", "0") as (process, line):
         url = line.split()[-1]
         with (
@@ -163,8 +164,8 @@ def test_second_signal_ends_the_server_after_running_reply() -> None:
             process.send_signal(signal.SIGTERM)
             assert json.loads(short.read().splitlines()[-1])["done"]
             until(lambda: not is_healthy(url))
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(3) == -signal.SIGTERM
+            process.send_signal(second)
+            assert process.wait(3) == -second
 
 
 @pytest.mark.slow
