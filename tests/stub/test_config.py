@@ -514,6 +514,21 @@ def test_stream_settings_of_a_model_do_not_change_embeddings(tmp_path: Path) -> 
             assert send_request(stub, "POST", "/api/embed", body).status == 200
 
 
+def test_vector_is_sent_as_configured(tmp_path: Path) -> None:
+    config = "models: {fixed: [{_default: {type: embedding, vector: [3, 4]}}]}"
+    openai = {"model": "fixed", "input": "x"}
+    gemini = {"content": {"parts": [{"text": "x"}]}}
+    with stub_with_config(tmp_path, config) as stub:
+        whole = send_request(stub, "POST", "/v1/embeddings", openai).json
+        short = send_request(stub, "POST", "/v1/embeddings", {**openai, "dimensions": 1}).json
+        google = send_request(stub, "POST", "/v1beta/models/fixed:embedContent", gemini).json
+        ollama = send_request(stub, "POST", "/api/embed", openai).json
+    assert whole["data"][0]["embedding"] == [3, 4]
+    assert short["data"][0]["embedding"] == [1]
+    assert google["embedding"]["values"] == [3, 4]
+    assert ollama["embeddings"] == [[0.6, 0.8]]  # Ollama normalises all vectors
+
+
 def test_log_has_one_line_a_request_with_its_mode(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

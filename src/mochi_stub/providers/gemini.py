@@ -17,7 +17,7 @@ from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import Check, ValidationError, integer, read, schema
 from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, event_frame, get, listed
-from mochi_stub.replies import SeededIds, normalised
+from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning, Text
 
@@ -317,8 +317,7 @@ def _embedding(
         dimensions = config["outputDimensionality"]
     text = content_text(item["content"])
     vector, _ = pipeline.embed_text(stub, model, text, index=index)
-    values = normalised(vector[:dimensions])
-    return {"values": values}
+    return {"values": pipeline.shortened_vector(vector, dimensions)}
 
 
 _VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, JsonObject], Result]]] = {

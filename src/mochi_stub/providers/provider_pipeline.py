@@ -33,7 +33,7 @@ from mochi_stub.prompt import (
 )
 from mochi_stub.providers.body_validation import snake_case
 from mochi_stub.recorded_reply import RecordedFormat
-from mochi_stub.replies import SeededIds, embed
+from mochi_stub.replies import SeededIds, embed, normalised
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import (
     Choice,
@@ -663,6 +663,13 @@ def embed_text(
     if tokens is None:
         tokens = count_tokens(len(text), model.chars_per_token)
     return vector, tokens
+
+
+def shortened_vector(vector: list[float], dimensions: int | None) -> list[float]:
+    """Return the first `dimensions` numbers, scaled to norm 1, or the whole vector unchanged."""
+    if dimensions is None:
+        return vector
+    return normalised(vector[:dimensions])
 
 
 def choose_tools(

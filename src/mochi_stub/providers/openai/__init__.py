@@ -24,7 +24,6 @@ from mochi_stub.providers.openai import request_schema as schema
 from mochi_stub.providers.openai.responses import RESPONSE, read_recorded, responses, token_object
 from mochi_stub.providers.provider_pipeline import Counts, EvaluatedPrompt, evaluate_prompt
 from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, event_frame, get, listed
-from mochi_stub.replies import normalised
 from mochi_stub.replies.chunks import Piece, pieces, token_logprobs
 from mochi_stub.reply import (
     Choice,
@@ -62,7 +61,7 @@ async def embeddings(stub: Stub, _request: Request, body: JsonObject) -> HttpRes
     for index, text in enumerate(schema.texts(body["input"])):
         vector, count = pipeline.embed_text(stub, model, text, index=index)
         tokens += count
-        embedding: Any = normalised(vector[:dimensions])
+        embedding: Any = pipeline.shortened_vector(vector, dimensions)
         if is_base64:
             embedding = _base64_floats(embedding)
         entry = {"object": "embedding", "index": index, "embedding": embedding}
