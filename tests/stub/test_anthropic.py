@@ -329,6 +329,9 @@ def test_models_are_listed_and_shown() -> None:
     ):
         assert [model.id for model in client.models.list()] == ["claude-3-opus", "other"]
         assert client.models.retrieve("claude-3-opus").display_name == "claude-3-opus"
+        headers = {"anthropic-version": "2023-06-01"}
+        shown = send_request(stub, "GET", "/v1/models/claude-3-opus", headers=headers).json
+        assert anthropic.types.ModelInfo.model_validate(shown).lifecycle == "active"
         with pytest.raises(anthropic.NotFoundError, match="model: nope"):
             client.models.retrieve("nope")
 

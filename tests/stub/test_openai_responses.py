@@ -154,7 +154,7 @@ def test_usage_includes_reasoning_and_cached_tokens() -> None:
     assert reported
     assert (reported.input_tokens, reported.output_tokens, reported.total_tokens) == (100, 50, 150)
     assert reported.output_tokens_details.reasoning_tokens == 25
-    assert reported.input_tokens_details.to_dict() == {"cached_tokens": 10}
+    assert reported.input_tokens_details.to_dict() == {"cached_tokens": 10, "cache_write_tokens": 0}
 
 
 def test_tool_loop_ends(client: openai.OpenAI) -> None:
@@ -298,6 +298,19 @@ def test_answer_repeats_the_parameters_of_the_request(client: openai.OpenAI) -> 
     echoed = answer.to_dict()
     assert {name: echoed[name] for name in parameters} == parameters
     assert (answer.object, answer.model, answer.parallel_tool_calls) == ("response", "mochi", True)
+
+
+def test_response_has_all_required_fields() -> None:
+    calls = [ToolCall("now", {"a": 1})]
+    reply = Reply.of("one", reasoning="hm", tool_calls=calls, usage=Usage(cache_creation=5))
+    request = {"model": "mochi", "input": "hello"}
+    with stub_replying(reply) as stub:
+        whole = send_request(stub, "POST", "/v1/responses", request).json
+        _, last = events_of(stub, request)[-1]
+    for body in (whole, last["response"]):
+        response = openai.types.responses.Response.model_validate(body)
+        assert response.usage
+        assert response.usage.input_tokens_details.cache_write_tokens == 5
 
 
 def test_failure_in_mid_stream_is_a_failed_response() -> None:

@@ -296,6 +296,7 @@ def _model_object(model: Model) -> JsonObject:
         "id": model.name,
         "display_name": model.name,
         "created_at": f"{model.modified_at[:19]}Z",
+        "lifecycle": "active",
     }
 
 

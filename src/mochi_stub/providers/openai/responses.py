@@ -324,7 +324,10 @@ class ResponseEvents(pipeline.EventEncoder):
         counts = evaluated.usage
         self.usage = {
             "input_tokens": counts.input,
-            "input_tokens_details": {"cached_tokens": counts.cache_read},
+            "input_tokens_details": {
+                "cached_tokens": counts.cache_read,
+                "cache_write_tokens": counts.cache_creation,
+            },
             "output_tokens": counts.output,
             "output_tokens_details": {"reasoning_tokens": counts.reasoning},
             "total_tokens": counts.input + counts.output,
