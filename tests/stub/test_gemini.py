@@ -348,6 +348,15 @@ def test_model_names_with_colons_and_slashes_are_found() -> None:
             assert send_request(stub, "POST", path("generateContent", name), HELLO).status == 200
 
 
+def test_repeated_prefix_of_a_model_name_is_ignored(module_stub: StubServer) -> None:
+    plain, repeated = [
+        send_request(module_stub, "POST", path("generateContent", name), HELLO)
+        for name in ("mirror", "models/mirror")
+    ]
+    assert repeated.status == 200
+    assert repeated.json == plain.json
+
+
 def test_errors_are_raised_as_errors_of_the_client() -> None:
     def resolve(prompt: Prompt) -> Reply:
         return Reply([Failure("no", int(prompt.user_text))])

@@ -268,8 +268,7 @@ def _verb(stub: Stub, request: Request) -> Result:
         f"models/{name} is not found for API version {version}, or is not supported for {action}."
     )
     missing = HttpError(404, f"{problem} {_LIST_MODELS}")
-    plain_name = name.removeprefix("models/")
-    model = pipeline.find_model(stub.models, plain_name, missing)
+    model = pipeline.find_model(stub.models, name, missing)
     if handler is generate and not model.has_capability("completion"):
         raise missing
     body = read(request.body, check)
@@ -335,7 +334,7 @@ and the handler.
 def _version_and_name(request: Request) -> tuple[str, str]:
     before, _, name = request.path.partition("/models/")
     version = before.removeprefix("/")
-    return version, name
+    return version, name.removeprefix("models/")
 
 
 def _model_object(model: Model) -> JsonObject:
