@@ -16,11 +16,13 @@ from mochi_stub.cross_origin import is_cross_origin, preflight_response
 from mochi_stub.handlers import Encoder, Generation, Result, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.journal import JournalEntry, Outcome
+from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
+from mochi_stub.prompt import Prompt
 from mochi_stub.providers import refusal, response_headers, route
 from mochi_stub.recording import playback
 from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
-from mochi_stub.reply import Cut, Failure, Gate, HttpError
+from mochi_stub.reply import Cut, Failure, Gate, HttpError, Reply
 
 logger = logging.getLogger("mochi_stub")
 
@@ -93,7 +95,7 @@ class ExchangeHandler:
         return self.response
 
     async def _respond(self) -> None:
-        stub = replace(self.app.stub, load=self._load)
+        stub = replace(self.app.stub, load=self._load, resolve=self._resolve)
         result: Result | None = None
         try:
             result = preflight_response(self.request) or route(stub, self.request)
@@ -117,6 +119,22 @@ class ExchangeHandler:
         self.lease = lease = await self.app.stub.scheduler.acquire(request)
         self.entry.update(num_ctx=lease.context, reload=lease.reload)
         return lease
+
+    def _resolve(self, prompt: Prompt, model: Model) -> Reply:
+        """Return the reply to a prompt, and store the rule of an embedding in the journal.
+
+        `_generate` stores the rule of other replies.
+        """
+        reply = self.app.stub.resolve(prompt, model)
+        if prompt.operation != "embed":
+            return reply
+        mode = reply.mode
+        if mode == "empty":
+            mode = "embedding"
+        self.entry.update(
+            model=prompt.model, rule=reply.rule, mode=mode, passed_over=reply.passed_over
+        )
+        return reply
 
     async def _generate(self, generation: Generation) -> None:
         reply = generation.reply

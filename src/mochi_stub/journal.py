@@ -45,12 +45,13 @@ class Exchange:
         chunks: Number of content chunks in the streamed reply.
         size: Size of the request body in bytes.
         rule: Name of the rule that selected the reply, for example a trigger of the configuration.
-        mode: Kinds of content in the reply, for example `reasoning+text`, `tool_calls` or `error`.
+        mode: Kinds of content in the reply, for example `reasoning+text`, `tool_calls`, `embedding`
+            or `error`.
         passed_over: Rules that were tried before `rule`, each with the reason why it did not apply.
         num_ctx: Context length of the model in tokens. None if the request used no model.
         reload: Whether the request reloaded the model with other settings.
         truncated: Whether the prompt was shortened to fit the context.
-        prompt_tokens: Number of prompt tokens after truncation.
+        prompt_tokens: Number of prompt tokens after truncation. None for embeddings.
         evaluated_tokens: Number of prompt tokens that were not in the prompt cache. None if the API
             reports none.
         duration: Seconds from the start of the request to the end of the response.

@@ -49,6 +49,29 @@ def test_journal_has_requests_and_outcomes() -> None:
     assert (third["status"], third["outcome"], third["num_ctx"]) == (404, "failed", None)
 
 
+@pytest.mark.parametrize(
+    ("model", "rule", "mode"),
+    [
+        ("embed-zero", "_default of embed-zero", "embedding"),
+        ("mochi-embed", "built-in: embedding of the text", "embedding"),
+        ("failing", "_default of failing", "error"),
+    ],
+)
+def test_journal_names_the_rule_of_an_embedding(
+    private_stub: StubServer, model: str, rule: str, mode: str
+) -> None:
+    content = {"content": {"parts": [{"text": "hello"}]}}
+    ollama = {"model": model, "prompt": "hello"}
+    openai = {"model": model, "input": ["hello", "there"]}
+    send_request(private_stub, "POST", "/api/embed", openai)
+    send_request(private_stub, "POST", "/api/embeddings", ollama)
+    send_request(private_stub, "POST", "/v1/embeddings", openai)
+    send_request(private_stub, "POST", f"/v1beta/models/{model}:embedContent", content)
+    found = [(row["model"], row["rule"], row["mode"]) for row in rows(private_stub)]
+    assert found == [(model, rule, mode)] * 4
+    assert rows(private_stub)[0]["passed_over"]
+
+
 def test_reading_the_journal_is_not_recorded(private_stub: StubServer) -> None:
     send_message(private_stub, "hello")
     assert len(rows(private_stub)) == len(rows(private_stub)) == 1

@@ -294,28 +294,28 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: JsonOb
 
 
 async def _embed(
-    stub: Stub, _request: Request, model: Model, _name: str, body: JsonObject
+    stub: Stub, _request: Request, model: Model, name: str, body: JsonObject
 ) -> HttpResponse:
     await pipeline.load_model(stub, model)
     if "requests" not in body:
-        embedding = _embedding(stub, model, body)
+        embedding = _embedding(stub, model, name, body)
         return json_response({"embedding": embedding})
     embeddings = []
     for index, item in enumerate(body["requests"]):
-        embedding = _embedding(stub, model, item, index)
+        embedding = _embedding(stub, model, name, item, index)
         embeddings.append(embedding)
     return json_response({"embeddings": embeddings})
 
 
 def _embedding(
-    stub: Stub, model: Model, item: JsonObject, index: int = 0
+    stub: Stub, model: Model, name: str, item: JsonObject, index: int = 0
 ) -> dict[str, list[float]]:
     dimensions = item.get("outputDimensionality")
     config = item.get("embedContentConfig", {})
     if "outputDimensionality" in config:
         dimensions = config["outputDimensionality"]
     text = content_text(item["content"])
-    vector, _ = pipeline.embed_text(stub, model, text, index=index)
+    vector, _ = pipeline.embed_text(stub, model, text, name, index)
     return {"values": pipeline.shortened_vector(vector, dimensions)}
 
 

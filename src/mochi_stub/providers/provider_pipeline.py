@@ -642,15 +642,15 @@ def argument_pieces(call: ToolCall) -> list[str]:
 
 
 def embed_text(
-    stub: Stub, model: Model, text: str, name: str = "", index: int = 0
+    stub: Stub, model: Model, text: str, name: str, index: int = 0
 ) -> tuple[list[float], int]:
     """Return the embedding of a text and its token count.
 
-    `index` is the position of the text in the request. Raises HttpError if the configured reply is
-    a failure.
+    `name` is the name of the model in the request, and `index` the position of the text. Raises
+    HttpError if the configured reply is a failure.
     """
     message = Message("user", text)
-    prompt = Prompt(name or model.name, operation="embed", messages=(message,), index=index)
+    prompt = Prompt(name, operation="embed", messages=(message,), index=index)
     reply = stub.resolve(prompt, model)
     for part in reply.parts:
         if isinstance(part, Failure):

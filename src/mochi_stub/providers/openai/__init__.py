@@ -54,12 +54,13 @@ def model(stub: Stub, request: Request) -> Result:
 async def embeddings(stub: Stub, _request: Request, body: JsonObject) -> HttpResponse:
     model = schema.find_model(stub, body.get("model"), "embedding")
     await pipeline.load_model(stub, model)
+    name = body.get("model", model.name)
     dimensions = body.get("dimensions")
     is_base64 = body.get("encoding_format") == "base64"
     data = []
     tokens = 0
     for index, text in enumerate(schema.texts(body["input"])):
-        vector, count = pipeline.embed_text(stub, model, text, index=index)
+        vector, count = pipeline.embed_text(stub, model, text, name, index)
         tokens += count
         embedding: Any = pipeline.shortened_vector(vector, dimensions)
         if is_base64:
@@ -69,7 +70,7 @@ async def embeddings(stub: Stub, _request: Request, body: JsonObject) -> HttpRes
     result = {
         "object": "list",
         "data": data,
-        "model": body.get("model", model.name),
+        "model": name,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
     return pipeline.json_response(result)
