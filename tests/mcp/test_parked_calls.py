@@ -51,6 +51,7 @@ def test_parked_call_of_an_agent_has_the_mcp_tools_of_the_present_skill_file(
         api.ok(api.http.get("/agents"))
         write_agent(tmp_path, "clock", SKILL=skill("echo"), clock=None, __init__=None)
         asked = park(api, session_id, ECHO_IN_AGENT)
+        until(lambda: not server.app.state.services.turns.table.running())
         assert decide(api, session_id, asked, arguments={"wrong": 1}).status_code == 422
         api.ok(decide(api, session_id, asked))
         until(lambda: len(api.messages(session_id)) == 4)
@@ -84,6 +85,7 @@ def test_parked_call_of_an_agent_whose_skill_file_is_invalid_now_says_why(
         api = server.client
         session_id = session_with(api, "clock", "always_confirm")
         asked = park(api, session_id, ECHO_IN_AGENT)
+        until(lambda: not server.app.state.services.turns.table.running())
         write_agent(tmp_path, "clock", SKILL="You help.", clock=None, __init__=None)
         api.ok(decide(api, session_id, asked))
         until(lambda: len(api.messages(session_id)) == 4)
