@@ -35,10 +35,20 @@ _NAME_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}({_PROPER_NAME})")
 _WORD_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}(?!the\b|an?\b)([\w-]+)", re.IGNORECASE)
 _PATH = re.compile(r"(?<!\S)[\w~.-]*[/\\][\w./\\-]*\w|\b[\w-]+\.[A-Za-z]\w{0,4}\b")
 _TASK = re.compile(r"\bto\s+(.+)", re.DOTALL)
-_LISTED = re.compile(r"^\s*[-*]\s+`?([\w.-]+)`?\s*(?::|$)", re.MULTILINE)  # `- name: description`
-_CHECKED = {
-    *("type", "title", "description", "default", "enum", "minLength", "maxLength"),
-    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+# `- name: description`
+_LIST_ITEM = re.compile(r"^\s*[-*]\s+`?([\w.-]+)`?\s*(?::|$)", re.MULTILINE)
+_CHECKED_KEYWORDS = {
+    "type",
+    "title",
+    "description",
+    "default",
+    "enum",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
 }
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
@@ -46,8 +56,8 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "number": (int, float),
     "boolean": bool,
 }
-_PATHS = ("path", "file", "folder", "dir", "directory")
-_TASKS = (
+_PATH_ENDINGS = ("path", "file", "folder", "dir", "directory")
+_TASK_NAMES = (
     "instruction",
     "instructions",
     "task",
@@ -145,10 +155,12 @@ def functions_to_call(
 
 
 def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
-    """Return a call whose arguments come from a text, or from the schema if the text does not
-    contain them.
+    """Return a call whose arguments come from a text, or from a sample of the schema if the text
+    has no valid ones.
 
-    If `complete` is false, optional arguments that the text does not contain are omitted.
+    Optional arguments are omitted unless the text assigns them (`name=value`) or contains a value
+    of their `enum`. If the schema has no list `required`, those without a default can also be
+    guessed. With `complete`, all arguments are required.
     """
     arguments = _Arguments(function, text, complete)
     return ToolCall(function.name, dict(arguments.items()))
@@ -164,7 +176,8 @@ def _words(text: str) -> set[str]:
 class _Arguments:
     """Reader of arguments from a text.
 
-    It uses each number, quoted text, name and path of the text only once.
+    A guess removes the number, quoted text, name or path that it uses, so that the next argument
+    gets another.
     """
 
     function: Function
@@ -189,25 +202,36 @@ class _Arguments:
             sample = schema_sample(schema, stable_hash(self.text))
         if not isinstance(sample, Mapping):
             return
-        lists_required = isinstance(schema.get("required"), list)
-        required = listed(schema, "required")
-        properties = schema.get("properties", {})
-        needs_all = self.complete or "minProperties" in schema
         for name, sample_value in sample.items():
-            declared = _alternative(properties.get(name))
-            is_optional = not needs_all and name not in required
-            found = self._assigned(name, declared)
-            is_left_out = is_optional and (lists_required or "default" in declared)
-            if found is _MISSING and not is_left_out:
-                found = self._guessed(name, declared, sample_value)
-            if found is _MISSING and is_optional:
-                continue
-            if name in properties and _permits(declared, found):
-                yield name, found
-            else:
-                yield name, sample_value
+            value = self._argument(name, sample_value)
+            if value is not _MISSING:
+                yield name, value
+
+    def _argument(self, name: str, sample_value: Any) -> Any:
+        """Return an argument, or `_MISSING` if it is omitted."""
+        properties = self.function.parameters.get("properties", {})
+        declared = _alternative(properties.get(name))
+        found = self._assigned(name, declared)
+        if found is _MISSING and self._may_guess(name, declared):
+            found = self._guessed(name, declared, sample_value)
+        if found is _MISSING:
+            return sample_value if self._is_required(name) else _MISSING
+        if name in properties and _permits(declared, found):
+            return found
+        return sample_value
+
+    def _is_required(self, name: str) -> bool:
+        schema = self.function.parameters
+        return self.complete or "minProperties" in schema or name in listed(schema, "required")
+
+    def _may_guess(self, name: str, declared: Schema) -> bool:
+        if self._is_required(name):
+            return True
+        lists_required = isinstance(self.function.parameters.get("required"), list)
+        return not lists_required and "default" not in declared
 
     def _assigned(self, name: str, declared: Schema) -> Any:
+        """Return the value after `name=` or `name:`, or else the first enum value in the text."""
         # A mark at the end of a word ends the sentence.
         word = r"[^\s,;)}]*[^\s,;)}.!?]|[^\s,;)}]+"
         value = rf"(?:\"([^\"]*)\"|'([^']*)'|({word}))"
@@ -236,12 +260,12 @@ class _Arguments:
         return _MISSING
 
     def _guessed_text(self, name: str) -> str:
-        if name in _TASKS:
+        if name in _TASK_NAMES:
             return self._guessed_task()
-        for option in _LISTED.findall(self.function.description):
+        for option in _LIST_ITEM.findall(self.function.description):
             if _contains(self.rest, option):
                 return str(option)
-        if name.endswith(_PATHS) and self.paths:
+        if name.endswith(_PATH_ENDINGS) and self.paths:
             return self._guessed_path()
         if self.quoted:
             return self.quoted.pop(0)
@@ -295,21 +319,21 @@ def _alternative(schema: Any) -> Schema:
     return {**found, "type": kind}
 
 
-def _permits(schema: Schema, value: Any) -> bool:
+def _permits(schema: Schema, value: str | float) -> bool:
     """Return whether a schema permits a value.
 
     If the schema has keywords that are not checked here, return False.
     """
     kind = schema.get("type")
     python_type = _TYPES.get(str(kind), object)
-    if not isinstance(value, python_type) or schema.keys() - _CHECKED:
+    if not isinstance(value, python_type) or schema.keys() - _CHECKED_KEYWORDS:
         return False
     options = schema.get("enum")
     if isinstance(options, list):
         return value in options
     if isinstance(value, str):
         return _permits_length(schema, len(value))
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool):
         return kind == "boolean"
     return _permits_number(schema, value)
 
