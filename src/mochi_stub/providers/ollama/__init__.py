@@ -29,7 +29,11 @@ from mochi_stub.providers.ollama.models import (
     local_model,
     not_found,
 )
-from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
+from mochi_stub.providers.ollama.request_schema import (
+    effective_options,
+    to_prompt,
+    with_checked_body,
+)
 from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, get, line_frame, listed
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, SeededIds, normalised
 from mochi_stub.replies.chunks import Piece, pieces, planned_end, token_logprobs
@@ -506,18 +510,22 @@ _ROUTES: Routes = {
     "/api/version": {"HEAD": _VERSION, "GET": _VERSION},
     "/api/tags": {"HEAD": models.tags, "GET": models.tags},
     "/api/ps": {"GET": models.ps},
-    "/api/show": {"POST": checked("ShowRequest", schema.SHOW, models.show)},
-    "/api/chat": {"POST": checked("ChatRequest", schema.CHAT, partial(generate, "chat"))},
+    "/api/show": {"POST": with_checked_body("ShowRequest", schema.SHOW, models.show)},
+    "/api/chat": {"POST": with_checked_body("ChatRequest", schema.CHAT, partial(generate, "chat"))},
     "/api/generate": {
-        "POST": checked("GenerateRequest", schema.GENERATE, partial(generate, "generate"))
+        "POST": with_checked_body("GenerateRequest", schema.GENERATE, partial(generate, "generate"))
     },
-    "/api/embed": {"POST": checked("EmbedRequest", schema.EMBED, embed)},
-    "/api/embeddings": {"POST": checked("EmbeddingRequest", schema.EMBEDDINGS, embeddings)},
-    "/api/pull": {"POST": checked("PullRequest", schema.PULL, models.pull)},
+    "/api/embed": {"POST": with_checked_body("EmbedRequest", schema.EMBED, embed)},
+    "/api/embeddings": {
+        "POST": with_checked_body("EmbeddingRequest", schema.EMBEDDINGS, embeddings)
+    },
+    "/api/pull": {"POST": with_checked_body("PullRequest", schema.PULL, models.pull)},
     "/api/push": {"POST": NO_FILES},
-    "/api/create": {"POST": checked("CreateRequest", schema.create_fields, models.create)},
-    "/api/copy": {"POST": checked("CopyRequest", schema.COPY, models.copy)},
-    "/api/delete": {"DELETE": checked("DeleteRequest", schema.DELETE, models.delete)},
+    "/api/create": {
+        "POST": with_checked_body("CreateRequest", schema.create_fields, models.create)
+    },
+    "/api/copy": {"POST": with_checked_body("CopyRequest", schema.COPY, models.copy)},
+    "/api/delete": {"DELETE": with_checked_body("DeleteRequest", schema.DELETE, models.delete)},
     "/api/blobs/*": {ANY: NO_FILES},
 }
 _RECORDED = {"/api/chat": _LINES, "/api/generate": _LINES}

@@ -80,12 +80,12 @@ def _seconds(duration: str) -> float | None:
     Return None if the text has another form, or the duration is too long. Unknown units count as
     the shortest one.
     """
-    read = ""
+    matched = ""
     seconds = 0.0
     for number, unit in _DURATION.findall(duration):
-        read += f"{number}{unit}"
+        matched += f"{number}{unit}"
         seconds += float(number) * _UNITS.get(unit, _UNITS["ns"])
-    if not read or read != duration or seconds > _LONGEST:
+    if not matched or matched != duration or seconds > _LONGEST:
         return None
     return seconds
 
@@ -108,7 +108,7 @@ For other paths, they name the type of the request.
 """
 
 
-def checked(
+def with_checked_body(
     request_type: str, check: Check, handler: Callable[[Stub, Request, JsonObject], Result]
 ) -> Handler:
     """Return a handler that validates the request body.
@@ -130,6 +130,7 @@ def checked(
 
 
 def _mismatch(request_type: str, error: ValidationError) -> str:
+    """Describe an error as Ollama does: the found value, and the Go type that it does not fit."""
     kind = kind_of(error.found)
     expected = _TYPES.get(error.type_name, error.type_name)
     found = _KINDS.get(kind, kind)
@@ -149,11 +150,11 @@ def _mismatch(request_type: str, error: ValidationError) -> str:
     return f"{found} into Go struct field {owner}.{path} of type {expected}"
 
 
-def _named(type_name: str, literal: Any) -> Check:
+def _typed_check(type_name: str, literal: Any) -> Check:
     """Build a check whose errors name the type of the value as Ollama does."""
     check = schema(literal)
 
-    def named(value: Any, location: Location) -> Any:
+    def typed_check(value: Any, location: Location) -> Any:
         try:
             return check(value, location)
         except ValidationError as error:
@@ -161,7 +162,7 @@ def _named(type_name: str, literal: Any) -> Check:
                 error.type_name = type_name
             raise
 
-    return named
+    return typed_check
 
 
 def _mapping(item: Check) -> Check:
@@ -173,22 +174,22 @@ def _mapping(item: Check) -> Check:
     def check(value: Any, location: Location) -> Any:
         if not isinstance(value, dict):
             raise HttpError(400, NO_OBJECT)
-        checked = {}
+        entries = {}
         for key, entry in value.items():
-            checked[key] = None if entry is None else item(entry, location)
-        return checked
+            entries[key] = None if entry is None else item(entry, location)
+        return entries
 
     return check
 
 
 def _image(value: Any, location: Location) -> Any:
-    """Check base64 text, which is not decoded.
+    """Check base64 text without decoding it.
 
-    Raises HttpError, which names the offset of the invalid character.
+    Raises HttpError with the offset of the invalid character.
     """
-    check = _named("api.ImageData", str)
-    checked: str = check(value, location)
-    text = checked.replace("\n", "").replace("\r", "")
+    check = _typed_check("api.ImageData", str)
+    encoded: str = check(value, location)
+    text = encoded.replace("\n", "").replace("\r", "")
     if _BASE64.fullmatch(text):
         return value
     offset = len(text) // 4 * 4
@@ -209,20 +210,22 @@ def _think(value: Any, _location: Location) -> bool | str:
 
 
 def _property(value: Any, location: Location) -> Any:
+    # `_PROPERTY` refers to this function, because it contains itself.
     return _PROPERTY(value, location)
 
 
 def _parameters(value: Any, location: Location) -> Any:
+    """Check the parameters of a function, and return them with their unknown keywords."""
     _PARAMETERS(value, location)
     return value
 
 
 _INTEGER = integer(-(2**63))
-_STRINGS = _named("[]string", [str])
-_IMAGES = _named("[]api.ImageData", [_image])
+_STRINGS = _typed_check("[]string", [str])
+_IMAGES = _typed_check("[]api.ImageData", [_image])
 _FUNCTION_CALL = {"name": str, "arguments": _mapping(schema(object))}
-_TOOL_CALL = _named(
-    "api.ToolCall", {"id": str, "function": _named("api.ToolCallFunction", _FUNCTION_CALL)}
+_TOOL_CALL = _typed_check(
+    "api.ToolCall", {"id": str, "function": _typed_check("api.ToolCallFunction", _FUNCTION_CALL)}
 )
 _MESSAGE = {
     "role": str,
@@ -231,9 +234,9 @@ _MESSAGE = {
     "images": _IMAGES,
     "tool_name": str,
     "tool_call_id": str,
-    "tool_calls": _named("[]api.ToolCall", [_TOOL_CALL]),
+    "tool_calls": _typed_check("[]api.ToolCall", [_TOOL_CALL]),
 }
-MESSAGES = _named("[]api.Message", [_named("api.Alias", _MESSAGE)])
+MESSAGES = _typed_check("[]api.Message", [_typed_check("api.Alias", _MESSAGE)])
 
 
 def _types(value: Any, location: Location) -> Any:
@@ -242,21 +245,23 @@ def _types(value: Any, location: Location) -> Any:
     return _STRINGS(value, location)
 
 
-_PROPERTY = _named(
+_PROPERTY = _typed_check(
     "api.ToolProperty",
     {
-        "anyOf": _named("[]api.ToolProperty", [_property]),
+        "anyOf": _typed_check("[]api.ToolProperty", [_property]),
         "description": str,
         "type": _types,
-        "enum": _named("[]interface {}", [object]),
+        "enum": _typed_check("[]interface {}", [object]),
         "properties": _mapping(_property),
         "required": _STRINGS,
     },
 )
 _PARAMETER_FIELDS = {"type": str, "required": _STRINGS, "properties": _mapping(_property)}
-_PARAMETERS = _named("api.ToolFunctionParameters", _PARAMETER_FIELDS)
-_FUNCTION = _named("api.ToolFunction", {"name": str, "description": str, "parameters": _parameters})
-_TOOL = _named("api.Tool", {"type": str, "items": object, "function": _FUNCTION})
+_PARAMETERS = _typed_check("api.ToolFunctionParameters", _PARAMETER_FIELDS)
+_FUNCTION = _typed_check(
+    "api.ToolFunction", {"name": str, "description": str, "parameters": _parameters}
+)
+_TOOL = _typed_check("api.Tool", {"type": str, "items": object, "function": _FUNCTION})
 _LOAD_FIELDS = {"model": str, "keep_alive": _duration, "options": dict}
 _COMMON_FIELDS = {
     **_LOAD_FIELDS,
@@ -268,7 +273,7 @@ _COMMON_FIELDS = {
     "logprobs": bool,
     "top_logprobs": _INTEGER,
 }
-CHAT = schema({**_COMMON_FIELDS, "messages": MESSAGES, "tools": _named("api.Tools", [_TOOL])})
+CHAT = schema({**_COMMON_FIELDS, "messages": MESSAGES, "tools": _typed_check("api.Tools", [_TOOL])})
 GENERATE = schema(
     {
         **_COMMON_FIELDS,
@@ -276,7 +281,7 @@ GENERATE = schema(
         "suffix": str,
         "system": str,
         "template": str,
-        "context": _named("[]int", [_INTEGER]),
+        "context": _typed_check("[]int", [_INTEGER]),
         "raw": bool,
         "images": _IMAGES,
     }
@@ -300,16 +305,16 @@ _CREATE = schema(
 
 
 def create_fields(value: Any, location: Location) -> Any:
-    """Check the body of `create`, and return its fields that are set.
+    """Check the body of `create`.
 
-    The handler refuses those that are unknown.
+    Return the known fields, and the unknown ones that are not empty, which the handler refuses.
     """
     known = _CREATE(value, location)
-    fields = {}
+    unknown = {}
     for name, field in value.items():
-        if field:
-            fields[name] = field
-    return {**fields, **known}
+        if field and name not in known:
+            unknown[name] = field
+    return {**known, **unknown}
 
 
 _INTEGERS = (
@@ -343,22 +348,26 @@ _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
 
 
 def effective_options(model: Model, requested: JsonObject) -> JsonObject:
-    """Return the model's parameters, overridden by `requested`.
+    """Return the model's parameters, overridden by the requested options that are not null.
+
+    Requested values of integer options are truncated. A `num_predict` of 0 becomes -1, because both
+    mean no limit.
 
     Raises HttpError (500) for a wrong option type.
     """
     overrides = {key: value for key, value in requested.items() if value is not None}
-    parameters = dict(model.parameters)
-    parameters.pop("stop", None)  # which can also be a text
-    checked = {**parameters, **overrides}
-    for key, value in checked.items():  # `create` stores parameters of any type
+    for key, value in overrides.items():
         _check_option(key, value)
+    for key, value in model.parameters.items():  # `create` stores parameters of any type
+        is_used = key not in overrides
+        if is_used and key != "stop":  # the `stop` of a model can also be a text
+            _check_option(key, value)
     options = {**model.parameters, **overrides}
     for key in _INTEGERS:
         if key in overrides:
             options[key] = int(overrides[key])
     if options.get("num_predict") == 0:
-        options["num_predict"] = -1  # both mean no limit
+        options["num_predict"] = -1
     return options
 
 
@@ -383,9 +392,10 @@ def to_prompt(
     request: bytes,
 ) -> Prompt:
     """Convert the body of a request to a prompt for this model."""
-    messages = _generate_messages(body)
     if operation == "chat":
-        messages = _chat_messages(body)
+        messages = tuple(map(_chat_message, body.get("messages", ())))
+    else:
+        messages = _generate_messages(body)
     think = body.get("think")
     prompt = Prompt(
         model=body.get("model", ""),
@@ -415,11 +425,7 @@ def _generate_messages(body: JsonObject) -> tuple[Message, ...]:
     return (system, user)
 
 
-def _chat_messages(body: JsonObject) -> tuple[Message, ...]:
-    return tuple(map(_message, body.get("messages", ())))
-
-
-def _message(message: JsonObject) -> Message:
+def _chat_message(message: JsonObject) -> Message:
     calls = []
     for entry in message.get("tool_calls", ()):
         function = entry.get("function", {})
