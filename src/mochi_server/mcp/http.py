@@ -55,7 +55,7 @@ async def open_http(
 
 
 class _SseMessages:
-    """Incoming messages over SSE. Their end is that of the connection, which the SDK ignores."""
+    """Incoming messages over SSE. Their end ends the session, because the SDK ignores it."""
 
     def __init__(self, messages: Any, session: McpSession) -> None:
         self._messages = messages
@@ -90,13 +90,16 @@ async def http_client(
         trust_env=not is_loopback(host),
         auth=auth,
         event_hooks={
-            "request": [partial(_check_request, server, session)],
-            "response": [partial(_check_response, server, session)],
+            "request": [partial(_prepare_request, server, session)],
+            "response": [
+                partial(_record_error, server, session),
+                partial(_limit_body, server, session),
+            ],
         },
     )
 
 
-async def _check_request(
+async def _prepare_request(
     server: RemoteServer, session: McpSession, request: httpx2.Request
 ) -> None:
     if is_oauth(request):  # also a redirect, which can lead only to the same host
@@ -107,29 +110,39 @@ async def _check_request(
         request.extensions["timeout"] = dict.fromkeys(_TIMEOUTS, _CLOSE_SECONDS)
 
 
-async def _check_response(
+async def _record_error(
     server: RemoteServer, session: McpSession, response: httpx2.Response
 ) -> None:
     over_sse = server.type == "sse"
     is_post = response.request.method == "POST"
-    is_authorization = is_oauth(response.request)
     # Streamable HTTP ignores error responses to other requests.
-    if not is_authorization and (is_post or over_sse):
-        session.error_status = response.status_code if response.is_error else None
-        if is_post and over_sse and response.is_error:
-            session.end()  # the SDK would wait for a response forever
-    content_type = response.headers.get("content-type", "").lower()
-    if is_authorization:
-        kind: type[_LimitedBody] = _OAuthBody
-    elif content_type.startswith("text/event-stream"):
-        kind = _CheckedEvents
-    elif over_sse or response.status_code in _REFUSED:
-        kind = _LimitedBody
-    else:
-        kind = _CheckedMessage
+    if is_oauth(response.request) or not (is_post or over_sse):
+        return
+    session.error_status = response.status_code if response.is_error else None
+    if is_post and over_sse and response.is_error:
+        session.end()  # the SDK would wait for a response forever
+
+
+async def _limit_body(server: RemoteServer, session: McpSession, response: httpx2.Response) -> None:
+    body_type = _body_type(server, response)
     encoding = response.headers.pop("content-encoding", "identity")
     assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
-    response.stream = kind(response.stream, encoding, session.limits)
+    response.stream = body_type(response.stream, encoding, session.limits)
+
+
+def _body_type(server: RemoteServer, response: httpx2.Response) -> "type[_LimitedBody]":
+    if is_oauth(response.request):
+        return _OAuthBody
+    content_type = response.headers.get("content-type", "").lower()
+    if content_type.startswith("text/event-stream"):
+        return _CheckedEvents
+    # Over SSE, only events contain messages.
+    if server.type == "sse":
+        return _LimitedBody
+    # The authorization reads the body of a refusal, which need not be a message.
+    if response.status_code in _REFUSED:
+        return _LimitedBody
+    return _CheckedMessage
 
 
 class _LimitedBody(httpx2.AsyncByteStream):
@@ -137,12 +150,12 @@ class _LimitedBody(httpx2.AsyncByteStream):
 
     max_bytes: int | None = None  # the default is the limit of a message
 
-    error: type[Exception] = httpx2.StreamError  # the SDK shows only this type
+    error_type: type[Exception] = httpx2.StreamError  # the SDK shows only this type
 
     def __init__(self, body: httpx2.AsyncByteStream, encoding: str, limits: McpLimits) -> None:
         self._body = body
         self._limits = limits
-        self._limit = self.max_bytes or limits.message_bytes
+        self._max_body_bytes = self.max_bytes or limits.message_bytes
         self._encoding = encoding
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -154,7 +167,7 @@ class _LimitedBody(httpx2.AsyncByteStream):
             async for part in self._parts():
                 yield part
         except (MessageTooLarge, httpx2.StreamError) as error:
-            raise self.error(str(error)) from error
+            raise self.error_type(str(error)) from error
 
     async def aclose(self) -> None:
         await self._body.aclose()
@@ -165,16 +178,19 @@ class _LimitedBody(httpx2.AsyncByteStream):
     async def _whole(self) -> bytearray:
         data = bytearray()
         async for chunk in self._body:
-            append(data, chunk, self._limit)
+            append(data, chunk, self._max_body_bytes)
             await asyncio.sleep(0)  # the body does not yield while there is data
         return data
 
 
 class _OAuthBody(_LimitedBody):
-    """The response body of an authorization server, which is small and arrives soon."""
+    """The response body of an authorization server, which is small and arrives soon.
+
+    Raises ``TimeoutError`` for a slow one.
+    """
 
     max_bytes = 256 * 1024
-    error = OAuthFailed
+    error_type = OAuthFailed
 
     async def _whole(self) -> bytearray:
         with anyio.fail_after(self._limits.connect_seconds):
@@ -182,10 +198,13 @@ class _OAuthBody(_LimitedBody):
 
 
 class _CheckedMessage(_LimitedBody):
-    """A response body that is one message. A malformed response becomes an error response."""
+    """A response body that is one message. A malformed response becomes an error response.
+
+    Raises ``StreamError`` for other data, because the request waits for a message.
+    """
 
     async def _parts(self) -> AsyncIterator[bytes]:
-        message = await _checked(await self._whole())
+        message = await _checked_message(await self._whole())
         if message is None:
             raise httpx2.StreamError("its response is not valid MCP: it is not a message")
         yield message
@@ -194,38 +213,43 @@ class _CheckedMessage(_LimitedBody):
 class _CheckedEvents(_LimitedBody):
     """An event stream whose messages are within the limits.
 
-    Malformed responses become error responses.
+    Malformed responses become error responses. Other data is removed, so that the later events
+    still arrive.
     """
 
-    error = httpx2.SSEError
+    error_type = httpx2.SSEError
 
     async def _parts(self) -> AsyncIterator[bytes]:
         data = bytearray()
         others = bytearray()
-        async for line in read_lines(self._body, self._limit):
+        async for line in read_lines(self._body, self._max_body_bytes):
             text = line.rstrip(b"\r")
             if text.startswith(b"data:"):
-                append(data, text[5:] + b"\n", self._limit)
+                append(data, text[5:] + b"\n", self._max_body_bytes)
             elif text:
-                append(others, text + b"\n", self._limit)
-            else:  # the end of an event
-                yield await _event(bytes(others), data)
+                append(others, text + b"\n", self._max_body_bytes)
+            else:  # an empty line ends an event
+                yield await _checked_event(bytes(others), data)
                 data.clear()
                 others.clear()
 
 
-async def _event(others: bytes, data: bytearray) -> bytes:
-    """Return an event with its lines other than ``data``, and its message, if it has one."""
+async def _checked_event(others: bytes, data: bytearray) -> bytes:
+    """Return an event with its lines other than ``data``, and its message, if its data is one."""
     if b"event: endpoint\n" in others or b"event:endpoint\n" in others:
-        # With this event, a server of the transport SSE names the path for messages.
+        # The data of this event is the path for messages over SSE.
         return others + b"data:" + bytes(data) + b"\n"
-    message = await _checked(data)
+    message = await _checked_message(data)
     if message is None:
         return others + b"\n"
     return others + b"data: " + message + b"\n\n"
 
 
-async def _checked(data: bytearray) -> bytes | None:
+async def _checked_message(data: bytearray) -> bytes | None:
+    """Return a message, or an error response in place of a malformed response.
+
+    Return None for other data.
+    """
     message = await decode(bytes(data))
     if message is None:
         return None
