@@ -20,7 +20,7 @@ async def test_call_that_does_not_wait_is_done_at_once() -> None:
         steps.append("worked")
 
     call = EagerCall(work())
-    assert call.needs_no_await
+    assert call.is_done
     assert steps == ["worked"]
     await call
 
@@ -35,10 +35,10 @@ async def test_call_that_waits_continues_when_it_is_awaited() -> None:
         steps.append("ended")
 
     call = EagerCall(work())
-    assert not call.needs_no_await
+    assert not call.is_done
     gate.set()
     await call
-    assert call.needs_no_await
+    assert call.is_done
     assert steps == ["begun", "ended"]
 
 
@@ -50,7 +50,7 @@ async def test_error_is_raised_by_the_await(waits: bool) -> None:
         raise OSError("broken")
 
     call = EagerCall(fail())
-    assert not call.needs_no_await
+    assert not call.is_done
     with pytest.raises(OSError, match="broken"):
         await call
 

@@ -45,7 +45,7 @@ class Subscriber:
         if self._is_fast:
             self._position = self._source.log.last
             call = EagerCall(self._receive(batch))
-            if call.needs_no_await and self._source.running:
+            if call.is_done and self._source.running:
                 return
             self._call = call
         self._wakeup.set_result(None)
@@ -64,7 +64,7 @@ class Subscriber:
                 self._position = batch.last
                 self._call = EagerCall(self._receive(batch))
             call, self._call = self._call, None
-            self._is_fast = call.needs_no_await
+            self._is_fast = call.is_done
             await call
 
     async def wait_for_events(self, idle: float | None) -> bool:

@@ -78,7 +78,8 @@ def call_in_daemon_thread(function: Callable[[], _Result]) -> "asyncio.Future[_R
 async def cancel_and_wait(tasks: Sequence["asyncio.Future[Any]"]) -> None:
     """Cancel tasks and wait until they have ended.
 
-    Cancel them again if a library has swallowed the cancellation.
+    Cancel them again each half second, because a library may swallow the cancellation. Their errors
+    are ignored.
     """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
@@ -91,19 +92,18 @@ class EagerCall:
     """Coroutine that starts at once and runs to its first suspension, which saves a task switch if
     it does not wait.
 
-    ``await`` runs the rest and raises the errors. Otherwise, close the call, unless
-    ``needs_no_await`` is true.
+    If ``is_done`` is false, await or close the call. ``await`` runs the rest and raises the errors.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self.needs_no_await = False
+        self.is_done = False
         self._coroutine = coroutine
         self._awaited: Any = None
         self._error: Exception | None = None
         try:
             self._awaited = coroutine.send(None)
         except StopIteration:
-            self.needs_no_await = True
+            self.is_done = True
         except Exception as error:
             self._error = error
 
@@ -113,14 +113,15 @@ class EagerCall:
     def __await__(self) -> Generator[Any, Any, None]:
         if self._error is not None:
             raise self._error
-        if not self.needs_no_await:
-            try:
-                yield self._awaited
-            except BaseException:
-                self._coroutine.close()
-                raise
-            self.needs_no_await = True
-            yield from self._coroutine.__await__()
+        if self.is_done:
+            return
+        try:
+            yield self._awaited
+        except BaseException:  # usually a cancellation, which the coroutine cannot catch here
+            self._coroutine.close()
+            raise
+        yield from self._coroutine.__await__()
+        self.is_done = True
 
 
 class BlockingClient(Generic[_Client]):
