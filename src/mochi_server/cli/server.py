@@ -29,7 +29,7 @@ from mochi_server.cli.banner import startup_banner
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, prepare_store
 from mochi_server.ollama.endpoint import parse_endpoint
-from mochi_server.services.keys import KeyRing
+from mochi_server.services.keys import read_keys
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry import logging as logs
 from mochi_server.util.net import server_url
@@ -45,16 +45,15 @@ _EXIT_SECONDS = 2
 Thread pools of tools could otherwise block the exit.
 """
 _BACKLOG = 2048
-_DUPLICATES = (
-    0 if sys.platform == "win32" else 7
-)  # on Windows, asyncio accepts all waiting connections
+# on Windows, asyncio accepts all waiting connections
+_DUPLICATES = 0 if sys.platform == "win32" else 7
 _EARLY_SECONDS = 5.0
 _MAX_EARLY_DEATHS = 5
 
 Job = Callable[[socket.socket, bool], int]
 """Picklable function that serves on a socket and returns the exit code.
 
-The flag tells it to print the banner.
+If the flag is true, it prints the banner.
 """
 
 logger = logging.getLogger(__name__)
@@ -66,16 +65,17 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     Raises ``OSError`` if the address cannot be used, ``StorageFailed`` if the sessions cannot be
     read, ``DirectoryInUse`` if another process uses the sessions, and ``KeysFileInvalid``.
     """
-    KeyRing(path=settings.keys_path)  # raises KeysFileInvalid
+    if settings.keys_path is not None:
+        read_keys(settings.keys_path)  # raises KeysFileInvalid before workers start
     settings, key = with_key(settings, insecure=insecure)
     _configure_log(settings)
     if settings.store_url:
         asyncio.run(prepare_store(settings))
     listener = listen(settings.host, settings.port)
     job = partial(_serve_on, settings, key=key, insecure=insecure)  # can be pickled
-    return (
-        supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, True)
-    )
+    if settings.workers > 1:
+        return supervise(settings.workers, job, listener)
+    return job(listener, True)
 
 
 def _serve_on(
@@ -86,14 +86,15 @@ def _serve_on(
     key: str | None,
     insecure: bool,
 ) -> int:
-    _configure_log(settings)
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})
     listeners = [listener]
     if settings.workers > 1:
+        _configure_log(settings)  # of this worker's process
         # Each worker has a second socket for other servers, on loopback unless another host is
         # configured.
-        listeners.append(listen(settings.host if settings.advertise_url else "127.0.0.1", 0))
-        address, port = listeners[1].getsockname()[:2]
+        own_listener = listen(settings.host if settings.advertise_url else "127.0.0.1", 0)
+        listeners.append(own_listener)
+        address, port = own_listener.getsockname()[:2]
         own_url = server_url(urlsplit(settings.advertise_url).hostname or address, port)
         settings = settings.model_copy(update={"advertise_url": own_url})
     app = create_app(settings, insecure=insecure)
@@ -245,31 +246,37 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """On the first signal, refuse new turns and wait for others.
 
-        On the second, end them. On the third, stop.
+        On the second, end them. On the third, stop. Before the startup has ended, stop on the first
+        signal.
         """
         self._signals += 1
-        if self._loop is None or self._loop.is_closed() or self._signals > 2:
+        loop = self._loop
+        if loop is None or loop.is_closed() or self._signals > 2:
             super().handle_exit(sig, frame)
+            return
+        # An empty context, so that log lines about the shutdown have no ID or key of the request
+        # that the signal interrupts.
+        context = Context()
+        if self._signals == 1:
+            loop.call_soon_threadsafe(self._drain, sig, context=context)
         else:
-            # The signal may interrupt a request, whose ID and key belong to no line about the
-            # shutdown.
-            self._loop.call_soon_threadsafe(
-                self._drain_or_end, sig, self._signals, context=Context()
-            )
+            loop.call_soon_threadsafe(self._end_turns, context=context)
 
-    def _drain_or_end(self, sig: int, number: int) -> None:
-        if number == 1:
-            ending = asyncio.ensure_future(self._services.drain())
-            ending.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
-        else:
-            ending = asyncio.ensure_future(self._services.end_turns())
+    def _drain(self, sig: int) -> None:
+        draining = asyncio.ensure_future(self._services.drain())
+        draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
+        self._shutdown_tasks.append(draining)
+
+    def _end_turns(self) -> None:
+        ending = asyncio.ensure_future(self._services.end_turns())
         self._shutdown_tasks.append(ending)
 
 
-def supervise(number: int, job: Job, listener: socket.socket) -> int:
-    """Run ``number`` workers until a signal stops them, and return the exit code.
+def supervise(worker_count: int, job: Job, listener: socket.socket) -> int:
+    """Run workers until a signal stops them, and return the exit code.
 
-    Dead workers are replaced.
+    Dead workers are replaced. After five in a row that died at their start, all are stopped, and
+    the exit code is 1.
     """
     workers: dict[SpawnProcess, float] = {}  # with their start times
     early_deaths = 0
@@ -294,7 +301,7 @@ def supervise(number: int, job: Job, listener: socket.socket) -> int:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    for index in range(number):
+    for index in range(worker_count):
         start(prints_banner=index == 0)
     while workers:
         connection.wait([worker.sentinel for worker in workers])
