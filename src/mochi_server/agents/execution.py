@@ -529,7 +529,7 @@ async def _play(turn: PreparedTurn, publish: events.Publish) -> MochiError | Non
     result = await execute_turn(turn, publish, control)
     if result.is_suspended:
         raise TurnSuspended
-    if result.cancelled or control.is_cancelled:
+    if result.cancelled or control.task_was_cancelled:
         raise asyncio.CancelledError
     return result.failure
 

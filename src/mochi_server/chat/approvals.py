@@ -129,7 +129,7 @@ class ApprovalService:
         if is_stale:
             self.end(session_id, confirmation_id, errors.ConfirmationStale)
             raise errors.ConfirmationStale(confirmation_id)
-        await request.stored.wait()
+        await request.decision_settled.wait()
         if request.failure is not None:
             raise request.failure
         self.end(session_id, confirmation_id, errors.ConfirmationResolved)
@@ -248,13 +248,13 @@ class SessionApprover(Approver):
             if self.own_writer is not self.writer:
                 await self.own_writer.keep()
             await self.writer.request(approval, self.log.last)
-            request.is_listed = True
+            request.is_stored = True
             announce(approval.confirmation_id)
             decision = await self.approvals.wait_for_decision(session_id, self.control, request)
             await self._store(decision, request)
         finally:
             self.control.request = None
-            request.stored.set()
+            request.decision_settled.set()
         return None if decision is None else (decision, request.bound)
 
     async def _store(self, decision: Decision | None, request: ApprovalRequest) -> None:

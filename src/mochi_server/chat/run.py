@@ -123,7 +123,7 @@ class Run:
     def pending(self) -> str | None:
         """ID of the request for approval that clients can decide, or None."""
         request = self.control.request
-        if request is not None and request.is_listed:
+        if request is not None and request.is_stored:
             return request.confirmation_id
         confirmation_id, number = next(reversed(self.log.confirmations.items()), (None, 0))
         if self.state == "waiting_for_approval":
@@ -183,7 +183,7 @@ class Run:
 
     def _cancel_task(self) -> None:
         if self.task is not None and not self.control.is_suspending:
-            self.control.is_cancelled = True
+            self.control.task_was_cancelled = True
             self.task.cancel()
 
     def publish(self, events: list[ChatEvent]) -> None:

@@ -31,9 +31,9 @@ class ApprovalRequest:
     The future is cancelled if the timeout passes first, and has the error ``TurnSuspended`` if the
     turn is suspended.
     """
-    is_listed: bool = False  # whether the request is stored, so that clients find it
-    stored: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the decision is durable, or has a failure."""
+    is_stored: bool = False  # whether the request is stored, so that clients find it
+    decision_settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the decision is stored or has a failure, or the turn has ended."""
     failure: errors.StorageFailed | None = None
     """Why the decision was not stored, so that the call waits for another."""
 
@@ -53,8 +53,8 @@ class ApprovalRequest:
 
 
 class TurnControl:
-    """What other tasks want of a live turn: a decision on the call that waits, or the end of its
-    task.
+    """State by which other tasks control a live turn: the call that waits for a decision, and the
+    reasons to end the task.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class TurnControl:
         """
         self.is_stopped = False
         """Whether a client has stopped the turn."""
-        self.is_cancelled = False
+        self.task_was_cancelled = False
         """Whether the task was cancelled, also if its turn had ended before."""
         self.abort_error: errors.MochiError | None = None
         """Error to report if the server cancels the turn, else None."""
