@@ -17,7 +17,7 @@ CUSTOM_INPUT = "input"
 _FUNCTION_TYPES = ("function", "custom")
 
 
-def _typed(tool: Any) -> Any:
+def _check_type(tool: Any) -> Any:
     if isinstance(tool, dict) and not isinstance(tool.get("type"), str):
         raise ValueError(f"the tool {tool.get('name')!r} has no type; set `type` to `function`")
     return tool
@@ -90,7 +90,7 @@ class ResponseNamespace(Body):
             | Annotated[CustomTool, Tag("custom")]
             | Annotated[OtherTool, Tag("other")],
             Discriminator(_tag_in_namespace),
-            BeforeValidator(_typed),
+            BeforeValidator(_check_type),
         ]
     ]
 
@@ -101,7 +101,7 @@ ResponseTool = Annotated[
     | Annotated[ResponseNamespace, Tag("namespace")]
     | Annotated[OtherTool, Tag("other")],
     Discriminator(_tool_tag),
-    BeforeValidator(_typed),
+    BeforeValidator(_check_type),
 ]
 
 
@@ -133,6 +133,7 @@ class OfferedFunction:
     """A function that the model may call, and the name of its namespace, if it is in one."""
 
     function: ResponseFunction
+    """The function with the name that the client uses."""
     namespace: str | None = None
     is_custom: bool = False
     """Whether the client receives the call as free text."""
@@ -151,21 +152,27 @@ Functions = dict[str, OfferedFunction]
 
 
 def flattened(tools: Iterable[ResponseTool]) -> Functions:
-    """Return the functions of all tools, also those in namespaces."""
-    tools = list(tools)
+    """Return the functions of all tools, also those in namespaces.
+
+    A function in a namespace whose name is taken gets the namespace as prefix. If that name is
+    taken too, the later function replaces the earlier one.
+    """
     found: Functions = {}
+    namespaces = []
     for tool in tools:
-        if isinstance(tool, ResponseFunction | CustomTool):
+        if isinstance(tool, ResponseNamespace):
+            namespaces.append(tool)
+        elif not isinstance(tool, OtherTool):
             found[tool.name] = OfferedFunction.of(tool)
-    for group in tools:
-        if isinstance(group, ResponseNamespace):
-            for tool in group.tools:
-                if isinstance(tool, OtherTool):
-                    continue
-                name = tool.name
-                if name in found:
-                    name = f"{group.name}__{name}"
-                found[name] = OfferedFunction.of(tool, group.name)
+    # Functions outside of namespaces keep their names, so they come first.
+    for namespace in namespaces:
+        for member in namespace.tools:
+            if isinstance(member, OtherTool):
+                continue
+            name = member.name
+            if name in found:
+                name = f"{namespace.name}__{name}"
+            found[name] = OfferedFunction.of(member, namespace.name)
     return found
 
 
