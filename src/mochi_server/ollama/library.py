@@ -150,6 +150,7 @@ class _PooledTransport(httpx.AsyncBaseTransport):
         self._transport = transport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        # `call` sends headers of its own, and raises for other statuses.
         body = await self._transport.call(request.method, str(request.url), request.content)
         return httpx.Response(HTTPStatus.OK, content=body)
 
