@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import yaml
 from pydantic import (
@@ -130,6 +130,14 @@ def _adapter(schema: Any) -> TypeAdapter[Any]:
     return TypeAdapter(schema)
 
 
+class _Place(NamedTuple):
+    """Lines of a value and of its key in a file, and the last key of its path."""
+
+    key_line: int
+    value_line: int
+    key: str
+
+
 @dataclass(frozen=True)
 class Document:
     """Parsed file. Paths consist of the keys and the indices that lead to a value of `data`."""
@@ -156,29 +164,23 @@ class Document:
         cause = context.get("error")
         if isinstance(cause, ConfigError):  # of another file
             raise cause
-        _, _, key = self._find(*path)
-        expected = _expected(first, key)
+        expected = _expected(first, self._find(*path).key)
         raise self.error_at_value(expected, *path)
 
     def error_at_value(self, expected: str, *path: str | int) -> ConfigError:
-        _, line, _ = self._find(*path)
-        return self._error_at(line, expected)
+        return self._error_at(self._find(*path).value_line, expected)
 
     def error_at_key(self, expected: str, *path: str | int) -> ConfigError:
-        line, _, _ = self._find(*path)
-        return self._error_at(line, expected)
+        return self._error_at(self._find(*path).key_line, expected)
 
     def _error_at(self, line: int, expected: str) -> ConfigError:
         return ConfigError(f"{self.file}:{line}: expected {expected}")
 
-    def _find(self, *path: str | int) -> tuple[int, int, str]:
-        """Return the line of the key, the line of the value, and the key at a path.
-
-        Unknown steps are skipped.
-        """
+    def _find(self, *path: str | int) -> _Place:
+        """Return the place of the value at a path. Unknown steps are skipped."""
         node = self.root
         key_line = 1
-        line = 1
+        value_line = 1
         name = ""
         for step in path:
             found = _child(node, step)
@@ -186,10 +188,11 @@ class Document:
                 continue
             key, node = found
             key_line = _line_of(key)
-            line = max(_line_of(node), key_line)
+            # An alias has the line of its anchor, which is above the key.
+            value_line = max(_line_of(node), key_line)
             if isinstance(step, str):
                 name = step
-        return key_line, line, name
+        return _Place(key_line, value_line, name)
 
 
 def _child(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
