@@ -234,10 +234,10 @@ class TurnService:
         is_latest = run is not None and run.run_id == turn.run_id
         is_here = is_latest and turn.state == "running"
         if turn.survives and not is_here:
-            return await self._stored_runs.unfinished(session, turn)
+            return await self._stored_runs.find_or_create(session, turn)
         if is_latest or run_id not in (None, *turn.run_ids):
             return run
-        return self._stored_runs.ended(session, turn)
+        return self._stored_runs.create_ended(session, turn)
 
     async def stop(self, session_id: str) -> Run | None:
         """Stop the turn of a session, also one that waits.
@@ -419,7 +419,7 @@ class TurnService:
             is_own = turn.key_digest == key_digest(conversation.session_id, turn_input.key)
             if run.running or run.state == "completed" or (run.state == "stopped" and is_own):
                 return run
-        return await self._stored_runs.unfinished(session, turn) if turn.survives else None
+        return await self._stored_runs.find_or_create(session, turn) if turn.survives else None
 
     def _launch(
         self,
@@ -535,7 +535,7 @@ class TurnService:
         self, session: ChatSession, turn: StoredTurn, decided: StoredTurn
     ) -> Run:
         """Store a decision on a turn that continues later, and return the run of the turn."""
-        run = await self._stored_runs.unfinished(session, turn)
+        run = await self._stored_runs.find_or_create(session, turn)
         await run.conversation.write(Change(turn=decided))
         run.suspend(decided.state, run.result)
         self._due.pause(run.session_id, self._limits.retry_seconds)
@@ -590,7 +590,7 @@ class TurnService:
             turn = _turn_to_end(session, only_waiting=only_waiting)
             if turn is None:
                 return None
-            run = await self._stored_runs.unfinished(session, turn)
+            run = await self._stored_runs.find_or_create(session, turn)
             try:
                 removed = await run.conversation.write(stopped_change(session, turn))
             except ValueError as error:
@@ -624,7 +624,7 @@ class TurnService:
         self, session: ChatSession, turn: StoredTurn, approval: Approval, tool: Tool
     ) -> None:
         self._approvals.end(session.session_id, approval.confirmation_id, errors.ConfirmationStale)
-        run = await self._stored_runs.unfinished(session, turn)
+        run = await self._stored_runs.find_or_create(session, turn)
         # The clients have received the first announcement, and receive the warning.
         again = replace(
             approval,
@@ -659,7 +659,7 @@ class TurnService:
         waiting = self.table.suspended(session.session_id, turn.run_id)
         warnings = [] if waiting is None else waiting.log.warnings
         turn = turn.continued(run_id, is_new_start=is_new_start)
-        calls = await self._stored_runs.events_of_calls(session, turn, is_announced=True)
+        calls = await self._stored_runs.events_of_calls(session, turn, includes_approval_call=True)
         earlier = [*warnings, snapshot(turn_messages(session, turn)), *calls]
         turn_input = restored_input(turn.input or {})
         run = self._new_run(

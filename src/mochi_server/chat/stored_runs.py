@@ -19,19 +19,14 @@ from mochi_server.chat.stored_events import agent_event, announcement, call_even
 from mochi_server.chat.turn_input import TurnInput, restored_input
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.writer import turn_messages
-from mochi_server.events import (
-    AgentStart,
-    ChatEvent,
-    Done,
-    Stopped,
-    TurnError,
-)
+from mochi_server.events import AgentStart, ChatEvent, Done, Stopped, TurnError
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.history import first_answer_index
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.turn import StoredTurn
+from mochi_server.sessions.turn import AgentCall, StoredTurn, TurnState
 from mochi_server.sessions.types import Message
 from mochi_server.tools.stored_calls import open_calls
+from mochi_server.tools.toolbox import ToolInvocation
 
 _LOST_EVENTS = 1 << 30
 """Number of the snapshot of a run whose events are lost; later than that of any event."""
@@ -48,20 +43,21 @@ class StoredRuns:
         self._table = table
         self._shutdown = shutdown
 
-    async def unfinished(self, session: ChatSession, turn: StoredTurn) -> Run:
-        """Return the run of a stored turn that goes on but is not live here.
+    async def find_or_create(self, session: ChatSession, turn: StoredTurn) -> Run:
+        """Return the run of a stored turn that goes on, so that clients can connect to it.
 
-        Clients can connect to it.
+        If the turn is neither live nor suspended here, add a suspended run to the table.
         """
-        calls = await self.events_of_calls(session, turn, is_announced=False)
+        calls = await self.events_of_calls(session, turn, includes_approval_call=False)
+        # The code below does not await, so that the table has at most one run of the turn.
         live = self._table.find(session.session_id, turn.run_id)
+        # The table returns the latest run of the session if it does not have this one.
         if live is not None and live.run_id == turn.run_id and live.running:
             return live
-        run = self._table.suspended(session.session_id, turn.run_id)
-        if run is not None:
-            return run
-        is_waiting = turn.state == "waiting_for_approval"
-        last = max(turn.events, len(calls) + bool(calls)) if is_waiting else _LOST_EVENTS
+        suspended = self._table.suspended(session.session_id, turn.run_id)
+        if suspended is not None:
+            return suspended
+        last = _last_event_number(turn, calls)
         log = EventLog.restored(snapshot(turn_messages(session, turn)), last, calls)
         run = self._stored_run(session, turn, log, input=_input_of(turn), state=turn.state)
         if turn.waiting is not None:  # else the turn is about to continue
@@ -71,70 +67,69 @@ class StoredRuns:
             run.release_clients()
         return run
 
-    def ended(self, session: ChatSession, turn: StoredTurn) -> Run:
-        """Return the latest run of a session as it was stored.
+    def create_ended(self, session: ChatSession, turn: StoredTurn) -> Run:
+        """Return a run of a stored turn that has ended, with a snapshot and the end as its events.
 
-        Its events are a snapshot and the end of the run.
+        A turn that is stored as running or waiting counts as failed.
         """
         state = turn.state
-        stored: Sequence[Message] = session.history[first_answer_index(session.history) :]
-        result = TurnResult(stored)
-        if turn.answer_id is None:
-            is_of_turn = result.partial_id is not None
-        else:
-            is_of_turn = any(message["message_id"] == turn.answer_id for message in stored)
-        if not is_of_turn:
-            result = TurnResult()  # the session may show the answer before the turn, or a version
-        ending: list[ChatEvent] = []
-        if state == "stopped":
-            ending = [Stopped(result.partial_id)]
-        elif state == "completed" and result.answer is not None:
-            ending = [result.completed()]
-        elif state in ("running", "waiting_for_approval", "failed"):
-            failure = _failure_of(session, turn)
-            state, result = "failed", replace(result, failure=failure)
-            ending = [TurnError.of(failure)]
+        result = _result_of(session, turn)
+        if state in ("running", "waiting_for_approval", "failed"):
+            state = "failed"
+            result = replace(result, failure=_failure_of(session, turn))
         calls = call_events(result.stored, None)
         log = EventLog.restored(snapshot(result.stored), _LOST_EVENTS, calls)
         run = self._stored_run(session, turn, log, state=state, result=result, is_stored=True)
-        run.publish([*ending, Done(session.session_id)])
+        run.publish([*_ending(state, result), Done(session.session_id)])
         return run
 
     async def events_of_calls(
-        self, session: ChatSession, turn: StoredTurn, *, is_announced: bool
-    ) -> list[ChatEvent]:
+        self, session: ChatSession, turn: StoredTurn, *, includes_approval_call: bool
+    ) -> Sequence[ChatEvent]:
         """Return the events of the calls of a turn until now, for clients that did not receive its
         first run.
 
-        ``is_announced`` states whether they contain the call that needs, or needed, approval.
+        ``includes_approval_call`` states whether they include the call that needs, or needed,
+        approval.
         """
         messages = turn_messages(session, turn)
-        approval = turn.approval if is_announced else None
-        index = None if approval is None else approval.call_index
-        agent = None if turn.approval is None else turn.approval.agent
-        if agent is None:
-            return [*call_events(messages, index)]
-        events: list[ChatEvent] = [*call_events(messages, None)]
+        approval = turn.approval
+        if approval is None:
+            return call_events(messages, None)
+        approval_call_index = approval.call_index if includes_approval_call else None
+        if approval.agent is None:
+            return call_events(messages, approval_call_index)
+        events = call_events(messages, None)
         for call in open_calls(messages):
-            if call.id == agent.call_id:
-                instruction = str(call.arguments.get("instruction", ""))
-                events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
-                of_agent = await self._agent_messages(agent.session_id)
-                for event in call_events(of_agent, index):
-                    events.append(agent_event(event, agent.name, agent.session_id, call.id))
-                break  # several calls can have the same ID
+            if call.id == approval.agent.call_id:  # several calls can have the same ID
+                of_agent = await self._agent_events(call, approval.agent, approval_call_index)
+                return [*events, *of_agent]
+        return events
+
+    async def _agent_events(
+        self, call: ToolInvocation, agent: AgentCall, approval_call_index: int | None
+    ) -> list[ChatEvent]:
+        """Return the events of an agent that ``call`` started.
+
+        ``approval_call_index`` is the position among the calls of the agent.
+        """
+        instruction = str(call.arguments.get("instruction", ""))
+        events: list[ChatEvent] = [AgentStart(agent.name, instruction, agent.session_id, call.id)]
+        messages = await self._agent_messages(agent.session_id)
+        for event in call_events(messages, approval_call_index):
+            events.append(agent_event(event, agent.name, agent.session_id, call.id))
         return events
 
     async def messages_with_agents(self, session: ChatSession, turn: StoredTurn) -> list[Message]:
         """Return the messages that a turn and its agents have added."""
         messages = turn_messages(session, turn)
-        agents: list[str] = []
+        agent_sessions: list[str] = []
         for message in messages:
             if message["role"] == "tool" and "agent_session_id" in message:
-                agents.append(message["agent_session_id"])
+                agent_sessions.append(message["agent_session_id"])
         if turn.approval is not None and turn.approval.agent is not None:
-            agents.append(turn.approval.agent.session_id)
-        for session_id in agents:
+            agent_sessions.append(turn.approval.agent.session_id)
+        for session_id in agent_sessions:
             messages += await self._agent_messages(session_id)
         return messages
 
@@ -153,6 +148,7 @@ class StoredRuns:
         )
 
     async def _agent_messages(self, session_id: str) -> Sequence[Message]:
+        """Return the messages of the latest turn in an agent's session, without the task."""
         with suppress(errors.SessionNotFound):
             history = (await self._conversations.agent_chats.load(session_id)).history
             return history[first_answer_index(history) :]
@@ -164,6 +160,46 @@ def _input_of(turn: StoredTurn) -> TurnInput:
         return restored_input(turn.input or {})
     except ValueError:  # the turn ends as interrupted when it is due
         return TurnInput()
+
+
+def _last_event_number(turn: StoredTurn, calls: Sequence[ChatEvent]) -> int:
+    """Return the number of the last event that a snapshot and the events of the calls replace.
+
+    It is known only for a turn that waits.
+    """
+    if turn.state != "waiting_for_approval":
+        return _LOST_EVENTS
+    if not calls:
+        return turn.events
+    return max(turn.events, 1 + len(calls))  # the snapshot has a number of its own
+
+
+def _result_of(session: ChatSession, turn: StoredTurn) -> TurnResult:
+    """Return the result of a stored turn.
+
+    It has no messages if the session shows another answer: that before the turn, or another
+    version.
+    """
+    stored = session.history[first_answer_index(session.history) :]
+    result = TurnResult(stored)
+    if turn.answer_id is None:
+        is_of_turn = result.partial_id is not None
+    else:
+        is_of_turn = any(message["message_id"] == turn.answer_id for message in stored)
+    if not is_of_turn:
+        return TurnResult()
+    return result
+
+
+def _ending(state: TurnState, result: TurnResult) -> list[ChatEvent]:
+    """Return the event for the end of a turn, except ``Done``. There may be none."""
+    if state == "stopped":
+        return [Stopped(result.partial_id)]
+    if state == "completed" and result.answer is not None:
+        return [result.completed()]
+    if result.failure is not None:
+        return [TurnError.of(result.failure)]
+    return []
 
 
 def _failure_of(session: ChatSession, turn: StoredTurn) -> errors.MochiError:
