@@ -77,7 +77,8 @@ async def start(
 def renamed_fields(**names: str) -> Iterator[None]:
     """Replace the name of a field of chat completions in errors by that of the request's API.
 
-    ``names`` maps the one to the other. Such an error keeps only its first problem.
+    With ``messages="input"``, an error in `messages` is raised as an error in `input`. Only the
+    first problem of an error is examined, and only that is raised again.
     """
     try:
         yield
@@ -85,7 +86,7 @@ def renamed_fields(**names: str) -> Iterator[None]:
         problems = error.details.get("errors")
         if not problems:
             raise
-        field = problems[0]["loc"][1]
+        field = problems[0]["loc"][1]  # after "body"
         if field not in names:
             raise
         raise ValidationFailed.at(names[field], problems[0]["msg"]) from error
@@ -99,9 +100,9 @@ async def _start(
         check_policy(turn.policy, "X-Mochi-Tool-Policy")
     agent = await selected_agent(services, turn.model or "")
     if agent is not None:
-        return await _with_agent(services, agent, session_id, turn, sent)
+        return await _start_with_agent(services, agent, session_id, turn, sent)
     if session_id is not None:
-        return await _in_session(services, session_id, turn, sent)
+        return await _start_in_session(services, session_id, turn, sent)
     model = await services.fleet.find_model(turn.model or "")
     _check_capabilities(turn.tools, sent.new_images, model)
     settings = ToolSettings(
@@ -109,7 +110,8 @@ async def _start(
     )
     session = ChatSession.create(SessionCreationOptions(turn.model or "", tool_settings=settings))
     session.messages = sent.with_references
-    return await _in_memory(services, session, replace(turn, change="continue", key=None), sent)
+    continuation = replace(turn, change="continue", key=None)
+    return await _start_in_memory(services, session, continuation, sent)
 
 
 async def _check_tools(services: Services, tools: ToolSelection) -> None:
@@ -122,30 +124,46 @@ async def _check_tools(services: Services, tools: ToolSelection) -> None:
             raise errors.ToolNotFound(name)
 
 
-async def _in_session(
+async def _start_in_session(
     services: Services, session_id: str, turn: TurnInput, sent: SentMessages
 ) -> Run:
+    """Start a turn in a stored session.
+
+    If the request repeats an earlier one with the same key, return the run of that one.
+    """
     if turn.policy is not None:
         raise ValidationFailed.at(
             "X-Mochi-Tool-Policy", "the session has its own policy; leave out this header"
         )
     conversation = services.conversations.stored(session_id)
     session = await conversation.store.load(session_id)
-    if turn.key is not None:
-        run = services.turns.table.with_key(session_id, turn.key)
-        if run is not None:
-            if repeats(sent, turn, run.input):
-                return run
-            raise errors.IdempotencyKeyReused(turn.key, run.run_id)
+    repeated = _run_with_key(services, session_id, turn, sent)
+    if repeated is not None:
+        return repeated
     if not keyed_indexes(session, turn.key):
         sent.check(session)
         await _check_busy(services, session_id)
-    turn = to_turn(session, sent, turn)
-    # Without Ollama, the turn still stores the message.
+    new_turn = to_turn(session, sent, turn)
+    # If Ollama is unreachable, skip this check, so that the turn still stores the message.
     with suppress(errors.OllamaUnreachable, errors.OllamaError):
-        model = await services.fleet.find_model(turn.model or "")
-        _check_capabilities(turn.tools, turn.images, model)
-    return await services.turns.start(conversation, turn)
+        model = await services.fleet.find_model(new_turn.model or "")
+        _check_capabilities(new_turn.tools, new_turn.images, model)
+    return await services.turns.start(conversation, new_turn)
+
+
+def _run_with_key(
+    services: Services, session_id: str, turn: TurnInput, sent: SentMessages
+) -> Run | None:
+    """Return the run that the same request has started, or None.
+
+    Raises ``IdempotencyKeyReused`` if another request had the same key.
+    """
+    if turn.key is None:
+        return None
+    run = services.turns.table.with_key(session_id, turn.key)
+    if run is not None and not repeats(sent, turn, run.input):
+        raise errors.IdempotencyKeyReused(turn.key, run.run_id)
+    return run
 
 
 async def _check_busy(services: Services, session_id: str) -> None:
@@ -160,14 +178,18 @@ async def _check_busy(services: Services, session_id: str) -> None:
         raise errors.SessionBusy(session_id, run.run_id)
 
 
-async def _with_agent(
+async def _start_with_agent(
     services: Services,
     agent: AgentDefinition,
     session_id: str | None,
     turn: TurnInput,
     sent: SentMessages,
 ) -> Run:
-    """Start a turn of an agent, which has its own tools, and whose sessions store no options."""
+    """Start a turn of an agent.
+
+    The agent has its own tools and system prompt. System messages and generation options of the
+    request have no effect, or ``_checked_task`` refuses them.
+    """
     task = TurnInput(
         text=_checked_task(turn, sent),
         agent=agent.name,
@@ -176,21 +198,32 @@ async def _with_agent(
         on_disconnect=turn.on_disconnect,
         interactive=False,
     )
-    if session_id is None:
-        session = ChatSession.create(SessionCreationOptions(task.model or ""))
-        session.metadata.extra[OWNER] = agent.name
-        earlier = sent.with_references[: sent.last_index]
-        session.messages = [message for message in earlier if message["role"] != "system"]
-        return await _in_memory(services, session, task, sent)
+    if session_id is not None:
+        task = replace(task, key=turn.key)
+        return await _start_in_agent_session(services, agent, session_id, task, sent)
+    session = ChatSession.create(SessionCreationOptions(task.model or ""))
+    session.metadata.extra[OWNER] = agent.name
+    earlier = sent.with_references[: sent.last_index]
+    session.messages = [message for message in earlier if message["role"] != "system"]
+    return await _start_in_memory(services, session, task, sent)
+
+
+async def _start_in_agent_session(
+    services: Services,
+    agent: AgentDefinition,
+    session_id: str,
+    task: TurnInput,
+    sent: SentMessages,
+) -> Run:
     conversation = services.conversations.agent_chat(session_id)
-    chat = await conversation.store.load(session_id)
-    check_owner(chat, agent)
-    if not keyed_indexes(chat, turn.key):
-        sent.check(chat)
-    return await services.turns.start(conversation, replace(task, key=turn.key))
+    session = await conversation.store.load(session_id)
+    check_owner(session, agent)
+    if not keyed_indexes(session, task.key):
+        sent.check(session)
+    return await services.turns.start(conversation, task)
 
 
-async def _in_memory(
+async def _start_in_memory(
     services: Services, session: ChatSession, turn: TurnInput, sent: SentMessages
 ) -> Run:
     conversation = await services.conversations.in_memory(session, sent.blobs)
@@ -218,14 +251,14 @@ def _checked_task(turn: TurnInput, sent: SentMessages) -> str:
 
     Raise ``ValidationFailed`` for requests that agents do not support.
     """
-    refused = {
+    unsupported = {
         _tools_parameter(turn.tools): turn.tools.client_tools or turn.tools.names is not None,
         "tool_choice": turn.tools.must_call,
         "logprobs": turn.generation.logprobs is not None,
         "response_format": turn.generation.format,
         "messages": sent.images.get(sent.last_index) or sent.attachments.get(sent.last_index),
     }
-    for name, is_set in refused.items():
+    for name, is_set in unsupported.items():
         if is_set:
             content = "the images and files" if name == "messages" else "this field"
             problem = f"agents use their own tools and answer with plain text; leave out {content}"
