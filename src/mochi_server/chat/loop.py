@@ -22,6 +22,7 @@ from mochi_server.events import (
 )
 from mochi_server.inference.session_window import save_window
 from mochi_server.ollama.errors import is_unreadable_image
+from mochi_server.sessions.types import AssistantMessage
 from mochi_server.tools.stored_calls import (
     calls_in,
     interrupted_outcome,
@@ -71,7 +72,7 @@ class TurnLoop:
             turn.input.generation,
             turn.ticket,
         )
-        self._warn([*turn.warnings, *model_call.warnings(turn.toolbox.schemas())])
+        self._publish_warnings([*turn.warnings, *model_call.warnings(turn.toolbox.schemas())])
         if turn.input.new_blobs:
             await writer.wait_until_stored()  # the prompt is built from the stored images and files
         try:
@@ -80,9 +81,10 @@ class TurnLoop:
             writer.window = model_call.allocation.decision
         await save_window(model_call.allocation, turn.session, writer.conversation.store)
 
-    def _warn(self, warnings: Sequence[ChatEvent]) -> None:
+    def _publish_warnings(self, warnings: Sequence[ChatEvent]) -> None:
         """Publish the warnings at the beginning, except those that clients have received."""
-        if self.turn.rules.plans and self.turn.writer.added:  # the agent's turn is continued
+        is_agent = self.turn.rules.plans
+        if is_agent and self.turn.writer.added:  # published before it was continued
             return
         new = [warning for warning in warnings if warning not in self.reported]
         if new:
@@ -115,16 +117,16 @@ class TurnLoop:
             self.publish([outcome.event()])
 
     async def _ask(self, step: AskModel, model_call: ModelCall) -> None:
-        """Ask the model for an answer, and store it."""
+        """Ask the model for an answer and store it. Repair the format of the last answer."""
         turn, writer = self.turn, self.turn.writer
         publish = turn.phases.publisher(step.phase, self.publish)
         if step.limit is not None:
             publish([self._limit_warning(step)])
-        if self._follows_announcement(step):
+        if self._starts_new_paragraph(step):
             publish([ContentDelta("")])
         schemas = turn.toolbox.schemas() if step.offers_tools else []
         reminders = await turn.phases.reminders(step.phase)
-        request = AnswerAttempts(
+        attempts = AnswerAttempts(
             turn,
             model_call,
             publish,
@@ -133,19 +135,14 @@ class TurnLoop:
             allows_calls=step.offers_tools,
             plans=step.phase == "planning",
         )
-        answer = await self._answer(request, step)
+        answer = await self._answer(attempts, must_call=step.must_call)
         if step.offers_tools and answer.skipped_calls and turn.input.tools.parallel:
             publish([self._skip_warning(answer.skipped_calls)])
         if not answer.tool_calls and step.phase != "planning":
             schema = model_call.schema(offers_tools=bool(schemas))
             await self._repair(answer, model_call, publish, schema)
         message = answer.message()
-        tools = turn.input.tools
-        client_calls = [
-            call.id
-            for call in calls_in(message)
-            if call.name in tools.offered_client_tools and (tools.takes_text or call.defect is None)
-        ]
+        client_calls = self._client_call_ids(message)
         if client_calls:
             message["client_tool_calls"] = client_calls
         is_last = isinstance(turn.next_step(message), Finish)
@@ -154,53 +151,74 @@ class TurnLoop:
         if warnings:  # now, because the turn can be suspended before its end
             publish(warnings)
 
-    async def _answer(self, request: AnswerAttempts, step: AskModel) -> AnswerBuilder:
-        """Return the answer to a request.
+    async def _answer(self, attempts: AnswerAttempts, *, must_call: bool) -> AnswerBuilder:
+        """Return the answer of the model.
 
         If the model cannot decode an image of an earlier message, omit these images. Raises
         ``ImageNotReadable`` for an image of this turn, and other ``MochiError``.
         """
         writer = self.turn.writer
-        try:
-            return await (request.forced() if step.must_call else request.send())
-        except OllamaError as error:
-            if not is_unreadable_image(error):
-                raise
-            if await writer.mark_images_unreadable():
-                raise ImageNotReadable(request.model_call.name) from error
-            if not await writer.hide_earlier_images():
-                raise
-        request.model_call.warn(ImageNotReadable.code, _HIDDEN_IMAGES)
-        return await self._answer(request, step)
+        while True:
+            try:
+                return await (attempts.forced() if must_call else attempts.send())
+            except OllamaError as error:
+                if not is_unreadable_image(error):
+                    raise
+                turn_has_images = await writer.mark_images_unreadable()
+                if turn_has_images:
+                    raise ImageNotReadable(attempts.model_call.name) from error
+                has_hidden_images = await writer.hide_earlier_images()
+                if not has_hidden_images:
+                    raise
+            attempts.model_call.warn(ImageNotReadable.code, _HIDDEN_IMAGES)
 
-    def _follows_announcement(self, step: AskModel) -> bool:
-        """Return whether the last answer of the execution phase called no tool, so that the next
-        answer is a paragraph of its own.
+    def _starts_new_paragraph(self, step: AskModel) -> bool:
+        """Return whether the next answer follows another one in the execution phase, without tool
+        results between them.
         """
         added = self.turn.writer.added
-        has_executed = step.phase == "execution" and len(added) > 1
+        has_executed = step.phase == "execution" and len(added) > 1  # the plan is the first
         return has_executed and added[-1]["role"] == "assistant"
 
+    def _client_call_ids(self, answer: AssistantMessage) -> list[str]:
+        """Return the IDs of the calls in an answer that the client runs.
+
+        Malformed arguments can only be sent as text. If the client takes none, the model receives
+        an error as the result of the call.
+        """
+        tools = self.turn.input.tools
+        client_tools = tools.offered_client_tools
+        ids = []
+        for call in calls_in(answer):
+            is_sendable = tools.takes_text or call.defect is None
+            if is_sendable and call.name in client_tools:
+                ids.append(call.id)
+        return ids
+
     async def _run_calls(self, step: RunCalls) -> None:
-        """Run tool calls in order, publish their results and store them."""
-        writer = self.turn.writer
+        """Run tool calls in order."""
         publish = self.turn.phases.publisher("execution", self.publish)
         for planned in step.calls:
-            call = planned.call
-            writer.begin_call(call)
-            try:
-                outcome = await self._run_call(planned, publish)
-            except asyncio.CancelledError:
-                if call.progress.is_announced:
-                    publish([interrupted_outcome(call).event()])
-                raise
-            try:
-                await writer.add_result(call, outcome)
-            finally:  # even if the turn is cancelled meanwhile
-                if not outcome.has_own_events:
-                    publish([outcome.event()])
-        if not writer.result().client_tool_calls:
+            await self._run_and_store(planned, publish)
+        if not self.turn.writer.result().client_tool_calls:
             publish([ToolContinuationStart()])
+
+    async def _run_and_store(self, planned: PlannedCall, publish: Publish) -> None:
+        """Run a tool call and store its result. Then publish the result, even if storing failed."""
+        writer = self.turn.writer
+        call = planned.call
+        writer.begin_call(call)
+        try:
+            outcome = await self._run_call(planned, publish)
+        except asyncio.CancelledError:
+            if call.progress.is_announced:
+                publish([interrupted_outcome(call).event()])
+            raise
+        try:
+            await writer.add_result(call, outcome)
+        finally:  # the turn can be cancelled meanwhile
+            if not outcome.has_own_events:
+                publish([outcome.event()])
 
     async def _run_call(self, planned: PlannedCall, publish: Publish) -> ToolOutcome:
         call = planned.call
@@ -225,7 +243,7 @@ class TurnLoop:
         if schema is None or answer.done_reason == "length":
             return
         first = answer.content
-        problem = await self._problem(first, model_call, schema)
+        problem = await self._format_problem(first, model_call, schema)
         if not problem:
             return
         try:
@@ -234,15 +252,18 @@ class TurnLoop:
             raise FormatNotMet(model_call.name, error.message.rstrip("."), first) from error
         self.turn.writer.replaced.append(answer.message())
         answer.replace(text, last)
-        problem = await self._problem(answer.content, model_call, schema)
+        problem = await self._format_problem(answer.content, model_call, schema)
         if problem:
             raise FormatNotMet(model_call.name, problem, answer.content)
         publish([snapshot([*self.turn.writer.added, answer.message()])])
 
-    async def _problem(self, text: str, model_call: ModelCall, schema: dict[str, Any]) -> str:
-        """Return why a text does not fit the schema, or an empty text.
+    async def _format_problem(
+        self, text: str, model_call: ModelCall, schema: dict[str, Any]
+    ) -> str:
+        """Return why a text does not fit the schema, or an empty text if it fits.
 
-        Publish a warning if it cannot be checked.
+        Without a checker, every text fits. If the checker cannot check this schema, publish a
+        warning.
         """
         if self.turn.checks is None:
             return ""
