@@ -77,12 +77,14 @@ def listed(value: Any, *path: str) -> list[Any]:
 
 @dataclass
 class _Call:
+    """Tool call of which parts were added. `fragments` is JSON text of its arguments."""
+
     id: str | None = None
     name: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     fragments: str = ""
 
-    def finished(self) -> ToolCall:
+    def to_tool_call(self) -> ToolCall:
         if not self.fragments:
             return ToolCall(self.name, self.arguments, self.id)
         try:
@@ -98,12 +100,13 @@ class _Call:
 class ReplyBuilder:
     """Builder of a reply from response objects.
 
-    `timestamp` is the time of the current object in nanoseconds.
+    `timestamp` is the time of the current object in nanoseconds, `last_part_time` that of the
+    object with the latest part.
     """
 
     stream: bool
     timestamp: int = 0
-    last: int = 0
+    last_part_time: int = 0
     parts: list[Reasoning | Text | Pause | Failure | ToolCalls] = field(default_factory=list)
     calls: dict[Any, _Call] = field(default_factory=dict)
     finish: Finish = "stop"
@@ -112,24 +115,25 @@ class ReplyBuilder:
     durations: Durations = field(default_factory=Durations)
 
     def add(self, kind: type[Reasoning] | type[Text], text: Any) -> None:
+        """Add a text, or reasoning. Values that are not text are ignored."""
         if not isinstance(text, str) or not text:
             return
-        self._wait()
+        self._add_pause()
         content: Content = text
         if self.stream:
             content = (text,)  # one chunk
         self.parts.append(kind(content))
 
-    def fail(self, message: Any, error: Any) -> None:
+    def add_failure(self, message: Any, error: Any) -> None:
         """Add a failure, whose HTTP status is that of the code or type of ``error``."""
-        self._wait()
+        self._add_pause()
         if not isinstance(message, str):
             message = json.dumps(message)
         failure = Failure(message, _failure_status(error))
         self.parts.append(failure)
 
-    def call(self, index: Any, function: Any, id: Any = None) -> None:
-        """Add an object with the name or the arguments of a tool call.
+    def add_call_part(self, index: Any, function: Any, id: Any = None) -> None:
+        """Add an object with the name or the arguments of the tool call at `index`.
 
         The arguments can be a fragment of JSON text.
         """
@@ -146,8 +150,8 @@ class ReplyBuilder:
             elif isinstance(arguments, str):
                 call.fragments += arguments
 
-    def end(self, reason: Any, usage: Any = None) -> None:
-        """Store the finish reason and the token counts that a response contains."""
+    def set_outcome(self, reason: Any, usage: Any = None) -> None:
+        """Set the finish reason and the token counts that a response contains."""
         if isinstance(reason, str):
             self.finish = _FINISH.get(reason, self.finish)
         for name, paths in _USAGE.items():
@@ -156,10 +160,11 @@ class ReplyBuilder:
                 if isinstance(count, int):
                     self.usage[name] = count
 
-    def reply(self) -> Reply:
-        self._wait()
+    def build(self) -> Reply:
+        """Add the tool calls and return the reply. This method can be called only once."""
+        self._add_pause()
         if self.calls:
-            calls = [call.finished() for call in self.calls.values()]
+            calls = [call.to_tool_call() for call in self.calls.values()]
             self.parts.append(ToolCalls(calls))
         return Reply(
             self.parts,
@@ -170,11 +175,12 @@ class ReplyBuilder:
             pace=Pace(characters_per_second=math.inf),
         )
 
-    def _wait(self) -> None:
-        if self.timestamp > self.last:
-            seconds = (self.timestamp - self.last) / 1e9
+    def _add_pause(self) -> None:
+        """Add the time since the latest part."""
+        if self.timestamp > self.last_part_time:
+            seconds = (self.timestamp - self.last_part_time) / 1e9
             self.parts.append(Pause(seconds))
-        self.last = self.timestamp
+        self.last_part_time = self.timestamp
 
 
 def _failure_status(error: Any) -> int:
@@ -201,10 +207,9 @@ class RecordedFormat(NamedTuple):
 def event_frame(value: Any, *, named: bool = True, end: str = "\n\n", done: str = "") -> str:
     """Encode an object of a stream as a server-sent event.
 
-    Text that was not JSON is sent as it is, with one `data:` line for each of its lines.
-
     If `named` is true, the event has the name of the object's type. `end` is the text after its
-    data, and `done` is the event for `DONE`.
+    data, and `done` is the event for `DONE`. Text that was not JSON is sent as it is, with one
+    `data:` line for each of its lines.
     """
     if value == DONE:
         return done

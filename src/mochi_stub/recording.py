@@ -148,8 +148,8 @@ class Recording:
                 read(item, builder)
             else:
                 message = get(error, "message") or error
-                builder.fail(message, error)
-        reply = builder.reply()
+                builder.add_failure(message, error)
+        reply = builder.build()
         if self.stream:
             return reply
         return _spread(reply, self.timestamps[-1])

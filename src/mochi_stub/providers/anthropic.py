@@ -488,13 +488,13 @@ def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
         builder.add(Text, get(block, "text"))
         builder.add(Reasoning, get(block, "thinking"))
         if get(block, "type") in ("tool_use", "input_json_delta"):
-            builder.call(index, block, get(block, "id"))
+            builder.add_call_part(index, block, get(block, "id"))
     stop_sequence = get(delta, "stop_sequence") or get(body, "stop_sequence")
     if stop_sequence:
         builder.stop_sequence = stop_sequence
     stop_reason = get(delta, "stop_reason") or get(body, "stop_reason")
     usage = get(body, "usage") or get(body, "message", "usage")
-    builder.end(stop_reason, usage)
+    builder.set_outcome(stop_reason, usage)
 
 
 _UNKNOWN_PATH = pipeline.refuse(404, "Not Found")

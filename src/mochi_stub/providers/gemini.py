@@ -500,9 +500,9 @@ def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
         call = get(part, "functionCall")
         if call is not None:
             index = len(builder.calls)
-            builder.call(index, call, get(call, "id"))
+            builder.add_call_part(index, call, get(call, "id"))
     usage = get(body, "usageMetadata")
-    builder.end(get(candidate, "finishReason"), usage)
+    builder.set_outcome(get(candidate, "finishReason"), usage)
     text_tokens = get(usage, "candidatesTokenCount")
     thinking_tokens = get(usage, "thoughtsTokenCount")
     if isinstance(text_tokens, int) and isinstance(thinking_tokens, int):

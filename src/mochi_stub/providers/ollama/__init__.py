@@ -483,9 +483,9 @@ def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
     for call in listed(message, "tool_calls"):
         index = len(builder.calls)
         function = get(call, "function")
-        builder.call(index, function, get(call, "id"))
+        builder.add_call_part(index, function, get(call, "id"))
     if get(line, "done"):
-        builder.end(get(line, "done_reason"), line)
+        builder.set_outcome(get(line, "done_reason"), line)
         builder.durations = _durations(line)
 
 

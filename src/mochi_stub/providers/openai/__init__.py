@@ -470,7 +470,7 @@ class CompletionChunks(ChunkEncoder):
 
 
 def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
-    builder.end(None, get(body, "usage"))
+    builder.set_outcome(None, get(body, "usage"))
     for choice in listed(body, "choices"):
         index = get(choice, "index")
         if index in (None, 0):
@@ -488,8 +488,8 @@ def _read_choice(choice: Any, builder: ReplyBuilder) -> None:
         if index is None:
             index = position
         function = get(call, "function")
-        builder.call(index, function, get(call, "id"))
-    builder.end(get(choice, "finish_reason"))
+        builder.add_call_part(index, function, get(call, "id"))
+    builder.set_outcome(get(choice, "finish_reason"))
 
 
 def _with_index(value: Any) -> Any:

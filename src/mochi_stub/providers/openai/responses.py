@@ -234,7 +234,7 @@ def read_recorded(body: Any, builder: ReplyBuilder) -> None:
             _read_end(body, builder)
         case "response.function_call_arguments.delta":
             arguments = {"arguments": get(body, "delta")}
-            builder.call(get(body, "item_id"), arguments)
+            builder.add_call_part(get(body, "item_id"), arguments)
         case "response.output_item.added":
             _read_call(get(body, "item"), builder)
         case "response.completed" | "response.incomplete":
@@ -242,7 +242,7 @@ def read_recorded(body: Any, builder: ReplyBuilder) -> None:
         case "error" | "response.failed":
             error = get(whole, "error") or body
             message = get(error, "message") or "the response failed"
-            builder.fail(message, error)
+            builder.add_failure(message, error)
         case _ if str(kind).endswith("text.delta"):
             part = Reasoning if "reasoning" in kind else Text
             builder.add(part, get(body, "delta"))
@@ -250,7 +250,7 @@ def read_recorded(body: Any, builder: ReplyBuilder) -> None:
 
 def _read_end(response: Any, builder: ReplyBuilder) -> None:
     reason = get(response, "incomplete_details", "reason")
-    builder.end(reason, get(response, "usage"))
+    builder.set_outcome(reason, get(response, "usage"))
 
 
 def _read_item(item: Any, builder: ReplyBuilder) -> None:
@@ -267,7 +267,7 @@ def _read_call(item: Any, builder: ReplyBuilder) -> None:
     if get(item, "type") != "function_call":
         return
     item_id = get(item, "id")
-    builder.call(item_id, item, get(item, "call_id"))
+    builder.add_call_part(item_id, item, get(item, "call_id"))
 
 
 _EVENTS = {
