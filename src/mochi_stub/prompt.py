@@ -79,14 +79,14 @@ class Prompt:
 
     @property
     def after_tools(self) -> bool:
-        """Whether the last message is a tool result. ``unanswered_results`` may not be last."""
+        """Whether the last message is a tool result."""
         return bool(self.messages) and self.messages[-1].role == "tool"
 
     @cached_property
     def unanswered_results(self) -> tuple[Message, ...]:
-        """Tool results that the model has not replied to.
+        """Latest uninterrupted group of tool results, if the model has not replied to them.
 
-        User and system messages can follow the results.
+        User and system messages can follow the group.
         """
         results = []
         for message in reversed(self.messages):
@@ -127,7 +127,7 @@ def _encoded_tools(prompt: Prompt) -> str:
 
 
 def render_message(role: str, content: str, tool_calls: Iterable[ToolCall]) -> str:
-    """Return a message as a line `role: content`, followed by its tool calls."""
+    """Return a message as text: `role: content`, with its tool calls on the same line."""
     parts = []
     if content:
         parts.append(content)
@@ -164,14 +164,12 @@ def counted_text_of_message(message: Message) -> str:
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
     """Return the number of tokens in the prompt. Each image counts as 768 tokens."""
     text = counted_text(prompt)
-    tokens = count_tokens(len(text), chars_per_token)
+    tokens = to_tokens(len(text), chars_per_token)
     for message in prompt.messages:
         tokens += IMAGE_TOKENS * message.images
     return tokens
 
 
-def count_tokens(characters: int, chars_per_token: float) -> int:
+def to_tokens(characters: int, chars_per_token: float) -> int:
     """Convert a number of characters to a number of tokens, rounded up."""
-    if chars_per_token == 1:
-        return characters
     return -int(-characters // chars_per_token)

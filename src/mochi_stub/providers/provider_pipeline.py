@@ -24,12 +24,12 @@ from mochi_stub.prompt import (
     Message,
     Prompt,
     ToolCall,
-    count_tokens,
     counted_text,
     counted_text_of_message,
     prompt_tokens,
     render,
     render_message,
+    to_tokens,
 )
 from mochi_stub.providers.body_validation import snake_case
 from mochi_stub.recorded_reply import RecordedFormat
@@ -222,7 +222,7 @@ def _latest_messages(prompt: Prompt, chars_per_token: float, context: int) -> tu
         images += message.images
     latest: list[Message] = []
     for message in prompt.messages[:-1]:
-        text_tokens = count_tokens(length, chars_per_token)
+        text_tokens = to_tokens(length, chars_per_token)
         image_tokens = IMAGE_TOKENS * images
         fits = text_tokens + image_tokens <= context
         if fits or message.role == "system":
@@ -417,8 +417,8 @@ class EvaluatedPrompt:
         characters = generated_characters(self.reply)
         counts = Counts(
             input=self.tokens,
-            output=count_tokens(characters, per_token),
-            reasoning=count_tokens(len(self.reply.reasoning), per_token),
+            output=to_tokens(characters, per_token),
+            reasoning=to_tokens(len(self.reply.reasoning), per_token),
         )
         own = {}
         for name, count in vars(self.reply.usage).items():
@@ -661,7 +661,7 @@ def embed_text(
         vector = list(reply.embedding)
     tokens = reply.usage.input
     if tokens is None:
-        tokens = count_tokens(len(text), model.chars_per_token)
+        tokens = to_tokens(len(text), model.chars_per_token)
     return vector, tokens
 
 

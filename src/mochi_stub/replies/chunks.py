@@ -15,7 +15,7 @@ from itertools import chain, pairwise, repeat
 from typing import Any, NamedTuple
 
 from mochi_stub.json_encoding import dumps
-from mochi_stub.prompt import ToolCall, count_tokens
+from mochi_stub.prompt import ToolCall, to_tokens
 from mochi_stub.replies import WORDS, stable_hash
 from mochi_stub.reply import (
     Content,
@@ -69,8 +69,8 @@ def token_logprobs(piece: Piece, start: int, chars_per_token: float) -> list[Log
     if piece.logprob is not None:
         return [piece.logprob]
     text: str = piece.value
-    earlier_tokens = count_tokens(start, chars_per_token)
-    all_tokens = count_tokens(start + len(text), chars_per_token)
+    earlier_tokens = to_tokens(start, chars_per_token)
+    all_tokens = to_tokens(start + len(text), chars_per_token)
     if all_tokens == earlier_tokens:
         return []
     found = []

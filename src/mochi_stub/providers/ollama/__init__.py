@@ -17,7 +17,7 @@ from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import JsonObject, dumps, go_dumps, go_text, number, quoted, timestamp
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import Operation, Prompt, ToolCall, count_tokens, counted_text
+from mochi_stub.prompt import Operation, Prompt, ToolCall, counted_text, to_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.ollama import models
 from mochi_stub.providers.ollama import request_schema as schema
@@ -409,7 +409,7 @@ class ReplyLines:
         eval_time = _first_set(times.eval, self.planned_end)
         total_time = load_time + prompt_time + eval_time
         length = pipeline.generated_characters(self.reply, go_dumps)
-        reply_tokens = count_tokens(length, self.model.chars_per_token)
+        reply_tokens = to_tokens(length, self.model.chars_per_token)
         counters: dict[str, int | str] = {
             "total_duration": _first_set(times.total, total_time),
             "load_duration": load_time,
