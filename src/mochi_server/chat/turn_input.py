@@ -67,7 +67,7 @@ class ToolSelection:
     may_call: bool = True
     must_call: bool = False  # whether the first answer must call a tool
     omits_tools: bool = False
-    """Whether the request has other tools, which the server leaves out.
+    """Whether the request has other tools, which the server omits.
 
     If no tool remains, no call is required.
     """

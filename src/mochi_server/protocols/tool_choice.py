@@ -95,7 +95,7 @@ def tool_selection(
     """Return the tools of a request.
 
     ``names`` are tools of this server. If it is None, the tools of the session apply.
-    ``omits_tools`` states whether the server leaves out other tools of the request.
+    ``omits_tools`` states whether the server omits other tools of the request.
     """
     only: frozenset[str] | None = None
     must_call = False

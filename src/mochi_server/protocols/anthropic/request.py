@@ -8,10 +8,7 @@ from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import ANSWER_TOKENS
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.answer_request import Effort, think_value
-from mochi_server.protocols.anthropic.blocks import (
-    AnyMessage,
-    to_messages,
-)
+from mochi_server.protocols.anthropic.blocks import AnyMessage, to_messages
 from mochi_server.protocols.headers import MochiHeaders
 from mochi_server.protocols.schemas import SchemaText, TextOr, TextPart, TokenLimit
 from mochi_server.protocols.sent_messages import SentMessages
@@ -24,25 +21,26 @@ from mochi_server.protocols.tool_choice import (
 from mochi_server.schemas.common import Body, ToolParameters, UnstoredBody
 from mochi_server.util.validation import Items
 
-CUSTOM = (None, "custom")
+_CUSTOM = (None, "custom")
 """Types of the tools that the client defines.
 
-The server leaves out all other tools, because Anthropic defines them.
+The server omits all other tools, because Anthropic defines them.
 """
 
 
 class Tool(FunctionTool):
-    """A tool that the client runs."""
+    """A tool that the client runs. The server omits tools that Anthropic defines."""
 
     type: str | None = None
     parameters: ToolParameters | None = Field(None, alias="input_schema")
 
     @model_validator(mode="before")
     @classmethod
-    def _has_name(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or data.get("type") in CUSTOM:
+    def _name_from_type(cls, data: Any) -> Any:
+        """Name a tool that Anthropic defines by its type if it has no name."""
+        if not isinstance(data, dict) or data.get("type") in _CUSTOM:
             return data
-        return {"name": data["type"], **data}  # a tool that Anthropic runs
+        return {"name": data["type"], **data}
 
 
 class ToolChoice(Body):
@@ -80,11 +78,8 @@ class OutputConfig(Body):
     format: SchemaText | None = None
 
 
-class CountRequest(UnstoredBody):
-    """A conversation.
-
-    A null field counts as absent. Unknown fields, such as `cache_control`, are ignored.
-    """
+class ConversationRequest(UnstoredBody):
+    """Base of the requests with a conversation."""
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
     messages: Items[AnyMessage] = Field(
@@ -103,6 +98,13 @@ class CountRequest(UnstoredBody):
     )
 
 
+class CountRequest(ConversationRequest):
+    """A conversation.
+
+    A null field counts as absent. Unknown fields, such as `cache_control`, are ignored.
+    """
+
+
 _EXAMPLE = {
     "model": "qwen3:14b",
     "max_tokens": 1024,
@@ -110,7 +112,7 @@ _EXAMPLE = {
 }
 
 
-class MessageRequest(CountRequest, json_schema_extra={"examples": [_EXAMPLE]}):
+class MessageRequest(ConversationRequest, json_schema_extra={"examples": [_EXAMPLE]}):
     """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
     max_tokens: TokenLimit = Field(
@@ -137,14 +139,18 @@ _OPTIONS = {
 """Mapping of fields of the request to Ollama's options."""
 
 
-async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput, SentMessages]:
+async def parse(
+    request: ConversationRequest, headers: MochiHeaders
+) -> tuple[TurnInput, SentMessages]:
     """Return the options of a request and its messages.
 
-    Raises ``ValidationFailed`` for an invalid message.
+    A choice of an omitted tool counts as `auto`.
+
+    Raises ``ValidationFailed`` for an invalid message or choice of a tool.
     """
     wanted = request.tool_choice or ToolChoice(type="auto")
-    custom = [tool for tool in request.tools or () if tool.type in CUSTOM]
-    omitted = left_out(request)
+    custom = [tool for tool in request.tools or () if tool.type in _CUSTOM]
+    omitted = omitted_names(request)
     choice = wanted.choice()
     if wanted.type == "tool" and wanted.name in omitted:
         choice = "auto"
@@ -158,13 +164,14 @@ async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput
     )
     sent = await to_messages(request.system, request.messages)
     for index, message in enumerate(sent.messages):
+        # In a session, the call can be stored.
         if message["role"] == "tool" and "tool_name" not in message and headers.session is None:
             problem = f"no earlier message has a tool call with the ID {message['tool_call_id']!r}"
             raise sent.error(problem, index)
     return headers.turn(request.model, _generation(request), selection), sent
 
 
-def _generation(request: CountRequest) -> GenerationOptions:
+def _generation(request: ConversationRequest) -> GenerationOptions:
     output = request.output_config or OutputConfig()
     think = None
     if request.thinking is not None:
@@ -180,6 +187,6 @@ def _generation(request: CountRequest) -> GenerationOptions:
     )
 
 
-def left_out(request: CountRequest) -> list[str]:
+def omitted_names(request: ConversationRequest) -> list[str]:
     """Return the names of the tools that the model does not receive."""
-    return [tool.name for tool in request.tools or () if tool.type not in CUSTOM]
+    return [tool.name for tool in request.tools or () if tool.type not in _CUSTOM]

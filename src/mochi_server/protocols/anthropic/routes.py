@@ -9,7 +9,7 @@ from mochi_server.protocols.anthropic.errors import ANTHROPIC_ERRORS, encode_err
 from mochi_server.protocols.anthropic.request import (
     CountRequest,
     MessageRequest,
-    left_out,
+    omitted_names,
     parse,
 )
 from mochi_server.protocols.anthropic.response import MessageResponse
@@ -46,7 +46,7 @@ async def create_message(request: Request, body: MessageRequest, headers: Header
     with renamed_fields(response_format="output_config.format"):
         turn, sent = await parse(body, headers)
         run = await start(request, headers.session, turn, sent)
-    notices = [*omitted_tools("Anthropic", left_out(body)), *sent.notices]
+    notices = [*omitted_tools("Anthropic", omitted_names(body)), *sent.notices]
     encoder = MessageEncoder(run, body.model, notices)
     return await respond(request, encoder, stream=body.stream)
 

@@ -16,7 +16,7 @@ from mochi_server.protocols.responses.previous import check_previous
 from mochi_server.protocols.responses.tools import (
     Functions,
     ResponseTool,
-    left_out,
+    omitted_types,
     without_other_tools,
 )
 from mochi_server.protocols.schemas import (
@@ -188,7 +188,7 @@ async def parse(
         ollama_tools(tools),
         request.tool_choice,
         parallel=request.parallel_tool_calls,
-        omits_tools=bool(left_out(request.tools or ())),
+        omits_tools=bool(omitted_types(request.tools or ())),
     )
     turn = request.turn(
         headers,

@@ -20,7 +20,7 @@ from mochi_server.protocols.responses.encoder import ResponseEncoder
 from mochi_server.protocols.responses.previous import conversation
 from mochi_server.protocols.responses.request import ResponseRequest, parse
 from mochi_server.protocols.responses.response import InputItemList, InputTokens, ModelResponse
-from mochi_server.protocols.responses.tools import flattened, left_out
+from mochi_server.protocols.responses.tools import flattened, omitted_types
 from mochi_server.protocols.schemas import allow
 from mochi_server.protocols.turn_start import answer_responses, estimate, renamed_fields, start
 from mochi_server.web.requests import Protocol
@@ -69,7 +69,7 @@ async def create_response(
         run,
         known=None if body.store is False else known,
         notices=[
-            *omitted_tools("OpenAI", left_out(body.tools or ())),
+            *omitted_tools("OpenAI", omitted_types(body.tools or ())),
             *ignored_options(body),
             *sent.notices,
         ],

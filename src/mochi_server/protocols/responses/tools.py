@@ -176,12 +176,12 @@ def flattened(tools: Iterable[ResponseTool]) -> Functions:
     return found
 
 
-def left_out(tools: Iterable[ResponseTool]) -> list[str]:
+def omitted_types(tools: Iterable[ResponseTool]) -> list[str]:
     """Return the types of the tools that the model does not receive."""
     types: list[str] = []
     for tool in tools:
         if isinstance(tool, OtherTool):
             types.append(tool.type)
         elif isinstance(tool, ResponseNamespace):
-            types += left_out(tool.tools)
+            types += omitted_types(tool.tools)
     return types
