@@ -4,7 +4,7 @@ The server itself serves the scripts of the page, so that browsers need no other
 """
 
 import html
-from collections import ChainMap
+from collections.abc import Sequence
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -31,10 +31,15 @@ _LINKS = {
     "api": API_PREFIX,
     "health": f"{API_PREFIX}/health",
 }
-_PUBLIC_ASSETS = (
-    f"{_ASSETS}/{name}" for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
+PUBLIC_PAGES = frozenset(
+    (
+        "/",
+        "/docs",
+        f"{_ASSETS}/swagger-ui-bundle.js",
+        f"{_ASSETS}/swagger-ui.css",
+        f"{_ASSETS}/favicon.png",
+    )
 )
-PUBLIC_PAGES = frozenset(("/", "/docs", *_PUBLIC_ASSETS))
 """Paths that require no API key. The page `/docs` asks for a key before it shows the API."""
 
 _HEADERS = {
@@ -69,6 +74,7 @@ JSON. Ignore events with unknown names, because new events may be added.
 **Errors** have the envelope `{"error": {"code", "message", "details"}}`, except under `/v1`.
 """
 _SPELLINGS = {"openai": "OpenAI", "ai sdk": "AI SDK", "ag ui": "AG-UI"}
+"""Names of products in summaries, by their forms in small letters."""
 _SECURITY = {
     "type": "http",
     "scheme": "bearer",
@@ -119,7 +125,10 @@ def _url(request: Request, path: str) -> str:
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document of an app. Its schemas are sorted by name."""
+    """Return the OpenAPI document of an app.
+
+    Use ``app.openapi()``, which calls this function once and stores the document.
+    """
     protocols: list[Protocol] = app.state.protocols
     tags = dict(TAGS)
     for protocol in protocols:
@@ -134,16 +143,7 @@ def document(app: FastAPI) -> dict[str, Any]:
         tags=[{"name": name, "description": text} for name, text in tags.items()],
     )
     components = openapi["components"]
-    # Routes refer to these schemas by name. Null defaults are omitted, as in FastAPI's own schemas.
-    kinds = {StoredMessage, ErrorEnvelope, *(protocol.errors.envelope for protocol in protocols)}
-    _, models = models_json_schema(
-        [(model, "serialization") for model in kinds], ref_template=REFERENCE + "{model}"
-    )
-    referenced = jsonable_encoder(models["$defs"], exclude_none=True)
-    named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), referenced)
-    components["schemas"] = dict(
-        sorted(ChainMap(*named, _with_message_references(components["schemas"])).items())
-    )
+    components["schemas"] = _schemas(components["schemas"], protocols)
     components["securitySchemes"] = {"apiKey": _SECURITY}
     openapi["security"] = [{}, {"apiKey": []}]
     for path in openapi["paths"].values():
@@ -152,9 +152,29 @@ def document(app: FastAPI) -> dict[str, Any]:
     return openapi
 
 
+def _schemas(of_routes: dict[str, Any], protocols: Sequence[Protocol]) -> dict[str, Any]:
+    """Return the schemas of the document, sorted by name.
+
+    Further schemas replace those of the routes that have the same names.
+    """
+    # Routes refer to these models by name.
+    models = {StoredMessage, ErrorEnvelope, *(protocol.errors.envelope for protocol in protocols)}
+    _, generated = models_json_schema(
+        [(model, "serialization") for model in models], ref_template=REFERENCE + "{model}"
+    )
+    # Null defaults are omitted, as in FastAPI's own schemas.
+    referenced = jsonable_encoder(generated["$defs"], exclude_none=True)
+    schemas = _with_message_references(of_routes)
+    schemas |= referenced
+    schemas |= SessionImport.schemas()
+    schemas |= COMPARE_EVENTS.schemas()
+    schemas |= CHAT_EVENTS.schemas()
+    return dict(sorted(schemas.items()))
+
+
 def _summary(name: str) -> str:
-    """Return the summary of a route, in which names of products are spelled correctly."""
-    summary = name.capitalize()
+    """Return the name of a route in sentence case, with names of products spelled correctly."""
+    summary = name.capitalize()  # all other letters become small, as in `_SPELLINGS`
     for word, written in _SPELLINGS.items():
         summary = summary.replace(word, written)
     return summary
