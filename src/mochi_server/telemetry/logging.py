@@ -11,14 +11,13 @@ from typing import Any
 
 from mochi_server.constants import LogFormat
 from mochi_server.sessions.caller import CALLER
-from mochi_server.util.log_events import FIELDS
+from mochi_server.util.log_events import FIELDS_ATTRIBUTE
 from mochi_server.util.text import SecretMasker
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """ID of the current HTTP request. Tasks that the request starts inherit the ID."""
 
-
-_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_LINE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -34,7 +33,7 @@ class TextFormatter(logging.Formatter):
     """
 
     def __init__(self, secrets: SecretMasker) -> None:
-        super().__init__(_TEXT)
+        super().__init__(_LINE_FORMAT)
         self._secrets = secrets
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -81,7 +80,7 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             "request_id": REQUEST_ID.get() or None,
             "key": CALLER.get().key or None,
-            **getattr(record, FIELDS, {}),
+            **getattr(record, FIELDS_ATTRIBUTE, {}),
             "exception": self.formatException(record.exc_info) if record.exc_info else None,
             "stack": record.stack_info,
         }
@@ -90,7 +89,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
-    """Configure logging: write the log records and Python's warnings to standard error."""
+    """Write log records, Python's warnings and uncaught exceptions to standard error.
+
+    It replaces Python's exception hooks. Call it once in a process.
+    """
     formatter = JsonFormatter if log_format == "json" else TextFormatter
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(secrets))
@@ -110,7 +112,7 @@ def _log_thread_error(error: threading.ExceptHookArgs) -> None:
 def in_log_format(text: str, log_format: str, level: str = "INFO") -> str:
     """Return a text for the user as it is, or as one JSON object per line.
 
-    Secrets are not masked.
+    ``log_format`` can be an unchecked setting. Secrets are not masked.
     """
     if log_format.lower() != "json":
         return text

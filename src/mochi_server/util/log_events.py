@@ -2,8 +2,8 @@
 
 import logging
 
-# Key in the ``extra`` argument of a log call. Its value has additional fields for the JSON line.
-FIELDS = "fields"
+# Attribute of a log record with additional fields of its JSON line, from the argument ``extra``.
+FIELDS_ATTRIBUTE = "fields"
 
 
 def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
@@ -15,4 +15,4 @@ def log_event(logger: logging.Logger, level: int, event: str, **fields: object) 
     for name, value in fields.items():
         if value is not None:
             line += f" {name}={value}"
-    logger.log(level, "%s", line, extra={FIELDS: fields})
+    logger.log(level, "%s", line, extra={FIELDS_ATTRIBUTE: fields})

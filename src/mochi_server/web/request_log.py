@@ -14,7 +14,7 @@ from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.util.clock import new_id
-from mochi_server.util.log_events import FIELDS
+from mochi_server.util.log_events import FIELDS_ATTRIBUTE
 from mochi_server.web.requests import ERROR, header, protocol_of, send_error
 
 HEADER = "X-Request-ID"
@@ -146,4 +146,4 @@ def report(**fields: Any) -> None:
         fields["client"] or "-",
     )
     text = " ".join(str(word) for word in (*words, fields["error"], fields["ended"]) if word)
-    logger.info(text, extra={FIELDS: fields})
+    logger.info(text, extra={FIELDS_ATTRIBUTE: fields})
