@@ -6417,7 +6417,7 @@ export interface components {
         };
         /**
          * Tool
-         * @description A tool that the client runs.
+         * @description A tool that the client runs. The server omits tools that Anthropic defines.
          */
         Tool: {
             /** Name */
