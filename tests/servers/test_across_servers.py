@@ -23,6 +23,8 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
+A_SECOND_IN_HOURS = 1 / 3600
+
 
 @contextmanager
 def open_subscription(api: Api, session_id: str, **headers: str) -> Iterator[Iterator[Event]]:
@@ -184,6 +186,22 @@ def test_session_is_deleted_by_another_server_during_a_turn(
     for api in (a, b):
         assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
         assert error_of(api.http.get(f"/chat/{session_id}/stream")) == (404, "SESSION_NOT_FOUND")
+
+
+def test_no_server_returns_the_text_of_an_expired_session(a: Api, start: Start) -> None:
+    session_id = a.create_session("mochi", temporary=True)["session_id"]
+    path, body, key = f"/chat/{session_id}", {"message": "Hello"}, {"Idempotency-Key": "k1"}
+    first, *_ = a.stream_message(session_id, "Hello")
+    a.ok(a.http.post(path, json=body, headers=key))
+    start(temporary_session_hours=A_SECOND_IN_HOURS)
+    until(lambda: a.http.get(f"/sessions/{session_id}").status_code == 404)
+    run_id = first.id.partition(":")[0]
+    for response in (
+        a.http.get(f"{path}/stream", params={"after": f"{run_id}:0"}),
+        a.http.post(path, json=body, headers=key),
+        a.http.post(f"{path}/stream", json=body, headers=key),
+    ):
+        assert error_of(response) == (404, "SESSION_NOT_FOUND")
 
 
 def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: GatedStub) -> None:

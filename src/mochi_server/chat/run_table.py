@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from itertools import chain
 from weakref import WeakValueDictionary
 
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.errors import IdempotencyKeyReused, SessionNotFound
+from mochi_server.errors import IdempotencyKeyReused
 from mochi_server.sessions.caller import CALLER
 
 RETENTION_SECONDS = 300  # time for which the events of an ended run can be read
@@ -124,21 +125,21 @@ class RunTable:
             self._drop(run_id)
 
     async def get_or_start(
-        self, session_id: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]
+        self, conversation: Conversation, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]
     ) -> Run:
         """Return the run with the input's idempotency key, or start one.
 
-        Raises ``IdempotencyKeyReused``.
+        Raises ``IdempotencyKeyReused`` and ``SessionNotFound``.
         """
+        session_id = conversation.session_id
         key = turn_input.key
         if key is None:
             return await start()
         async with self._starting.setdefault((session_id, key), asyncio.Lock()):
             run = self.with_key(session_id, key)
-            if run is not None and not CALLER.get().sees(run.caller.owner):
-                raise SessionNotFound(session_id)
             if run is None:  # a turn that continues is found by its history
                 return await start()
+            await conversation.store.load(session_id)  # another server may have deleted it
             if not run.input.is_same_request(turn_input):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run

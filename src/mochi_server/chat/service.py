@@ -143,7 +143,7 @@ class TurnService:
         Raises ``MochiError``.
         """
         start = partial(self._start, conversation, turn_input)
-        run = await self.table.get_or_start(conversation.session_id, turn_input, start)
+        run = await self.table.get_or_start(conversation, turn_input, start)
         if turn_input.on_disconnect == "continue" and run.first_write is not None:
             await asyncio.shield(run.first_write)  # a client may disconnect when it has the answer
         # Another server generates the answer again.
@@ -224,12 +224,14 @@ class TurnService:
         ``SessionNotFound``.
         """
         run = self.table.find(session_id, run_id)
-        if run is not None and (run.running or run.run_id == run_id):
+        if run is not None and run.running:
             return run
-        session = await self.store.load(session_id)
+        session = await self.store.load(session_id)  # another server may have deleted it
         run = self.table.find(session_id, run_id)  # meanwhile, a turn may have started
         turn = session.metadata.turn
-        if turn is None or (run is not None and run.running):
+        if run is not None and (run.running or run.run_id == run_id):
+            return run
+        if turn is None:
             return run
         is_latest = run is not None and run.run_id == turn.run_id
         is_here = is_latest and turn.state == "running"
