@@ -188,6 +188,22 @@ def test_session_is_deleted_by_another_server_during_a_turn(
         assert error_of(api.http.get(f"/chat/{session_id}/stream")) == (404, "SESSION_NOT_FOUND")
 
 
+def test_server_of_the_running_turn_deletes_its_session(
+    a: Api, b: Api, start: Start, holding: GatedStub
+) -> None:
+    with Api(start().url) as c:
+        for deleting in (a, c):
+            session_id = a.create_session("mochi")["session_id"]
+            b.send_message(session_id, "Hello")
+            with a.open_stream(session_id, "hold") as events:
+                next(events)
+                assert deleting.http.delete(f"/sessions/{session_id}").status_code == 204
+                assert types_of(events) == ["content_delta"] * 2 + ["stopped", "done"]
+            gone = deleting.http.delete(f"/sessions/{session_id}")
+            assert error_of(gone) == (404, "SESSION_NOT_FOUND")
+    assert holding.chats("cancelled")
+
+
 def test_no_server_returns_the_text_of_an_expired_session(a: Api, start: Start) -> None:
     session_id = a.create_session("mochi", temporary=True)["session_id"]
     path, body, key = f"/chat/{session_id}", {"message": "Hello"}, {"Idempotency-Key": "k1"}

@@ -433,16 +433,16 @@ class ClusterMiddleware:
         return None
 
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        responses: list[list[Message]] = []
-        with suppress(MochiError):
-            responses = await self._request_all(
-                await self._peers().peers_with_runs(session_id), scope
-            )
-        own: list[Message] = []
-        await self._app(scope, receive, _into(own))
-        deleted = [response for response in responses if _status(response) == HTTPStatus.NO_CONTENT]
-        for message in deleted[0] if deleted else own:
-            await send(message)
+        """Delete a session at the server of its latest run, which stops the run first."""
+        with suppress(MochiError, PeerGone):
+            owner = await self._peers().owner_of(session_id)
+            if owner is not None:
+                (response,) = await self._request_all([owner], scope)
+                if _status(response) == HTTPStatus.NO_CONTENT:
+                    for message in response:
+                        await send(message)
+                    return
+        await self._app(scope, receive, send)
 
     async def _resolve_confirmation(
         self, session_id: str, scope: Scope, receive: Receive, send: Send

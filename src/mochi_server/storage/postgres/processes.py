@@ -338,12 +338,6 @@ class PeerDirectory:
         owner = rows[0][0]
         return await self.find(owner)
 
-    async def peers_with_runs(self, session_id: str) -> list[Peer]:
-        """Return the other live processes that execute, or have executed, runs of a session."""
-        return await self.live_peers(
-            "name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id
-        )
-
     async def find(self, process: str) -> Peer | None:
         """Return the other process with the name ``process``, or None if that process is dead."""
         peers = await self.live_peers("name = %(name)s", name=process)
