@@ -11,7 +11,7 @@ import pytest
 
 from mochi_stub import Cut, Gate, Model, Prompt, Reply, StubServer, Text
 from tests.openai.conversation import client_of
-from tests.support.agents import delegate, nested, write_agent
+from tests.support.agents import new_agent_chat, write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -204,7 +204,7 @@ def test_background_response_of_an_agent_completes_after_a_disconnect(
         RunningServer(tmp_path, stub.url) as server,
         client_of(server) as client,
     ):
-        headers = {"X-Mochi-Session": new_agent_chat(server)} if in_session else {}
+        headers = {"X-Mochi-Session": new_agent_chat(server.client)} if in_session else {}
         created: Any = client.responses.create(
             model="agent:helper", input="Work.", background=True, stream=True, extra_headers=headers
         )
@@ -223,7 +223,7 @@ def test_conversation_with_an_agent_has_its_responses_after_a_restart(
     write_agent(tmp_path)
     work = instruct(words(2), calls("look"), words(3), label="A")
     with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
-        headers = {"X-Mochi-Session": new_agent_chat(server)}
+        headers = {"X-Mochi-Session": new_agent_chat(server.client)}
         first = ended(client, start(client, work, headers, model="agent:helper").id)
         assert [item.type for item in first.output] == ["reasoning", "message"]
     with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
@@ -238,7 +238,7 @@ def test_streamed_response_of_an_agent_is_in_progress_and_can_be_cancelled(
     write_agent(tmp_path)
     work: Any = {"model": "agent:helper", "input": "hold it", "stream": True}
     with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
-        headers = {"X-Mochi-Session": new_agent_chat(server)}
+        headers = {"X-Mochi-Session": new_agent_chat(server.client)}
         stub.clear_exchanges()
         with client.responses.create(**work, extra_headers=headers) as events:
             response_id = next(iter(events)).response.id
@@ -248,16 +248,6 @@ def test_streamed_response_of_an_agent_is_in_progress_and_can_be_cancelled(
         assert plan.type == "reasoning"
         response = start(client, "hold it", headers, model="agent:helper")
         assert client.responses.cancel(response.id).status == "cancelled"
-
-
-def new_agent_chat(server: RunningServer) -> str:
-    """Return the ID of a conversation with the agent `helper`."""
-    api = server.client
-    enabled = {"enabled_agents": ["helper"]}
-    session = api.create_session("mochi", agent_settings=enabled)["session_id"]
-    api.send_message(session, nested(delegate(words(1)), words(1)))
-    (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
-    return str(chat["session_id"])
 
 
 @IN_SESSION

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from mochi_server.sessions.types import ToolCall as StoredCall
 from mochi_server.util.clock import new_id, now
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.reply import Failure, Reply, Text, ToolCalls
+from mochi_stub.reply import Failure, Gate, Reply, Text, ToolCalls
 from tests.openai.conftest import TOOLS
 from tests.openai.conversation import LOOK
 from tests.sessions.samples import assistant, user
+from tests.support.agents import new_agent_chat, write_agent
 from tests.support.api import Api
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
@@ -64,6 +66,33 @@ def test_repeated_request_gets_the_same_answer(requests: Requests) -> None:
     streamed = requests.send("Hello!", stream=True).text
     assert first["id"] in streamed
     assert len(requests.stored()) == 2
+
+
+def test_repeated_request_joins_the_running_turn_of_an_agent(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def work(prompt: Prompt) -> Reply | None:
+        is_asked = any(message.content == "Work." for message in prompt.messages)
+        return Reply([Text(["one "]), gate]) if is_asked else None
+
+    write_agent(tmp_path)
+    with (
+        StubServer(speed=0, resolve=work) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        headers = {"X-Mochi-Session": new_agent_chat(server.client), "Idempotency-Key": "key-1"}
+        body = {"model": "agent:helper", "messages": [{"role": "user", "content": "Work."}]}
+        url = f"{server.url}/v1/chat/completions"
+        table = server.app.state.services.turns.table
+        sent = [pool.submit(server.client.http.post, url, json=body, headers=headers)]
+        until(table.running)
+        sent.append(pool.submit(server.client.http.post, url, json=body, headers=headers))
+        (run,) = table.running()
+        until(lambda: run.subscribers == 2 or sent[1].done())
+        gate.open()
+        first, second = (server.client.ok(response.result()) for response in sent)
+    assert first["choices"] == second["choices"]
 
 
 def test_repeated_request_of_the_responses_api_gets_the_same_id(requests: Requests) -> None:

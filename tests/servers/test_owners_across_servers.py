@@ -1,10 +1,13 @@
 """Keys with names at two servers: a forwarded request carries the owner."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from mochi_stub import Gate, Prompt, Reply, StubServer, Text
 from tests.servers.conftest import Start
+from tests.support.agents import new_agent_chat, write_agent
 from tests.support.api import Api, error_of
 from tests.support.keys import headers, write_keys
 
@@ -63,3 +66,36 @@ def test_forwarded_requests_carry_the_owner(start: Start, tmp_path: Path) -> Non
             "answer_id": None,
         }
         assert elsewhere.ok(elsewhere.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+
+
+def test_repeated_request_to_an_agent_joins_the_turn_of_its_owner(
+    start: Start, tmp_path: Path
+) -> None:
+    gate = Gate()
+
+    def work(prompt: Prompt) -> Reply | None:
+        is_asked = any(message.content == "Work." for message in prompt.messages)
+        return Reply([Text(["one "]), gate]) if is_asked else None
+
+    write_agent(tmp_path)
+    keys = write_keys(tmp_path / "keys.yaml", ann={"agents": "[helper]"})
+    settings = {"api_keys_file": str(keys), "agents_dir": str(tmp_path / "agents")}
+    with StubServer(speed=0, resolve=work) as stub, ExitStack() as stack:
+        first, second = (start(stub.url, **settings) for _ in range(2))
+        api = stack.enter_context(Api(first.url, headers=headers("ann")))
+        chat = new_agent_chat(api)
+        body = {
+            "model": "agent:helper",
+            "messages": [{"role": "user", "content": "Work."}],
+            "stream": True,
+        }
+        sent = headers("ann", **{"X-Mochi-Session": chat, "Idempotency-Key": "k1"})
+        streams = []
+        for server in (first, second):
+            url = f"{server.url}/v1/chat/completions"
+            stream = api.http.stream("POST", url, json=body, headers=sent)
+            streams.append(stack.enter_context(stream))
+        assert [stream.status_code for stream in streams] == [200, 200]
+        gate.open()
+        texts = [stream.read().decode() for stream in streams]
+    assert texts[0] == texts[1]

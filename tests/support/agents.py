@@ -7,7 +7,8 @@ from textwrap import dedent
 from typing import Any
 
 from mochi_server.config import DATA_DIR_MARKER
-from tests.support.instructions import instruct
+from tests.support.api import Api
+from tests.support.instructions import instruct, words
 
 SAMPLES = Path(__file__).parents[2] / "agents"
 
@@ -85,6 +86,15 @@ def nested(*messages: dict[str, Any], label: str = "ID") -> str:
     head, _, rest = instruct(*messages, label=label).partition("<|instruction_start|>")
     block = rest.removesuffix("<|instruction_end|>").replace("<|", "\\u003c|")
     return f"{head}<|instruction_start|>{block}<|instruction_end|>"
+
+
+def new_agent_chat(api: Api) -> str:
+    """Return the ID of a new conversation with the agent `helper`, which is the only one."""
+    enabled = {"enabled_agents": ["helper"]}
+    session = api.create_session("mochi", agent_settings=enabled)["session_id"]
+    api.send_message(session, nested(delegate(words(1)), words(1)))
+    (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
+    return str(chat["session_id"])
 
 
 def notes(data_dir: Path, agent: str = "helper") -> list[str]:

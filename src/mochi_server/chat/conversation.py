@@ -1,10 +1,12 @@
 """Conversations: where a turn reads and writes its messages."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mochi_server.chat.notices import notices_of
+from mochi_server.errors import SessionNotFound
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import FieldChanges, SessionStore
@@ -73,6 +75,13 @@ class Conversations:
 
     def agent_chat(self, session_id: str) -> Conversation:
         return Conversation(session_id, self.agent_chats, "agent_chat", self.retry)
+
+    async def load(self, session_id: str) -> tuple[Conversation, ChatSession] | None:
+        """Return the conversation with the ID of a session of a user or agent, or None."""
+        for conversation in (self.stored(session_id), self.agent_chat(session_id)):
+            with suppress(SessionNotFound):
+                return conversation, await conversation.store.load(session_id)
+        return None
 
     async def in_memory(self, session: ChatSession, images: Sequence[Blob] = ()) -> Conversation:
         """Return a conversation that contains ``session`` with its ``images`` and is never

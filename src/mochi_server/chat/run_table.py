@@ -56,12 +56,12 @@ class RunTable:
         run = runs.get(run_id or "", latest)
         return run if CALLER.get().sees(run.caller.owner) else None
 
-    def with_key(self, session_id: str, key: str) -> Run | None:
-        """Return the run with this idempotency key, or None.
+    def with_key(self, run_key: str, key: str) -> Run | None:
+        """Return the run of a conversation with this idempotency key, or None.
 
         A failed or cancelled run loses its key.
         """
-        for run in self._runs.get(session_id, {}).values():
+        for run in self._runs.get(run_key, {}).values():
             if run.input.key == key and run.state not in ("failed", "cancelled"):
                 return run
         return None
@@ -131,15 +131,16 @@ class RunTable:
 
         Raises ``IdempotencyKeyReused`` and ``SessionNotFound``.
         """
-        session_id = conversation.session_id
         key = turn_input.key
         if key is None:
             return await start()
-        async with self._starting.setdefault((session_id, key), asyncio.Lock()):
-            run = self.with_key(session_id, key)
+        run_key = conversation.run_key
+        async with self._starting.setdefault((run_key, key), asyncio.Lock()):
+            run = self.with_key(run_key, key)
             if run is None:  # a turn that continues is found by its history
                 return await start()
-            await conversation.store.load(session_id)  # another server may have deleted it
+            # Another server may have deleted the session.
+            await conversation.store.load(conversation.session_id)
             if not run.input.is_same_request(turn_input):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run

@@ -415,7 +415,7 @@ class TurnService:
         turn = session.metadata.turn
         if turn is None or not repeats_turn(session, turn, turn_input):
             return None
-        run = self.table.find(conversation.session_id, turn.run_id)
+        run = self.table.find(conversation.run_key, turn.run_id)
         if run is not None and run.run_id == turn.run_id:
             # A later request without the key can have stopped a regeneration of the answer.
             is_own = turn.key_digest == key_digest(conversation.session_id, turn_input.key)

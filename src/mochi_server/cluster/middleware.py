@@ -18,7 +18,6 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mochi_server import errors
 from mochi_server.chat.approvals import requesting_run
 from mochi_server.chat.service import MAY_START_TURN
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
@@ -371,27 +370,26 @@ class ClusterMiddleware:
             return
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            if not CALLER.get().sees_all:
-                await scope["app"].state.services.store.load(session_id)
-            waits_at: Peer | None = None
-            if scope["method"] == "POST" and route_path(scope).startswith(API_PREFIX):
-                content = await read_body(Request(scope, receive))
-                receive = _replaying(content, receive)
-                if _DENIES.search(content):
-                    with suppress(PeerGone):
-                        waits_at = await self._peers().owner_of(session_id, starts_turn=True)
-                del content  # a turn may take minutes
-            peer = await self._responsible_peer(session_id, scope, waits_at)
-        except errors.SessionNotFound:
-            peer = None  # the app responds, as to a request about any unknown session
+        services = scope["app"].state.services
+        if not CALLER.get().sees_all and await services.conversations.load(session_id) is None:
+            # the app responds, as to a request about any unknown session
+            return await self._app(scope, receive, send)
+        waits_at: Peer | None = None
+        if scope["method"] == "POST" and route_path(scope).startswith(API_PREFIX):
+            content = await read_body(Request(scope, receive))
+            receive = _replaying(content, receive)
+            if _DENIES.search(content):
+                with suppress(PeerGone):
+                    waits_at = await self._peers().owner_of(session_id, starts_turn=True)
+            del content  # a turn may take minutes
+        peer = await self._responsible_peer(session_id, scope, waits_at)
         if peer is None:
             return await self._app(scope, receive, send)
         content = await read_body(Request(scope, receive))
         path = route_path(scope).rstrip("/")
         # A completion may be collected, too. Only its body states whether it is.
         is_collected = path.endswith(session_id) or path in _COMPLETIONS
-        turns = scope["app"].state.services.turns
+        turns = services.turns
         if turns.turns_ended and not path.endswith(_SHORT):
             raise ShuttingDown
         request = self._peer_request(session_id, scope, send)

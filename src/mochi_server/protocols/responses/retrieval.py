@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.run import Run
@@ -54,7 +53,7 @@ async def find_response(services: Services, response_id: str) -> Json:
     response = services.responses.get(response_id)
     match = _ID.fullmatch(response_id)
     if match is not None:
-        found = await _load(services, match[1])
+        found = await services.conversations.load(match[1])
         if found is None:
             response = None
         elif response is None:
@@ -87,7 +86,7 @@ async def input_items(services: Services, response_id: str) -> list[Json]:
 
 async def _items_in_session(services: Services, response_id: str) -> list[Json]:
     match = _ID.fullmatch(response_id)
-    found = None if match is None else await _load(services, match[1])
+    found = None if match is None else await services.conversations.load(match[1])
     if match is None or found is None:
         raise ResponseNotFound(response_id)
     _, session = found
@@ -124,15 +123,6 @@ async def _running_turn(services: Services, response_id: str) -> Run | None:
         run = services.turns.table.find(key, match[3])
     if run is not None and run.running and match[3] in run.run_ids:
         return run
-    return None
-
-
-async def _load(services: Services, session_id: str) -> tuple[Conversation, ChatSession] | None:
-    of_user = services.conversations.stored(session_id)
-    of_agent = services.conversations.agent_chat(session_id)
-    for conversation in (of_user, of_agent):
-        with suppress(SessionNotFound):
-            return conversation, await conversation.store.load(session_id)
     return None
 
 
