@@ -1,12 +1,15 @@
 """Webhooks and stored runs of several servers with one database."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import psycopg
 import pytest
 
+from mochi_stub import Gate, Prompt, Reply, StubServer, Text
 from tests.servers.conftest import Start
+from tests.support.agents import new_agent_chat, write_agent
 from tests.support.api import Api, read_events
 from tests.support.holding import GatedStub
 from tests.support.waiting import until
@@ -123,3 +126,24 @@ def test_background_response_is_controlled_from_another_server(
     url = begin()
     first.kill()
     until(lambda: httpx.get(url).json()["status"] == "failed")
+
+
+def test_background_response_of_an_agent_is_controlled_from_another_server(
+    start: Start, tmp_path: Path
+) -> None:
+    def work(prompt: Prompt) -> Reply | None:
+        is_asked = any(message.content == "Work." for message in prompt.messages)
+        return Reply([Text(["one "]), Gate()]) if is_asked else None
+
+    write_agent(tmp_path)
+    agents_dir = str(tmp_path / "agents")
+    with StubServer(speed=0, resolve=work) as stub:
+        first, second = (start(stub.url, agents_dir=agents_dir) for _ in range(2))
+        with Api(first.url) as a:
+            headers = {"X-Mochi-Session": new_agent_chat(a)}
+        body = {"model": "agent:helper", "input": "Work.", "background": True}
+        response = httpx.post(f"{first.url}/v1/responses", json=body, headers=headers)
+        url = f"{second.url}/v1/responses/{response.json()['id']}"
+        assert httpx.get(url).json()["status"] == "in_progress"
+        assert httpx.post(f"{url}/cancel", json={}).json()["status"] == "cancelled"
+        assert httpx.get(url).json()["status"] == "cancelled"

@@ -640,7 +640,7 @@ class PostgresSessionStore(rules.SessionStore):
                 head,
             ):
                 await connection.execute(_NEXT_FENCE, [run_id, head.key])
-                if run_id is not None and self._collection == "chats":
+                if run_id is not None:
                     await connection.execute(_BEGIN_RUN, [run_id, session_id, self._process.name])
         except BaseException:
             await self._process.release(self._key(session_id))
