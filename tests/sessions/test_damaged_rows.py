@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mochi_server.cli.store_copy import copy
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import SessionQuery
 from mochi_server.sessions.caller import CALLER, Caller
@@ -48,6 +49,9 @@ _ROWS = {
 _PARTIAL = (
     "INSERT INTO partials (session, body, position) SELECT key, %s, 2 FROM sessions WHERE "
     "session_id = %s"
+)
+_REMOVE_MESSAGE = (
+    "DELETE FROM messages USING sessions WHERE key = session AND position = 1 AND session_id = %s"
 )
 
 
@@ -214,6 +218,13 @@ async def test_damaged_session_with_a_partial_answer_stops_no_recovery(database:
         assert contents(await rows.chats.load(rows.sound)) == ["one", "two", "th"]
         await rows.chats.delete(rows.damaged)
         assert await rows.rows("partials") == 0
+
+
+async def test_copy_names_a_session_without_its_messages(database: str, tmp_path: Path) -> None:
+    async with damage(database) as rows:
+        await rows.write(_REMOVE_MESSAGE, rows.damaged)
+        report = await copy(database, str(tmp_path), lambda *_: None)
+    assert (report.copied, report.unreadable) == (1, [rows.damaged])
 
 
 async def test_damage_is_hidden_from_other_owners(database: str) -> None:

@@ -542,7 +542,7 @@ def _copy(source: str, target: str) -> int:
         )
     for session_id in result.unreadable:
         print(
-            f"not readable: {session_id} (damaged, incomplete or of a later version)",
+            f"not readable: {session_id} (damaged, incomplete, inaccessible or of a later version)",
             file=sys.stderr,
         )
     return 1 if result.different or result.unreadable else 0

@@ -15,13 +15,22 @@ from typing import Any
 
 from mochi_server.config import MochiServerSettings, without_credentials
 from mochi_server.container import build_stores
-from mochi_server.errors import BlobNotFound, SessionNotFound, SessionTooNew, StorageBusy
+from mochi_server.errors import (
+    BlobNotFound,
+    SessionNotFound,
+    SessionTooNew,
+    StorageBusy,
+    StorageFailed,
+)
 from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores, WebhookOutbox
 from mochi_server.sessions.types import Blob, blobs_in
 from mochi_server.sessions.versions import Versions, blobs_in_versions, with_versions
 from mochi_server.util.clock import timestamp
+
+_UNREADABLE = (SessionNotFound, SessionTooNew, StorageBusy, StorageFailed)
+"""Errors of a session that cannot be read."""
 
 logger = logging.getLogger(__name__)
 
@@ -117,9 +126,8 @@ async def _copy_one(
     """Copy a session with its undelivered webhooks, which its metadata or ``webhooks`` contain."""
     try:
         session = await source.load(session_id)
-    except (SessionNotFound, SessionTooNew, StorageBusy):
-        if session_id in await source.ids():  # otherwise it was deleted during the copy
-            result.unreadable.append(session_id)
+    except _UNREADABLE:
+        await _add_unreadable(source, session_id, result)
         return
     content = content_of(session)
     try:
@@ -137,9 +145,13 @@ async def _copy_one(
         result.different.append(session_id)
         return
     versions: Versions = ()
-    if session.metadata.versions:
-        versions = await source.load_versions(session_id)
-    images = await _images(source, session, versions)
+    try:
+        if session.metadata.versions:
+            versions = await source.load_versions(session_id)
+        images = await _images(source, session, versions)
+    except _UNREADABLE:
+        await _add_unreadable(source, session_id, result)
+        return
     copied = with_versions(session, versions)
     notices = [*map(asdict, await webhooks.of_session(session_id))]
     metadata = replace(copied.metadata, notices=notices or copied.metadata.notices)
@@ -150,6 +162,12 @@ async def _copy_one(
         return
     result.copied += 1
     result.messages += len(session.history)
+
+
+async def _add_unreadable(source: SessionStore, session_id: str, result: CopyReport) -> None:
+    """Add a session that cannot be read to the report, unless it was deleted during the copy."""
+    if session_id in await source.ids():
+        result.unreadable.append(session_id)
 
 
 def _updated(session: ChatSession) -> float:
