@@ -13,7 +13,7 @@ from mochi_server.cli.store_copy import copy
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import SessionQuery
 from mochi_server.sessions.caller import CALLER, Caller
-from mochi_server.sessions.change import Change
+from mochi_server.sessions.change import Change, VersionChange
 from mochi_server.sessions.store import VisibleSessions
 from mochi_server.storage.postgres.database import Database, fetch_all
 from mochi_server.storage.postgres.store import PostgresStores
@@ -52,6 +52,10 @@ _PARTIAL = (
 )
 _REMOVE_MESSAGE = (
     "DELETE FROM messages USING sessions WHERE key = session AND position = 1 AND session_id = %s"
+)
+_DAMAGE_VERSION = (
+    "UPDATE versions SET messages = %s FROM sessions WHERE key = session AND number = 1 "
+    "AND session_id = %s"
 )
 
 
@@ -218,6 +222,27 @@ async def test_damaged_session_with_a_partial_answer_stops_no_recovery(database:
         assert contents(await rows.chats.load(rows.sound)) == ["one", "two", "th"]
         await rows.chats.delete(rows.damaged)
         assert await rows.rows("partials") == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000])
+async def test_damaged_version_is_left_out(
+    database: str, caplog: pytest.LogCaptureFixture, tmp_path: Path, text: str
+) -> None:
+    async with damage(database) as rows:
+        for answer in ("three", "four"):
+            await rows.chats.write(
+                rows.damaged, Change([assistant(answer)], start=1, versions=VersionChange())
+            )
+        await rows.write(_DAMAGE_VERSION, text, rows.damaged)
+        (version,) = await rows.chats.load_versions(rows.damaged)
+        assert version.messages[0]["content"] == "three"
+        again = Change([assistant("five")], start=1, versions=VersionChange())
+        await rows.chats.write(rows.damaged, again)
+        assert contents(await rows.chats.load(rows.damaged)) == ["one", "five"]
+        versions = await rows.chats.load_versions(rows.damaged)
+        assert [version.messages[0]["content"] for version in versions] == ["three", "four"]
+        assert len(warnings(caplog, rows.damaged)) == 1
+        assert (await copy(database, str(tmp_path), lambda *_: None)).copied == 2
 
 
 async def test_copy_names_a_session_without_its_messages(database: str, tmp_path: Path) -> None:

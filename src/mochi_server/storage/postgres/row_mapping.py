@@ -78,7 +78,7 @@ class SessionRow(NamedTuple):
         try:
             return SessionMetadata.from_dict({**stored, **own})
         except ValueError as error:
-            raise self.damaged("metadata", error) from error
+            raise damaged(self.session_id, "metadata", error) from error
 
     def survives(self) -> bool:
         """Return whether the turn of the session continues after a crash."""
@@ -97,26 +97,25 @@ class SessionRow(NamedTuple):
             return message
         return complete_message(message, position, as_text(self.updated_at))
 
-    def damaged(self, part: str, error: ValueError) -> SessionDamaged:
-        """Return the error of a damaged part of the session. Log each damaged part once."""
-        if (self.session_id, part) not in _logged:
-            _logged.add((self.session_id, part))
-            logger.warning(
-                "session is damaged session_id=%s part=%s: %s", self.session_id, part, error
-            )
-        return SessionDamaged(self.session_id)
-
     def _object(self, text: str, part: str) -> dict[str, Any]:
         try:
             value = decode(text.encode())
             if not isinstance(value, dict):
                 raise ValueError("it is not a JSON object")
         except ValueError as error:
-            raise self.damaged(part, error) from error
+            raise damaged(self.session_id, part, error) from error
         return value
 
     def entry(self) -> dict[str, Any]:
         return _list_entry(self.metadata(), self.opening, self.message_count)
+
+
+def damaged(session_id: str, part: str, error: ValueError) -> SessionDamaged:
+    """Return the error of a damaged part of a session. Log each damaged part once."""
+    if (session_id, part) not in _logged:
+        _logged.add((session_id, part))
+        logger.warning("session is damaged session_id=%s part=%s: %s", session_id, part, error)
+    return SessionDamaged(session_id)
 
 
 def text_of(value: object) -> str:

@@ -270,7 +270,7 @@ class PostgresSessionStore(rules.SessionStore):
             row = await fetch_one(connection, statement, self._parameters(session_id))
             if row is None:
                 raise errors.SessionNotFound(session_id)
-            return await load_versions(connection, row[0])
+            return await load_versions(connection, row[0], session_id)
 
     @_shielded
     async def patch(

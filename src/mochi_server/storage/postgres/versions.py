@@ -33,19 +33,24 @@ _DELETE = "DELETE FROM versions WHERE session = %s AND version_id = ANY(%s)"
 _IMAGES = "SELECT DISTINCT sha256 FROM version_images WHERE session = %s AND version_id = ANY(%s)"
 
 
-async def load_versions(connection: Connection, session: int) -> Versions:
-    """Return the versions of a session, the oldest first."""
+async def load_versions(connection: Connection, session: int, session_id: str) -> Versions:
+    """Return the versions of a session without damaged ones, the oldest first."""
     stored = []
     for version_id, message_id, replaced_at, inside, body in await fetch_all(
         connection, _READ, [session]
     ):
+        try:
+            messages = decode(body.encode())
+        except ValueError as error:
+            row_mapping.damaged(session_id, f"version {version_id}", error)
+            continue
         stored.append(
             {
                 "version_id": version_id,
                 "message_id": message_id,
                 "replaced_at": replaced_at,
                 "inside": inside,
-                "messages": decode(body.encode()),
+                "messages": messages,
             }
         )
     return read_versions(stored)
@@ -79,7 +84,7 @@ async def change_versions(
 
     Return the changed session row, the versions, and the hashes of the images of deleted versions.
     """
-    before = await load_versions(connection, head.key)
+    before = await load_versions(connection, head.key, head.session_id)
     rows = await fetch_all(connection, _TAIL, [head.key, start])
     replaced = [head.message(body, start + offset) for offset, (body,) in enumerate(rows)]
     changed = changed_versions(before, replaced, new, change)
