@@ -92,6 +92,12 @@ def test_later_requests_to_a_frozen_server_fail_at_once(
             409,
             "SESSION_BUSY",
         )
+        for path, body in (
+            ("", {"message": "Hi", "if_waiting": "deny"}),
+            ("/ai-sdk", {"id": session_id, "messages": [user("Hi")]}),
+            ("/ag-ui", {"threadId": session_id, "runId": "r1", "messages": [message("Hi")]}),
+        ):
+            assert error_of(b.http.post(f"/chat/{session_id}{path}", json=body)) == LOST, path
     until(lambda: REQUESTS["run"](b, session_id).is_success)  # from its next heartbeat on
     assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] in ("stopped", "cancelled"), (
         "it answers again"
