@@ -1,6 +1,7 @@
 """Requests that wait in the server for a slot of an Ollama host."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -82,10 +83,13 @@ async def test_aborted_requests_raise_the_error() -> None:
 
 def test_host_with_a_turn_is_not_idle() -> None:
     tracker = RequestTracker(lambda *_: None)
+    until(lambda: tracker.seconds_without_turn() > 0.05)
     with tracker.request("mochi"):
         assert tracker.seconds_without_turn() > 0
         with tracker.request("mochi", is_turn=True):
             assert tracker.seconds_without_turn() == 0
+            latest = time.monotonic()
+        assert tracker.seconds_without_turn() <= time.monotonic() - latest
 
 
 @pytest.fixture

@@ -376,6 +376,7 @@ class Colour(Enum):
 class Place(BaseModel):
     name: str
     colour: Colour
+    note: str | None
 
 
 class Look(BaseModel):
@@ -384,6 +385,7 @@ class Look(BaseModel):
     place: Place
     target: Annotated[Place, Field(description="Where to look.")]
     kind: Literal["near"]
+    zoom: int | None
 
 
 def test_definitions_in_tools_of_sdks_reach_the_model(
@@ -399,8 +401,9 @@ def test_definitions_in_tools_of_sdks_reach_the_model(
         "properties": {
             "name": {"type": "string"},
             "colour": {"type": "string", "enum": ["red", "blue"]},
+            "note": {"type": ["string", "null"]},
         },
-        "required": ["name", "colour"],
+        "required": ["name", "colour", "note"],
     }
     for sent in sent_parameters(server, stub, parameters):
         assert sent == {
@@ -409,9 +412,10 @@ def test_definitions_in_tools_of_sdks_reach_the_model(
                 "place": place,
                 "target": {**place, "description": "Where to look."},
                 "kind": {"type": "string", "enum": ["near"]},
+                "zoom": {"type": ["integer", "null"]},
                 "size": {"anyOf": [{"type": "integer"}, {"enum": ["any"]}]},
             },
-            "required": ["place", "target", "kind"],
+            "required": ["place", "target", "kind", "zoom"],
         }
     tool: Any = {"type": "function", "name": "look", "parameters": parameters}
     response = client.responses.create(model="mochi", input="Hello!", tools=[tool])
@@ -462,6 +466,15 @@ def test_recursive_schema_is_an_object(server: RunningServer, stub: StubServer) 
     parameters = {"$ref": "#/$defs/Tree", "$defs": {"Tree": tree}}
     sent = {"type": "object", "properties": {"next": {"type": "object"}}}
     assert sent_parameters(server, stub, parameters) == [sent] * 4
+
+
+def test_conversion_does_not_repeat_long_texts() -> None:
+    """The definition of a parameter is small, but 2,000 parameters refer to it."""
+    properties = {f"p{number}": {"$ref": "#/$defs/text"} for number in range(2000)}
+    text = {"type": "string", "description": "x " * 5_000}
+    schema = {"type": "object", "properties": properties, "$defs": {"text": text}}
+    (tool,) = ollama_tools([FunctionTool(name="look", parameters=schema)])
+    assert tool["function"]["parameters"] == schema
 
 
 def test_conversion_of_many_tools_is_bounded() -> None:

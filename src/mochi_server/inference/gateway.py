@@ -284,7 +284,7 @@ class ModelGateway:
                     with best.tracker.request(request.model, is_turn=is_turn) as tracked:
                         post_once = partial(post, best, tracked)
                         await allocation.decide(request.tokens)
-                        with best.windows.in_use(allocation.model.name):
+                        with best.windows.in_use(allocation.model.name, allocation.size):
                             result = await self._until_accepted(request, tracked, post_once, best)
                 except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
                     is_answering = tracked.answering

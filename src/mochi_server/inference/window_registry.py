@@ -54,7 +54,7 @@ class _ModelWindow:
     # Windows with which this server may have loaded the model.
     requested: set[int | None] = field(default_factory=set)
     by_ollama: int = 0  # window with which another program has loaded the model, or 0
-    requests: int = 0  # requests that wait or run after their window was chosen
+    requests: int = 0  # requests with this window that wait or run
 
 
 async def _unknown() -> None:
@@ -161,11 +161,15 @@ class WindowRegistry:
         return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
 
     @contextmanager
-    def in_use(self, model: str) -> Iterator[None]:
-        """Keep new sessions from resetting the window of a model, during a request for which it was
-        chosen.
+    def in_use(self, model: str, window: int | None) -> Iterator[None]:
+        """Keep new sessions from resetting the window of a model during a request with ``window``.
+
+        A request with another window, such as a manual one, keeps nothing.
         """
         entry = self._entry(model)
+        if window != entry.window:
+            yield
+            return
         entry.requests += 1
         try:
             yield

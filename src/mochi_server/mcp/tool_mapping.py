@@ -78,7 +78,7 @@ def _converted(tool: "mcp_types.Tool", checks: SchemaChecks) -> McpTool:
     schema = ToolSchema(
         name=tool.name,
         description=shorten(tool.description or tool.title or tool.name, _MAX_DESCRIPTION_LENGTH),
-        parameters=supported_schema(inlined, {}),
+        parameters=supported_schema(inlined, {}, keeps_null=True),
         overview=overview,
         bind=partial(_bind, checks, tool.input_schema, defaults),
     )

@@ -46,7 +46,8 @@ class FunctionTool(Body):
         """
         schema = {key: value for key, value in (self.parameters or {}).items() if value is not None}
         try:
-            parameters = supported_schema(inline_references(schema, max_nodes), {})
+            inlined = inline_references(schema, max_nodes)
+            parameters = supported_schema(inlined, {}, keeps_null=True)
         except InvalidTool:
             # Templates of models fail without `properties`.
             parameters = {"type": "object", "properties": {}} | without_boolean_schemas(schema)

@@ -192,8 +192,10 @@ class SummarizationService:
         count_start()
         self._postpone_for(session_id)
         state = self._states.setdefault(session_id, _SummaryState())
+        had_failed = chosen in state.failed
         session = await self._update_on_request(session, chosen, state, ticket)
-        state.failed.discard(chosen)
+        if had_failed:
+            state.failed.discard(chosen)
         if model is not None:
             session = await self.store.patch(session_id, {"summary_model": model})
             audit("Session settings changed", session_id=session_id, fields="summary_model")

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from types import UnionType
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
@@ -39,6 +38,8 @@ _TEXT_KEYWORDS = ("type", "required")
 _NOT_VALIDATING = ("metadata", "serialization")
 """Keys in the schemas of pydantic-core that do not affect validation."""
 MAX_NODES = 5_000
+_VALUES_PER_NODE = 100
+"""Characters of a text, or values of a list, that count as one node of a schema."""
 _MAX_DEPTH = 50
 TOO_DEEP = (
     f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with "
@@ -243,12 +244,15 @@ def _adapter(signature: inspect.Signature) -> tuple[TypeAdapter[Any], dict[str, 
 def inline_references(schema: dict[str, Any], max_nodes: int = MAX_NODES) -> dict[str, Any]:
     """Replace each ``$ref`` of a JSON schema by its target, and merge the parts of each ``allOf``.
 
-    Raises ``InvalidTool`` if a keyword is invalid, or the result has more than ``max_nodes``.
+    Raises ``InvalidTool`` if a keyword is invalid, or the result has more than ``max_nodes``. Long
+    texts and lists count as several nodes.
     """
-    nodes = count()
+    nodes = 0
 
     def inline(node: Any, parents: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
-        if next(nodes) > max_nodes or depth > _MAX_DEPTH:
+        nonlocal nodes
+        nodes += _weight(node)
+        if nodes > max_nodes or depth > _MAX_DEPTH:
             raise InvalidTool("its schema is too large")
         if not isinstance(node, dict):  # ``true`` and ``false`` are valid schemas
             return {}
@@ -279,6 +283,17 @@ def inline_references(schema: dict[str, Any], max_nodes: int = MAX_NODES) -> dic
         return result
 
     return inline(schema)
+
+
+def _weight(node: Any) -> int:
+    """Return the number of nodes as which a schema counts without the schemas inside it."""
+    weight = 1
+    if isinstance(node, dict):
+        for keyword in _KEYWORDS:
+            value = node.get(keyword)
+            if isinstance(value, str | list):
+                weight += len(value) // _VALUES_PER_NODE
+    return weight
 
 
 def _without_old_keywords(node: dict[str, Any]) -> dict[str, Any]:
@@ -367,14 +382,18 @@ def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
     return schema if isinstance(schema, dict) else {}
 
 
-def supported_schema(schema: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
+def supported_schema(
+    schema: dict[str, Any], descriptions: Mapping[str, str], *, keeps_null: bool = False
+) -> dict[str, Any]:
     """Return ``schema`` with only the keywords that Ollama supports.
 
-    Default values become part of the descriptions.
+    Default values become part of the descriptions. ``keeps_null`` states whether required
+    parameters can be null.
     """
     properties = {}
+    required = schema.get("required", ())
     for name, node in schema.get("properties", {}).items():
-        result = _allowed_keywords(node)
+        result = _allowed_keywords(node, keeps_null=keeps_null and name in required)
         text = _one_line(descriptions.get(name) or result.get("description", ""))
         default = node.get("default")
         if default not in (None, "", [], {}):
@@ -383,17 +402,25 @@ def supported_schema(schema: dict[str, Any], descriptions: Mapping[str, str]) ->
             result["description"] = text
         properties[name] = result
     supported = {"type": "object", "properties": properties}
-    if schema.get("required"):
-        supported["required"] = schema["required"]
+    if required:
+        supported["required"] = required
     return supported
 
 
-def _allowed_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
+def _allowed_keywords(node: Mapping[str, Any], *, keeps_null: bool = False) -> dict[str, Any]:
+    """Return a schema with only the keywords that Ollama supports.
+
+    Models need no null for optional values, because they can leave them out.
+    """
     result = {key: node[key] for key in _KEYWORDS if key in node}
     alternatives = node.get("anyOf", node.get("oneOf", ()))
     choices = [choice for choice in alternatives if choice.get("type") != "null"]
     if len(choices) == 1:
-        return _allowed_keywords(choices[0] | result)
+        result = _allowed_keywords(choices[0] | result)
+        kind = result.get("type")
+        if keeps_null and len(alternatives) > 1 and isinstance(kind, str):
+            result["type"] = [kind, "null"]
+        return result
     if "const" in node:
         result["enum"] = [node["const"]]
     if choices:
@@ -401,8 +428,10 @@ def _allowed_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
     if "items" in node or "prefixItems" in node:
         result["items"] = _items(node)
     if "properties" in node:
+        required = node.get("required", ())
         result["properties"] = {
-            name: _allowed_keywords(value) for name, value in node["properties"].items()
+            name: _allowed_keywords(value, keeps_null=name in required)
+            for name, value in node["properties"].items()
         }
     return result
 
