@@ -437,6 +437,28 @@ def test_background_response_of_a_session_waits_for_approval(
         assert (result["content"], result["decided_by"]) == ("Nothing", "user")
 
 
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "look"}])
+def test_forced_call_of_a_tool_that_is_gone_can_be_denied(
+    tmp_path: Path, stub: StubServer, choice: Any
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, stub.url, park_seconds=0) as server, client_of(server) as client:
+        api = server.client
+        session = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+        text, headers = instruct(calls("look"), words(2)), {"X-Mochi-Session": session}
+        response = start(client, text, headers, tool_choice=choice)
+        until(lambda: api.ok(api.http.get(f"/chat/{session}/run"))["state"] == WAITING)
+        until(lambda: not server.app.state.services.turns.table.running())
+        (waiting,) = api.ok(api.http.get(f"/chat/{session}/confirmations"))["confirmations"]
+        api.ok(api.http.patch(f"/sessions/{session}", json={"tool_settings": {"tools": []}}))
+        decision = {"confirmation_id": waiting["confirmation_id"], "approved": False}
+        api.ok(api.http.post(f"/chat/{session}/confirm-tool", json=decision))
+        assert ended(client, response.id).status == "completed"
+        *_, result, answer = api.messages(session)
+        assert "There is no tool named 'look'" in result["content"]
+        assert answer["role"] == "assistant"
+
+
 def test_continued_background_response_keeps_a_change_of_the_model(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     models = [Model(name) for name in ("first", "requested", "changed")]

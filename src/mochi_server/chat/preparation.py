@@ -111,6 +111,7 @@ class ModelTurns(TurnPreparation):
         prepared = await self._prepared(
             run, session, turn_input, writer, gateway=gateway, model=model
         )
+        _check_choice(prepared.toolbox, turn_input.tools)
         if turn_input.attachments and not isinstance(model, MochiError):
             _check_attachments(prepared, model)
         return replace(prepared, ticket=ticket, drops_checkpoint=drops_checkpoint)
@@ -277,10 +278,7 @@ def _requested_model(
 
 
 def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
-    """Add the client's tools, which take precedence.
-
-    Raises ``ValidationFailed`` if a required tool is missing.
-    """
+    """Add the client's tools, which take precedence, and remove tools that must not be called."""
     if not selected.may_call:
         return LimitedToolbox(own, names=())
     toolbox = (
@@ -288,6 +286,13 @@ def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
     )
     if selected.only is not None:
         toolbox = LimitedToolbox(toolbox, names=selected.only)
+    return toolbox
+
+
+def _check_choice(toolbox: Toolbox, selected: ToolSelection) -> None:
+    """Raise ``ValidationFailed`` if a tool that a new request requires is missing."""
+    if not selected.may_call:
+        return
     names = {schema["function"]["name"] for schema in toolbox.schemas()}
     missing = [
         f"there is no tool {name!r}" for name in sorted((selected.only or frozenset()) - names)
@@ -296,4 +301,3 @@ def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
     if missing or (needs_tool and not names):
         problem = missing[0] if missing else "the request has no tools"
         raise errors.ValidationFailed.at("tool_choice", f"{problem}; add one to `tools`")
-    return toolbox
