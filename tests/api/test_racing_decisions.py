@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from mochi_server.sessions import turn as turn_module
-from mochi_stub import StubServer
+from mochi_stub import Gate, Prompt, Reply, StubServer, Text
 from tests.support.api import Api, error_of, read_events
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
@@ -176,6 +176,37 @@ def test_client_that_closes_its_stream_and_decides_runs_its_call(
         api.ok(decide(api, session_id, call))
         until(lambda: state(api, session_id) == "completed")  # noqa: B023 - in this round
         assert noted(server).count(text) == 1
+
+
+@cases("park_seconds", [0, 30])
+def test_turn_completes_if_its_client_disconnects_right_after_the_decision(
+    tmp_path: Path, park_seconds: int
+) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        if prompt.messages[-1].role == "tool":
+            return Reply([Text(["one "]), gate, Text(["two"])])
+        return None
+
+    write_tools(tmp_path, TOOLS)
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, park_seconds=park_seconds) as server,
+    ):
+        api, table = server.client, server.app.state.services.turns.table
+        session_id = api.create_session("mochi", **SETTINGS)["session_id"]
+        with api.open_stream(session_id, message_of("left")) as events:
+            call = next(
+                event.data for event in events if event.type == "tool_call_confirmation_required"
+            )
+            if not park_seconds:
+                until(lambda: not table.running())
+            api.ok(decide(api, session_id, call))
+        until(lambda: not table.find(session_id).subscribers)
+        gate.open()
+        until(lambda: state(api, session_id) != "running")
+        assert state(api, session_id) == "completed"
 
 
 @cases("name", ["server", "parking"])

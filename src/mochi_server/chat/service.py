@@ -681,6 +681,8 @@ class TurnService:
             if self.shutdown.is_set():
                 return None
             run.log.add([*earlier, Status("continued", 0, continues=run.continues)])
+            if is_requested:
+                run.control.decided_at = asyncio.get_running_loop().time()
             self._launch(run, execute_run(prepared, run), locks.pop_all())
         self._due.remove(run.session_id)
         suspended = self.table.take_suspended(run.session_id)
