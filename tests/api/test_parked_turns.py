@@ -1047,6 +1047,33 @@ def test_stop_keeps_the_decision_on_a_turn_that_is_about_to_continue(
     assert (result["decided_by"], "interrupted" in result) == ("user", approved)
 
 
+@cases(
+    ("approved", "code", "message"),
+    [(True, "TOOL_EXECUTION_FAILED", "interrupted"), (False, "TOOL_EXECUTION_DENIED", "denied")],
+)
+@pytest.mark.parametrize("caller", ["model", "agent"])
+def test_stream_shows_the_result_of_a_decided_call_that_a_stop_ends(
+    tmp_path: Path, caller: str, approved: bool, code: str, message: str
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    write_agent(tmp_path)
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+        turn = (PLAN, WITH_TOOLS) if caller == "model" else through("helper")
+        session_id, asked = start(server.client, *turn)
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.client
+        with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
+            events = read_events(response)
+            next(event for event in events if event.type == ASKED)
+            assert decide(api, session_id, asked, approved=approved).status_code == 202
+            api.ok(api.http.post(f"/chat/{session_id}/stop"))
+            rest = list(events)
+    kind = "tool_result" if caller == "model" else "agent_tool_result"
+    assert [event.type for event in rest] == [kind, "stopped", "done"]
+    assert rest[0].data["error_code"] == code
+    assert message in rest[0].data["error_message"]
+
+
 @cases("answers", [0, 1])
 def test_stopped_regeneration_keeps_what_it_has_produced(
     parking: RunningServer, answers: int

@@ -96,6 +96,10 @@ class EventLog:
         """
         return cls(last=last, _dropped=last, _snapshot=snapshot, _restored=calls)
 
+    def ends_with(self, confirmation_id: str) -> bool:
+        """Return whether the last event is the request with this confirmation ID."""
+        return self.confirmations.get(confirmation_id) == self.last
+
     def add(self, events: list[ChatEvent]) -> Batch:
         lines = list[bytes]()
         for number, event in enumerate(events, self.last + 1):

@@ -30,7 +30,7 @@ from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
-from mochi_server.chat.stored_events import announcement, answer_events, denied_event, snapshot
+from mochi_server.chat.stored_events import announcement, answer_events, snapshot, stopped_event
 from mochi_server.chat.stored_runs import StoredRuns
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
@@ -605,7 +605,8 @@ class TurnService:
             self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
             decision = Decision(approved=False)
             _audit_decision(session_id, confirmation_id, approval.tool_name, decision)
-            shown = [denied_event(approval)]
+        if turn.approval is not None and run.log.ends_with(turn.approval.confirmation_id):
+            shown = [stopped_event(turn.approval)]
         if removed:
             shown.append(versions_removed(removed))
         self._due.remove(session_id)

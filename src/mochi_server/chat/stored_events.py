@@ -18,7 +18,7 @@ from mochi_server.events import (
 )
 from mochi_server.sessions.turn import Approval
 from mochi_server.sessions.types import AssistantMessage, Message
-from mochi_server.tools.stored_calls import open_calls, stored_outcomes
+from mochi_server.tools.stored_calls import interrupted_outcome, open_calls, stored_outcomes
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, denied
 
 
@@ -104,10 +104,16 @@ def announcement(approval: Approval) -> ToolConfirmationRequired:
     )
 
 
-def denied_event(approval: Approval) -> ChatEvent:
-    """Return the result of the announced call of a turn that a client ends."""
+def stopped_event(approval: Approval) -> ChatEvent:
+    """Return the result of the announced call of a turn that a client ends: it is denied, unless
+    the user has approved it.
+    """
     call = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments)
-    result, agent = denied(call).event(), approval.agent
+    outcome = denied(call)
+    if approval.decision is not None and approval.decision.approved:
+        outcome = interrupted_outcome(call)
+    result = outcome.event()
+    agent = approval.agent
     if agent is None:
         return result
     return agent_event(result, agent.name, agent.session_id, agent.call_id)
