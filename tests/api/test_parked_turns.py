@@ -1047,6 +1047,43 @@ def test_stop_keeps_the_decision_on_a_turn_that_is_about_to_continue(
     assert (result["decided_by"], "interrupted" in result) == ("user", approved)
 
 
+@cases("is_restarted", [False, True])
+def test_stopped_turn_returns_what_it_has_stored(
+    private_stub: StubServer, tmp_path: Path, is_restarted: bool
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with ExitStack() as stack:
+        server = stack.enter_context(RunningServer(tmp_path, private_stub.url, park_seconds=0))
+        session_id, _ = start(server.client, two("a", "b"), WITH_TOOLS)
+        until(lambda: not server.app.state.services.turns.table.running())
+        if is_restarted:
+            server.stop()
+            server = stack.enter_context(RunningServer(tmp_path, private_stub.url))
+        pool = stack.enter_context(ThreadPoolExecutor())
+        api = server.client
+        body, headers = {"message": two("a", "b")}, {"Idempotency-Key": "k1"}
+        sending = pool.submit(
+            server.api().http.post, f"/chat/{session_id}", json=body, headers=headers
+        )
+        until(lambda: subscribers(server, session_id))
+        stopped = api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        answer = api.ok(sending.result())
+        answered = api.messages(session_id)[1]["message_id"]
+        assert stopped["answer_id"] == answered
+        assert api.ok(api.http.get(f"/chat/{session_id}/run"))["answer_id"] == answered
+    assert (answer["state"], answer["message"]["message_id"]) == ("stopped", answered)
+    assert [
+        (executed["arguments"]["text"], executed["error_code"])
+        for executed in answer["tool_calls_executed"]
+    ] == [("a", "TOOL_EXECUTION_DENIED"), ("b", "TOOL_EXECUTION_FAILED")]
+
+
+def subscribers(server: RunningServer, session_id: str) -> int:
+    """Return the number of clients that wait for the parked turn of a session."""
+    runs = server.app.state.services.turns.table.all_suspended()
+    return sum(run.subscribers for run in runs if run.session_id == session_id)
+
+
 @cases(
     ("approved", "code", "message"),
     [(True, "TOOL_EXECUTION_FAILED", "interrupted"), (False, "TOOL_EXECUTION_DENIED", "denied")],

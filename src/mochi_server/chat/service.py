@@ -35,7 +35,7 @@ from mochi_server.chat.stored_runs import StoredRuns
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
 from mochi_server.chat.turn_result import TurnResult
-from mochi_server.chat.writer import stopped_change, turn_messages
+from mochi_server.chat.writer import stopped_change, stopped_messages, turn_messages
 from mochi_server.events import (
     ChatEvent,
     Done,
@@ -268,7 +268,7 @@ class TurnService:
             await live.stop()
         suspended = self.table.take_suspended(session_id)
         if suspended is not None and suspended.is_suspended:
-            self._end_suspended(suspended)
+            self._end_suspended(suspended, suspended.result)
         self.table.drop_session(session_id)
         self._summaries.drop_session(session_id)
 
@@ -594,7 +594,8 @@ class TurnService:
                 return None
             run = await self._stored_runs.find_or_create(session, turn)
             try:
-                removed = await run.conversation.write(stopped_change(session, turn))
+                messages = stopped_messages(session, turn)
+                removed = await run.conversation.write(stopped_change(session, turn, messages))
             except ValueError as error:
                 await self._end_unreadable(session, turn, error)
                 return await self.find(session_id)
@@ -611,16 +612,17 @@ class TurnService:
             shown.append(versions_removed(removed))
         self._due.remove(session_id)
         self.table.take_suspended(session_id)
-        self._end_suspended(run, shown)
+        result = replace(run.result, stored=messages, outcomes=stored_outcomes(messages))
+        self._end_suspended(run, result, shown)
         self.table.add(run)
         self.table.retain(run)
         return run
 
-    def _end_suspended(self, run: Run, results: Sequence[ChatEvent] = ()) -> None:
+    def _end_suspended(self, run: Run, result: TurnResult, last: Sequence[ChatEvent] = ()) -> None:
         run.control.is_stopped = True
-        run.end("stopped", replace(run.result, cancelled=True))
+        run.end("stopped", replace(result, cancelled=True))
         self._on_ended(run)
-        run.publish([*results, Stopped(None), Done(run.session_id)])
+        run.publish([*last, Stopped(None), Done(run.session_id)])
         run.release_clients()
 
     async def _announce_again(

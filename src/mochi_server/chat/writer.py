@@ -425,20 +425,27 @@ def turn_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
     return list(session.history[turn.first :])
 
 
-def stopped_change(session: ChatSession, turn: StoredTurn) -> Change:
-    """Return the change that ends a stored turn: the call that waits is denied, and the other open
-    calls are interrupted.
-
-    What a regeneration has produced replaces the old answer.
+def stopped_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
+    """Return the messages of a stored turn that ends: the call that waits is denied, and the other
+    open calls are interrupted.
     """
     messages = turn_messages(session, turn)
     calls = open_calls(messages)
     results = [tool_message(call, _stopped_outcome(call, turn)) for call in calls]
+    return [*messages, *results]
+
+
+def stopped_change(session: ChatSession, turn: StoredTurn, messages: Sequence[Message]) -> Change:
+    """Return the change that ends a stored turn with its ``stopped_messages``.
+
+    What a regeneration has produced replaces the old answer.
+    """
     ended = turn.ended("stopped", TurnResult(messages).answer_id)
     if not turn.replacement:
-        return Change(results, turn=ended)
+        stored = turn_messages(session, turn)
+        return Change(messages[len(stored) :], turn=ended)
     return Change(
-        [*messages, *results],
+        messages,
         start=turn.first,
         images=_replacement_images(turn),
         turn=ended,
