@@ -1174,6 +1174,24 @@ def test_agent_stream_shows_that_its_call_is_denied(parking: RunningServer) -> N
     )
 
 
+@cases(
+    ("approved", "shown"),
+    [
+        (True, [ASKED, "agent_tool_call", "agent_tool_result"]),
+        (False, [ASKED, "agent_tool_result"]),
+    ],
+)
+def test_call_of_an_agent_starts_after_its_approval_in_a_continued_turn(
+    parking: RunningServer, approved: bool, shown: list[str]
+) -> None:
+    api = parking.client
+    session_id, asked = start(api, *through("helper"))
+    until(lambda: not parking.app.state.services.turns.table.running())
+    api.ok(decide(api, session_id, asked, approved=approved))
+    seen = [event.type for event in finish(api, session_id)]
+    assert [each for each in seen if each == ASKED or each.startswith("agent_tool")] == shown
+
+
 def test_session_of_an_agent_whose_caller_is_parked_is_in_use(
     private_stub: StubServer, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from mochi_server.events import AgentStart, ChatEvent, Done, Stopped, TurnError
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.history import first_answer_index
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.turn import AgentCall, StoredTurn, TurnState
+from mochi_server.sessions.turn import AgentCall, Approval, StoredTurn, TurnState
 from mochi_server.sessions.types import Message
 from mochi_server.tools.stored_calls import open_calls
 from mochi_server.tools.toolbox import ToolInvocation
@@ -90,34 +90,41 @@ class StoredRuns:
         first run.
 
         ``includes_approval_call`` states whether they include the call that needs, or needed,
-        approval.
+        approval. Of a call inside an agent, they include the request, because the call starts after
+        its approval.
         """
         messages = turn_messages(session, turn)
         approval = turn.approval
         if approval is None:
             return call_events(messages, None)
-        approval_call_index = approval.call_index if includes_approval_call else None
+        requested = approval if includes_approval_call else None
         if approval.agent is None:
-            return call_events(messages, approval_call_index)
+            index = None if requested is None else requested.call_index
+            return call_events(messages, index)
         events = call_events(messages, None)
         for call in open_calls(messages):
             if call.id == approval.agent.call_id:  # several calls can have the same ID
-                of_agent = await self._agent_events(call, approval.agent, approval_call_index)
+                of_agent = await self._agent_events(call, approval.agent, requested)
                 return [*events, *of_agent]
         return events
 
     async def _agent_events(
-        self, call: ToolInvocation, agent: AgentCall, approval_call_index: int | None
+        self, call: ToolInvocation, agent: AgentCall, requested: Approval | None
     ) -> list[ChatEvent]:
         """Return the events of an agent that ``call`` started.
 
-        ``approval_call_index`` is the position among the calls of the agent.
+        The request ``requested`` follows if its call has no result.
         """
         instruction = str(call.arguments.get("instruction", ""))
         events: list[ChatEvent] = [AgentStart(agent.name, instruction, agent.session_id, call.id)]
         messages = await self._agent_messages(agent.session_id)
-        for event in call_events(messages, approval_call_index):
+        for event in call_events(messages, None):
             events.append(agent_event(event, agent.name, agent.session_id, call.id))
+        if requested is None:
+            return events
+        for open_call in open_calls(messages):
+            if open_call.index == requested.call_index:
+                events.append(announcement(requested))
         return events
 
     async def messages_with_agents(self, session: ChatSession, turn: StoredTurn) -> list[Message]:
