@@ -1192,6 +1192,28 @@ def test_call_of_an_agent_starts_after_its_approval_in_a_continued_turn(
     assert [each for each in seen if each == ASKED or each.startswith("agent_tool")] == shown
 
 
+@cases("enabled", [[], ["other"]])
+def test_call_inside_an_agent_that_is_disabled_meanwhile_runs(
+    private_stub: StubServer, tmp_path: Path, enabled: list[str]
+) -> None:
+    data_dir = tmp_path / "-".join(["enabled", *enabled])
+    data_dir.mkdir()
+    for name in ("helper", "other"):
+        write_agent(data_dir, name)
+    with RunningServer(data_dir, private_stub.url, park_seconds=0) as server:
+        api = server.client
+        session_id, asked = start(api, *through("helper"))
+        until(lambda: not server.app.state.services.turns.table.running())
+        changed = {"agent_settings": {"enabled_agents": enabled}}
+        api.ok(api.http.patch(f"/sessions/{session_id}", json=changed))
+        api.ok(decide(api, session_id, asked))
+        seen = [event.type for event in finish(api, session_id)]
+    assert notes(data_dir) == ["x"]
+    assert [
+        each for each in seen if each.startswith(("agent_start", "agent_complete", "tool_"))
+    ] == [*("agent_start", ASKED, "agent_complete", "tool_continuation_start")]
+
+
 def test_session_of_an_agent_whose_caller_is_parked_is_in_use(
     private_stub: StubServer, tmp_path: Path
 ) -> None:

@@ -110,7 +110,7 @@ class AgentCaller:
         parent = self.parent
         if parent is None or self.turn is None:
             return None
-        agent = None if self.turn.approval is None else self.turn.approval.agent
+        agent = self.turn.agent_call
         if agent is not None and agent.call_id == self.call.id:
             return agent.session_id
         text = f"{parent.session_id} {parent.turn_id} {parent.call_id}"

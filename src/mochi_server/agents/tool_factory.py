@@ -98,7 +98,7 @@ class AgentToolbox:
         metadata = (await conversation.load()).metadata  # not those of the start of the turn
         enabled = metadata.agent_settings.enabled_agents
         available = [agent for agent in self.agents if agent in enabled]
-        if name not in available:
+        if name not in available and not self._has_waited(name, call):
             text = (
                 f"There is no agent named {name!r}. Available agents: "
                 f"{', '.join(available) or 'none'}."
@@ -123,6 +123,19 @@ class AgentToolbox:
             publish=publish,
         )
 
+    def _has_waited(self, name: str, call: ToolInvocation) -> bool:
+        """Return whether a call inside this call of an agent needed approval.
+
+        It runs even if the agent was disabled meanwhile.
+        """
+        turn = self.approver.writer.turn
+        waiting = turn.agent_call
+        if waiting is None:
+            return False
+        if waiting.call_id != call.id:
+            return False
+        return waiting.name == name
+
 
 @dataclass(frozen=True)
 class AgentTools(AgentSource):
@@ -132,9 +145,20 @@ class AgentTools(AgentSource):
     registry: AgentRegistry
 
     async def toolbox(self, session: ChatSession, approver: SessionApprover) -> AgentToolbox | None:
-        """Return the toolbox of a session, or None if the session enables no valid agent."""
-        agents = await self.registry.enabled(session.metadata.agent_settings.enabled_agents)
-        return AgentToolbox(self.service, self.registry, agents, approver) if agents else None
+        """Return the toolbox of a session, or None if the session enables no valid agent.
+
+        It contains the agent whose call waits, which a client may have disabled.
+        """
+        settings = session.metadata.agent_settings
+        names = [*settings.enabled_agents]
+        turn = approver.writer.turn
+        waiting = turn.agent_call
+        if waiting is not None:
+            names.append(waiting.name)
+        agents = await self.registry.enabled(names)
+        if not agents:
+            return None
+        return AgentToolbox(self.service, self.registry, agents, approver)
 
     async def tools_of(self, name: str) -> Mapping[str, Tool] | None:
         """Return the tools of an agent by name, or None if the agent does not exist."""

@@ -137,7 +137,7 @@ class ModelTurns(TurnPreparation):
         prepared = await self._prepared(
             run, session, run.input, writer, gateway=gateway, model=model
         )
-        agent = None if turn.approval is None else turn.approval.agent
+        agent = turn.agent_call
         if agent is not None and await self.agents.tools_of(agent.name) is None:
             toolbox = MissingAgentToolbox(prepared.toolbox, agent.call_id, agent.name)
             return replace(prepared, toolbox=toolbox)

@@ -240,6 +240,11 @@ class StoredTurn:
         )
         return self.approval if is_waiting else None
 
+    @property
+    def agent_call(self) -> AgentCall | None:
+        """Agent that makes the call of the latest request for approval, or None."""
+        return None if self.approval is None else self.approval.agent
+
     def has_begun(self, call_id: str, index: int) -> bool:
         """Return whether a call without a result may have begun, so that it must not run again.
 
