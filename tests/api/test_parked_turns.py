@@ -972,18 +972,30 @@ def test_history_of_a_parked_session_cannot_be_changed(
 ) -> None:
     server, session_id, asked = parked
     until(lambda: not server.app.state.services.turns.table.running())
+    assert_unchangeable(server.client, session_id, asked)
+    server.client.ok(decide(server.client, session_id, asked))
+    finish(server.client, session_id)
+    assert [result["content"] for result in results(server.client, session_id)] == ["Noted x."]
+
+
+def assert_unchangeable(api: Api, session_id: str, asked: dict[str, Any]) -> None:
+    """Assert that the history cannot be changed, because the call ``asked`` waits."""
     for method, path in (
         ("PUT", "messages/0"),
         ("PUT", "system-prompt"),
         ("DELETE", "system-prompt"),
     ):
         body = {"content": "Other"} if method == "PUT" else None
-        refused = server.client.http.request(method, f"/sessions/{session_id}/{path}", json=body)
+        refused = api.http.request(method, f"/sessions/{session_id}/{path}", json=body)
         assert error_of(refused) == (409, "SESSION_BUSY"), (method, path)
-        assert refused.json()["error"]["details"]["confirmations"] == [asked]
-    server.client.ok(decide(server.client, session_id, asked))
-    finish(server.client, session_id)
-    assert [result["content"] for result in results(server.client, session_id)] == ["Noted x."]
+        assert refused.json()["error"]["details"].get("confirmations") == [asked], (method, path)
+
+
+def test_history_of_a_session_whose_live_turn_waits_cannot_be_changed(restarted: Restarted) -> None:
+    api = restarted.server.client
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+    assert_unchangeable(api, session_id, park(api, session_id))
+    api.ok(api.http.post(f"/chat/{session_id}/stop"))
 
 
 def test_stream_of_a_parked_turn_shows_that_its_call_is_denied(

@@ -57,6 +57,7 @@ from mochi_server.sessions.session import (
     key_digest,
     refuse_if_turn_goes_on,
     waiting_calls,
+    with_waiting_calls,
 )
 from mochi_server.sessions.turn import Approval, Decision, StoredTurn
 from mochi_server.sessions.versions import versions_removed
@@ -374,11 +375,8 @@ class TurnService:
         except errors.SessionBusy as error:
             if conversation.kind != "session":
                 raise
-            waiting = await self.confirmations(session_id)
-            if not waiting:
-                raise
-            busy_with = error.details["run_id"]
-            raise errors.SessionBusy.waiting(session_id, busy_with, waiting) from None
+            session = await self.store.load(session_id)
+            raise with_waiting_calls(error, session) from None
 
     def _new_run(
         self,

@@ -5,7 +5,7 @@ They check models, prompt files, context windows, tools and agents.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from mochi_server.sessions.session import (
     edited,
     refuse_if_turn_goes_on,
     with_system_prompt,
+    with_waiting_calls,
     without_system_prompt,
 )
 from mochi_server.sessions.store import FieldChanges, SessionStore
@@ -304,7 +305,12 @@ class SessionService:
 
         Raise ``SessionBusy`` if it has a turn, also one that waits for approval.
         """
-        async with self.store.hold(session_id):
+        async with AsyncExitStack() as locks:
+            try:
+                await locks.enter_async_context(self.store.hold(session_id))
+            except errors.SessionBusy as error:
+                session = await self.store.load(session_id)
+                raise with_waiting_calls(error, session) from None
             session = await self.store.load(session_id)
             refuse_if_turn_goes_on(session)
             yield session

@@ -551,6 +551,14 @@ def refuse_if_turn_goes_on(session: ChatSession) -> None:
         raise SessionBusy.waiting(session.session_id, turn.run_id, waiting_calls(session))
 
 
+def with_waiting_calls(error: SessionBusy, session: ChatSession) -> SessionBusy:
+    """Return the error of a lock, with the tool calls of the session that wait for approval, if
+    any.
+    """
+    run_id = error.details["run_id"]
+    return SessionBusy.waiting(session.session_id, run_id, waiting_calls(session))
+
+
 def waiting_calls(session: ChatSession) -> list[dict[str, Any]]:
     """Return the tool calls of a session that wait for approval as JSON objects."""
     turn = session.metadata.turn
