@@ -202,6 +202,8 @@ def test_log_tells_when_draining_begins_and_ends(tmp_path: Path, holding: GatedS
         (run_here, ["--no-such-option"], {"MOCHI_LOG_FORMAT": "JSON"}),
         (run_here, ["--no-such-option", "--log-format", "json"], {}),
         (run_here, ["--log-format=json", "--port"], {"MOCHI_LOG_FORMAT": "text"}),
+        (run_here, ["--log-format"], {"MOCHI_LOG_FORMAT": "json"}),
+        (run_here, ["--log-format=", "text"], {"MOCHI_LOG_FORMAT": "json"}),
         (
             partial(run, "mochi_server"),
             ["--log-format", "json", "--host", "203.0.113.1", "--insecure"],

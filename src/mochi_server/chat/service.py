@@ -338,18 +338,22 @@ class TurnService:
         """Return an ended run with the events of a stored answer, which begins at index ``first``.
 
         Nothing is stored. If the answer is that of the stored turn, the run has the IDs of the
-        turn.
+        turn. Otherwise, clients find the run by its new ID until it leaves memory.
         """
         messages = session.history[first:]
         result = TurnResult(messages, outcomes=stored_outcomes(messages))
         turn = session.metadata.turn
         run_ids = [new_id()]
-        if turn is not None and turn.answer_id == result.answer_id:
+        is_stored = turn is not None and turn.answer_id == result.answer_id
+        if turn is not None and is_stored:
             run_ids = turn.run_ids
         run = self._new_run(conversation, session, turn_input, run_ids, first)
         run.end("completed", result)
         events = answer_events(messages, is_agent=turn_input.agent is not None)
         run.publish([*events, result.completed(), Done(run.session_id)])
+        if not is_stored:
+            self.table.add(run)
+            self.table.retain(run)
         return run
 
     async def _prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:

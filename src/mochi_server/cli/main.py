@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from mochi_server import __version__
 from mochi_server.cli import print_text
+from mochi_server.constants import LogFormat
 from mochi_server.util.text import nearest
 
 if TYPE_CHECKING:
@@ -162,9 +163,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _set_log_format(given: Sequence[str]) -> None:
     """Set the log format of errors at the start, which can be about other arguments."""
     for argument, following in pairwise((*given, "")):
-        name, _, value = argument.partition("=")
-        if name == _flag("log_format"):
-            os.environ["MOCHI_LOG_FORMAT"] = value or following
+        name, separator, value = argument.partition("=")
+        chosen = value if separator else following
+        if name == _flag("log_format") and chosen.lower() in get_args(LogFormat):
+            os.environ["MOCHI_LOG_FORMAT"] = chosen
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
