@@ -2,8 +2,8 @@
 
 ``ModelGateway.send`` takes three steps, each in a method of its own:
 
-1. ``_on_best_host`` chooses a host and a window, and the next host if one fails before the first
-   token.
+1. ``_on_best_host`` chooses a host, and the next one if it fails before the first token.
+   ``_send_to_host`` chooses the window of the host.
 2. ``_until_accepted`` fits the prompt into the window. If Ollama refuses the prompt or runs out of
    memory, it changes the window or requests a shorter prompt, and sends the request again.
 3. ``_post_chat`` waits for a slot of the host, sends the request once and records what the answer
@@ -35,7 +35,7 @@ from mochi_server.errors import (
     OllamaError,
     OllamaUnreachable,
 )
-from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
+from mochi_server.inference.hosts import Fleet, Host, may_succeed_elsewhere, no_host_left
 from mochi_server.inference.permitted_models import request_permitted
 from mochi_server.inference.placement import choose
 from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
@@ -74,16 +74,14 @@ logger = logging.getLogger(__name__)
 
 
 class HostOfTurn(NamedTuple):
-    """Host of a session's latest turn at this server and why it was chosen.
-
-    ``digest`` is that of the conversation's first turn.
-    """
+    """Host of a session's latest turn at this server and why it was chosen."""
 
     name: str
     reason: str
     run_id: str
     model: str
     digest: str | None
+    """Digest of the model with which the conversation began, so that later turns can use it."""
 
 
 class GatewayObserver:
@@ -131,12 +129,12 @@ class ModelGateway:
         """
 
         def connect(address: HostAddress) -> Host:
-            new = client if isinstance(client, AsyncOllamaClient) else client(address.url)
+            own = client if isinstance(client, AsyncOllamaClient) else client(address.url)
             windows = WindowRegistry(
-                new.loaded_windows, dynamic, observer.context_adjusted, initial, new.size_of
+                own.loaded_windows, dynamic, observer.context_adjusted, initial, own.size_of
             )
             tracker = RequestTracker(observer.first_token)
-            return Host(address.name, new, windows=windows, tracker=tracker, queue=FairQueue(slots))
+            return Host(address.name, own, windows=windows, tracker=tracker, queue=FairQueue(slots))
 
         self.fleet = Fleet(hosts, connect, hosts_file)
         self.observer = observer
@@ -145,9 +143,11 @@ class ModelGateway:
         # window and last trimmed message, by session ID
         self.trims = LRUCache[str, tuple[int, str]](_MAX_TURNS)
         self._tickets: WeakSet[Ticket] = WeakSet()
+        """Tickets that count as waiting requests, until they are removed or not referenced."""
         self._thinking_refusals: set[tuple[str, str | None]] = set()
         """Names and digests of models that Ollama lists with thinking, and that refuse it."""
         self._only: Host | None = None
+        """Host to which all requests go, or None to choose a host for each request."""
 
     @property
     def host(self) -> Host:
@@ -182,18 +182,20 @@ class ModelGateway:
         raise HostsUnreachable(message, ollama_host=name)
 
     def of_session(self, session_id: str, model: str) -> "ModelGateway":
-        """Return the gateway to the host of the session's latest turn, or to another one that has
-        ``model``.
+        """Return the gateway to the host that suits a request for a session best.
+
+        Prefer a host that has ``model``, then the host of the session's latest turn, and then a
+        host that has loaded the model.
         """
         if self.fleet.is_single or self._only:
             return self
-        own = self.hosts_of_turns.get(session_id)
+        latest = self.hosts_of_turns.get(session_id)
         name = qualified_name(model)
 
         def rank(host: Host) -> tuple[bool, bool, bool]:
             return (
                 host.has(model),
-                own is not None and host.name == own.name,
+                latest is not None and host.name == latest.name,
                 name in (host.client.last_windows or ()),
             )
 
@@ -227,9 +229,10 @@ class ModelGateway:
         return Allocation(self.windows, model, config, previous_model, answer_tokens=answer_tokens)
 
     def admit(self) -> Ticket:
-        """Admit a turn.
+        """Admit a turn and return its ticket.
 
-        Keep the ticket until its first request. Raises ``OllamaBusy`` if too many turns wait.
+        The ticket counts as a waiting request until the turn's first request enters a queue. Keep a
+        reference to it until then. Raises ``OllamaBusy`` if too many turns wait.
         """
         requests = len(self._tickets)
         limit: float = self.max_queue
@@ -263,15 +266,14 @@ class ModelGateway:
         request: ModelRequest,
         post: Callable[[Host, TrackedRequest, FixedPrompt], Awaitable[_Result]],
     ) -> _Result:
-        """Choose the window for a request at the best host, and send the request.
+        """Send a request to the best host.
 
         If the host fails before the first token, try the next one.
         """
         failures: dict[Host, MochiError] = {}
         revived: Sequence[Host] = ()
         is_turn = request.report is not None
-        allocation = request.allocation
-        is_cloud = allocation.model.is_cloud
+        is_cloud = request.allocation.model.is_cloud
         await self.fleet.wait_for_loaded()
         for _ in range(_MAX_PASSES):
             for host in revived:
@@ -279,34 +281,46 @@ class ModelGateway:
             while (best := self._choose(request, failures)) is not None:
                 if failures and request.report is not None:
                     request.report("failover", None, best.name)
-                allocation.windows = best.windows
                 try:
                     with best.tracker.request(request.model, is_turn=is_turn) as tracked:
                         post_once = partial(post, best, tracked)
-                        await allocation.decide(request.tokens)
-                        with best.windows.in_use(allocation.model.name, allocation.size):
-                            result = await self._until_accepted(request, tracked, post_once, best)
+                        result = await self._send_to_host(best, request, tracked, post_once)
                 except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
                     is_answering = tracked.answering
-                    self.fleet.failed(best, error, is_answering=is_answering, is_cloud=is_cloud)
+                    self.fleet.record_failure(
+                        best, error, is_answering=is_answering, is_cloud=is_cloud
+                    )
                     if is_answering or not may_succeed_elsewhere(error):
                         raise
                     failures[best] = error.with_traceback(None)
                 else:
-                    best.pause = MIN_PAUSE
-                    best.failure = None
+                    best.record_success()
                     return result
             revived = await self.fleet.revived(failures)
             if not revived:
                 break
         raise no_host_left(failures)
 
-    async def _until_accepted(
+    async def _send_to_host(
         self,
+        host: Host,
         request: ModelRequest,
         tracked: TrackedRequest,
         post: Callable[[FixedPrompt], Awaitable[_Result]],
+    ) -> _Result:
+        """Choose the window for a request at a host, and send the request."""
+        allocation = request.allocation
+        allocation.windows = host.windows  # `request.tokens` depends on it
+        await allocation.decide(request.tokens)
+        with host.windows.in_use(allocation.model.name, allocation.size):
+            return await self._until_accepted(host, request, tracked, post)
+
+    async def _until_accepted(
+        self,
         host: Host,
+        request: ModelRequest,
+        tracked: TrackedRequest,
+        post: Callable[[FixedPrompt], Awaitable[_Result]],
     ) -> _Result:
         """Send a request to a host until Ollama accepts its prompt and has memory for its window.
 
@@ -314,7 +328,7 @@ class ModelGateway:
         """
         allocation = request.allocation
         size = PromptSize()
-        refused: int | None = None
+        refused: int | None = None  # tokens of the last prompt, if it must be shorter
         refusal: OllamaError | None = None
         may_refuse_thinking = "think" in request.payload
         for _ in range(_MAX_ATTEMPTS):
@@ -338,7 +352,8 @@ class ModelGateway:
                     raise
                 if may_refuse_thinking and refused_feature(error) == "thinking":
                     may_refuse_thinking = False
-                    self._thinking_refusals.add(_installed(host, request.model))
+                    # From now on, `_post_chat` omits `think`.
+                    self._thinking_refusals.add(_model_version(host, request.model))
                     continue
                 refused = _adapt_window(request, size, error)
                 refusal = error.with_traceback(None)
@@ -359,10 +374,10 @@ class ModelGateway:
         allocation = request.allocation
         slots = host.slots(request.model)
         scope = anyio.CancelScope()
-        body, limit = request.body(prompt)
-        if _installed(host, request.model) in self._thinking_refusals:
-            is_wanted = body.pop("think", None)
-            if is_wanted and request.thinking_refused is not None:
+        body, answer_limit = request.body(prompt)
+        if _model_version(host, request.model) in self._thinking_refusals:
+            wanted_thinking = body.pop("think", None)
+            if wanted_thinking and request.thinking_refused is not None:
                 request.thinking_refused()
         last: Line = {}
         tracked.started = time.monotonic()
@@ -373,7 +388,7 @@ class ModelGateway:
             def receive(lines: list[Line]) -> None:
                 if not tracked.answering:
                     end_reports()
-                    host.tracker.first_token(tracked)
+                    host.tracker.record_first_token(tracked)
                 on_lines(lines)
                 if lines[-1].get("done"):
                     nonlocal last
@@ -390,10 +405,10 @@ class ModelGateway:
                 raise OllamaError(
                     f"Ollama at {host.client.endpoint.url} stopped responding before its answer."
                 )
-        answer = AnswerReport(prompt, *allocation.record(last, prompt.size, limit), host.name)
-        exchange = request.exchange and request.exchange(body, prompt.size, answer.tokens)
+        tokens, is_truncated, is_cut = allocation.record(last, prompt.size, answer_limit)
+        exchange = request.exchange and request.exchange(body, prompt.size, tokens)
         slots.record(held, last, time.monotonic() - tracked.sent, exchange)
-        return answer
+        return AnswerReport(prompt, tokens, is_truncated, is_cut, host.name)
 
     async def _post_embed(
         self, request: ModelRequest, host: Host, tracked: TrackedRequest, _: FixedPrompt
@@ -418,38 +433,43 @@ class ModelGateway:
         return host.queue.slot(request.session_id, lambda: self._tickets.discard(request.ticket))
 
     async def _status(
-        self, host: Host, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope
+        self, host: Host, tracked: TrackedRequest, request: ModelRequest, scope: anyio.CancelScope
     ) -> State:
         """Return the status of a waiting request.
 
-        Cancel ``scope`` if there are other hosts and this one is silent.
+        Cancel ``scope`` if there are other hosts and this one does not respond.
         """
-        if request.sent is None:
-            return "queued", host.queue.position(sent.session_id)
+        if tracked.sent is None:
+            return "queued", host.queue.position(request.session_id)
         if not self.fleet.is_single:
             is_reachable = await host.client.is_reachable()
-            request.missed_probes = 0 if is_reachable else request.missed_probes + 1
-            if request.missed_probes >= _MAX_MISSED_PROBES and not request.answering:
+            tracked.missed_probes = 0 if is_reachable else tracked.missed_probes + 1
+            if tracked.missed_probes >= _MAX_MISSED_PROBES and not tracked.answering:
                 scope.cancel()
-        decision = sent.allocation.decision
+        decision = request.allocation.decision
         is_loaded = decision is not None and decision.is_loaded
-        if not host.tracker.is_queued(request, loaded=is_loaded):
-            return "processing_prompt" if is_loaded else "loading_model", None
+        is_queued = host.tracker.is_queued(tracked, is_loaded=is_loaded)
         if is_loaded:
-            return "queued", None
-        # Ollama lists a model as soon as it begins to load it.
-        listed = (await host.client.loaded_windows() or {}).get(request.model)
-        is_waiting = listed is None or sent.allocation.size not in (None, listed)
-        return "queued" if is_waiting else "loading_model", None
+            return "queued" if is_queued else "processing_prompt", None
+        if is_queued:
+            # Ollama lists a model as soon as it begins to load it.
+            listed = (await host.client.loaded_windows() or {}).get(tracked.model)
+            if listed is None or request.allocation.size not in (None, listed):
+                return "queued", None
+        return "loading_model", None
 
     def _choose(self, request: ModelRequest, failures: Mapping[Host, MochiError]) -> Host | None:
-        """Return the host for a request, or None if all hosts have failed."""
+        """Choose the host for a request, and record the choice for a turn.
+
+        Return None if all hosts have failed.
+        """
         fleet = self.fleet
         allocation = request.allocation
         hosts = [self._only] if self._only else fleet.active
         if allocation.is_fixed and allocation.size is not None:  # the window is that of one host
             hosts = [host for host in fleet.hosts if host.windows is allocation.windows] or hosts
         rest = [host for host in hosts if host not in failures]
+        # Use hosts that are left out, or lack the model, only if there are no others.
         rest = [host for host in rest if host.failure is None] or rest
         rest = [host for host in rest if host.has(request.model)] or rest
         if not rest:
@@ -481,7 +501,7 @@ class ModelGateway:
         return turn.digest
 
 
-def _installed(host: Host, model: str) -> tuple[str, str | None]:
+def _model_version(host: Host, model: str) -> tuple[str, str | None]:
     """Return the full name of a model, and the digest of what a host has under this name."""
     return qualified_name(model), host.client.digest(model)
 

@@ -34,7 +34,7 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.util.tasks import call_in_daemon_thread, cancel_and_wait, start_in
 
-MIN_PAUSE = 1.0
+_MIN_PAUSE = 1.0
 _MAX_PAUSE = 60.0
 _LOADED_SECONDS = 0.1  # to wait for the loaded models of all hosts before a choice
 _FILE_SECONDS = 1.0  # to wait for the file of hosts
@@ -62,7 +62,7 @@ class Host:
     loaded: frozenset[str] = frozenset()  # names of the loaded models at the latest choice
     is_draining: bool = False  # whether it was removed from the list of hosts
     failure: MochiError | None = None  # why the host is left out, or None
-    pause: float = MIN_PAUSE  # seconds until the next probe of a host that is left out
+    pause: float = _MIN_PAUSE  # seconds until the next probe of a host that is left out
 
     @property
     def state(self) -> Literal["up", "down", "draining"]:
@@ -74,10 +74,12 @@ class Host:
         return self.models.setdefault(qualified_name(model), ModelSlots())
 
     def loaded_window(self, model: str) -> int | None:
-        """Return the window with which a model is loaded, 0 if it is unknown, or None if the model
-        is not loaded.
+        """Return the window with which a model is loaded, or None if the model is not loaded.
+
+        If Ollama has not reported which models are loaded, return 0 for a model that has got
+        prompts, and None for any other.
         """
-        if self.client.last_windows is None:  # Ollama did not report which models are loaded
+        if self.client.last_windows is None:
             return 0 if self.slots(model).prompts else None
         return self.client.last_windows.get(qualified_name(model))
 
@@ -85,7 +87,9 @@ class Host:
         """Learn from the loaded models how many of them fit into memory."""
         before = self.loaded
         self.loaded = frozenset(self.client.last_windows or ())
-        if self.loaded - before and before - self.loaded:
+        added = self.loaded - before
+        removed = before - self.loaded
+        if added and removed:
             self.max_models = len(self.loaded)
         elif self.max_models:
             self.max_models = max(self.max_models, len(self.loaded))
@@ -97,6 +101,11 @@ class Host:
             if name in self.models:
                 prompts += self.models[name].prompts
         return prompts
+
+    def record_success(self) -> None:
+        """Use the host again, because it has answered a request."""
+        self.pause = _MIN_PAUSE
+        self.failure = None
 
     def has(self, model: str) -> bool:
         """Return whether the latest list of the host's models contains a model that the caller may
@@ -202,17 +211,16 @@ class Fleet:
         for host in self._by_address.values():
             await host.client.aclose()
 
-    def failed(
+    def record_failure(
         self, host: Host, error: MochiError, *, is_answering: bool = False, is_cloud: bool = False
     ) -> None:
-        """Record the error of a request.
+        """Record the error of a request. Ignore an error that does not concern the whole host.
 
-        After a failure, leave out the host for a growing pause, unless it is alone.
+        The host is left out for a growing pause, and requests that wait for it fail. A single host
+        is not left out.
 
-        Requests that wait for the host fail there, too. If ``is_answering`` is true, Ollama may
-        have reported the failure of one answer, which does not concern the host. If ``is_cloud``
-        is true, Ollama may have reported an error of the provider, which does not concern other
-        models.
+        If ``is_answering`` is true, an error that Ollama reports concerns only that answer. If
+        ``is_cloud`` is true, it may be an error of the model's provider.
         """
         if host.failure is not None or host.is_draining or not is_host_failure(error):
             return
@@ -228,9 +236,9 @@ class Fleet:
                 "Ollama host left host=%s pause_seconds=%g: %s", host.name, host.pause, reason
             )
             host.queue.abort(host.failure)
-            start_in(self._tasks, self._probe(host))
+            start_in(self._tasks, self._probe_until_reachable(host))
 
-    async def _probe(self, host: Host) -> None:
+    async def _probe_until_reachable(self, host: Host) -> None:
         while host.failure is not None and not host.is_draining:
             await asyncio.sleep(host.pause)
             host.pause = min(host.pause * 2, _MAX_PAUSE)
@@ -248,7 +256,7 @@ class Fleet:
             if not responds:
                 endpoint = host.client.endpoint
                 reason = "it does not respond"
-                self.failed(host, OllamaUnreachable(endpoint.url, reason, endpoint.setting))
+                self.record_failure(host, OllamaUnreachable(endpoint.url, reason, endpoint.setting))
             elif self.is_single:
                 host.failure = None
             return responds
@@ -271,7 +279,7 @@ class Fleet:
         return [host for host, responds in zip(lost, responses, strict=True) if responds]
 
     def prefetch_loaded(self) -> None:
-        """Request the loaded models of all hosts in the background."""
+        """Read the file of hosts and request the loaded models of all hosts, in the background."""
         if self._file is not None:
             start_in(self._tasks, self.refresh())
         for host in self.up:
@@ -308,41 +316,48 @@ class Fleet:
         return permitted(await self._union(lambda client: client.list_installed()))
 
     async def _find(self, name: str, find: Lookup[ModelInfo]) -> ModelInfo:
-        found, errors = await self._ask(lambda client: request_permitted(client, name, find))
+        found, errors = await self._request_all(
+            lambda client: request_permitted(client, name, find)
+        )
         if found:
             digests = {host.name: host.client.digest(name) or "" for host in found}
             self._warn_if_different(f"digests of model {name}", digests)
             first = next(iter(found.values()))
-            return replace(first, hosts=self._names(digests))
-        away = {host: host.failure for host in self.active if host.failure and host.has(name)}
+            return replace(first, hosts=self._names_if_several(digests))
+        # A host that is left out may still have the model.
+        left_out = {host: host.failure for host in self.active if host.failure and host.has(name)}
+        if left_out:
+            raise no_host_left(left_out)
         missing = _missing_on(errors)
-        if away or not missing:
-            raise no_host_left(away or errors)
-        raise ModelNotFound.on_hosts(missing)
+        if missing:
+            raise ModelNotFound.on_hosts(missing)
+        raise no_host_left(errors)
 
     async def _union(self, list_of: Lookup[list[ModelInfo]]) -> list[ModelInfo]:
-        found, errors = await self._ask(list_of)
+        found, errors = await self._request_all(list_of)
         if not found:
             raise no_host_left(errors)
         union: dict[object, ModelInfo] = {}
         for host, models in found.items():
+            names = self._names_if_several([host.name])
             for number, model in enumerate(models):
-                # one host may repeat a name
+                # The list of a single result stays as it is, even if it repeats a name.
                 key = qualified_name(model.name) if len(found) > 1 else number
                 before = union.get(key, model)
-                union[key] = replace(before, hosts=[*before.hosts, *self._names([host.name])])
+                union[key] = replace(before, hosts=[*before.hosts, *names])
         return [*union.values()]
 
-    def _names(self, names: Iterable[str]) -> list[str]:
-        """Return the names of hosts for a model, or none if there is only one host."""
+    def _names_if_several(self, names: Iterable[str]) -> list[str]:
+        """Return the names of hosts for a model, or none if the fleet has only one host."""
         return [] if self.is_single else list(names)
 
-    async def _ask(
+    async def _request_all(
         self, call: Lookup[_Result]
     ) -> tuple[dict[Host, _Result], dict[Host, MochiError]]:
-        """Return the results and the errors of all hosts that respond.
+        """Return the results and the errors of the hosts that respond in time.
 
-        With one host, raise its error.
+        Wait briefly for all hosts, and longer only if none has a result yet. Request the hosts that
+        are left out only if no other host has a result. With one host, raise its error.
         """
         await self.refresh()
         active = self.active
@@ -352,23 +367,24 @@ class Fleet:
         found: dict[Host, _Result] = {}
         errors: dict[Host, MochiError] = {}
 
-        async def ask(host: Host) -> None:
+        async def request(host: Host) -> None:
             try:
                 found[host] = await call(host.client)
             except MochiError as error:
                 errors[host] = error.with_traceback(None)
-                self.failed(host, error)
+                self.record_failure(host, error)
 
         up = self.up
-        left_out = [host for host in active if host not in up]  # one may be back
+        left_out = [host for host in active if host not in up]  # one may respond again
         for hosts in (up, left_out):
             if hosts and not found:
-                tasks = [start_in(self._tasks, ask(host)) for host in hosts]
+                tasks = [start_in(self._tasks, request(host)) for host in hosts]
                 await asyncio.wait(tasks, timeout=_LOOKUP_SECONDS)
                 if not found:
                     await asyncio.wait(tasks)
-        failed = {host: errors[host] for host in active if host in errors}
-        return {host: found[host] for host in active if host in found}, failed
+        # In the order of the hosts, not of their responses
+        ordered_errors = {host: errors[host] for host in active if host in errors}
+        return {host: found[host] for host in active if host in found}, ordered_errors
 
     async def refresh(self, seconds: float = _FILE_SECONDS) -> None:
         """Read the file of hosts again if it has changed. An invalid file changes nothing.
@@ -406,6 +422,7 @@ class Fleet:
         return self._read()
 
     def _change(self, addresses: Sequence[HostAddress]) -> None:
+        """Use the hosts at ``addresses``. Drain the others, and abort their queued requests."""
         before = self._by_address
         was_single = self.is_single
         listed = {address: before.get(address) or self._connect(address) for address in addresses}
@@ -417,11 +434,10 @@ class Fleet:
             if host.is_draining or was_single:
                 host.failure = None  # the host was not probed
             host.is_draining = False
-        for host in self.hosts:
-            if host not in listed.values():
-                host.is_draining = True
-                reason = "it was removed from the list of hosts"
-                host.queue.abort(OllamaUnreachable(host.client.endpoint.url, reason))
+        for host in removed.values():
+            host.is_draining = True
+            reason = "it was removed from the list of hosts"
+            host.queue.abort(OllamaUnreachable(host.client.endpoint.url, reason))
 
     def _file_version(self) -> tuple[int, ...] | None:
         if self._file is None:
@@ -443,7 +459,10 @@ class Fleet:
 
 
 def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:
-    """Return the error of a request that no host can answer. It names each host with its reason."""
+    """Return the error of a request that no host can answer.
+
+    The error of one host stays as it is. The error of several names each host with its reason.
+    """
     errors = [*failures.values()]
     if len(errors) == 1:
         return errors[0]

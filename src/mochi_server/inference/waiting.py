@@ -65,19 +65,18 @@ class FairQueue:
     async def slot(
         self, session_id: str, on_entered: Callable[[], object] = lambda: None
     ) -> AsyncIterator[None]:
-        """Wait for a slot and occupy it.
+        """Wait for a slot and occupy it. Raises the error of ``abort``.
 
-        ``on_entered`` is called when the request runs or waits. See ``abort``.
-
-        ``session_id`` is "" for a request of no session, which does not wait for others of the same
-        kind.
+        ``on_entered`` is called when the request runs or waits. Each request without a session,
+        whose ``session_id`` is "", counts as a session of its own.
         """
         self._number += 1
-        rounds = [
-            each.round + 1 for each in self._waiting if session_id and each.session_id == session_id
-        ]
+        next_round = self._round
+        for each in self._waiting:
+            if session_id and each.session_id == session_id:
+                next_round = max(next_round, each.round + 1)
         granted = asyncio.get_running_loop().create_future()
-        request = _Waiting(max([self._round, *rounds]), self._number, session_id, granted)
+        request = _Waiting(next_round, self._number, session_id, granted)
         insort(self._waiting, request)
         self._grant()
         on_entered()
@@ -94,15 +93,17 @@ class FairQueue:
     def abort(self, error: Exception) -> None:
         """Let all waiting requests raise ``error``."""
         while self._waiting:
-            if not (granted := self._waiting.pop().granted).done():
+            granted = self._waiting.pop().granted
+            if not granted.done():
                 granted.set_exception(error)
 
     def _grant(self) -> None:
         while self._waiting and (self.limit is None or self.running < self.limit):
-            self._round, _, _, granted = self._waiting.pop(0)
-            if not granted.done():
+            first = self._waiting.pop(0)
+            self._round = first.round
+            if not first.granted.done():
                 self.running += 1
-                granted.set_result(None)
+                first.granted.set_result(None)
 
 
 @dataclass(eq=False, slots=True)
@@ -128,9 +129,8 @@ class RequestTracker:
         self._on_first_token = on_first_token
         self._running: dict[TrackedRequest, None] = {}
         self._answering: Counter[str] = Counter()  # requests after their first token, by model
-        self._max_parallel: dict[
-            str, int
-        ] = {}  # parallel answers so far, by model, as Ollama does not report slots
+        # Highest number of parallel answers so far, by model. Ollama does not report its slots.
+        self._max_parallel: dict[str, int] = {}
         self._last_turn = time.monotonic()  # when the latest request of a turn ended
 
     @contextmanager
@@ -166,7 +166,8 @@ class RequestTracker:
             return 0
         return time.monotonic() - self._last_turn
 
-    def first_token(self, request: TrackedRequest) -> None:
+    def record_first_token(self, request: TrackedRequest) -> None:
+        """Mark a request as answering, and count its answer until its end."""
         request.answering = True
         self._on_first_token(request.model, time.monotonic() - request.started)
         self._answering[request.model] += 1
@@ -174,13 +175,15 @@ class RequestTracker:
             self.slots(request.model), self._answering[request.model]
         )
 
-    def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
-        """Return whether a request waits because earlier requests use all slots of the model, or
-        must load models.
+    def is_queued(self, request: TrackedRequest, *, is_loaded: bool) -> bool:
+        """Return whether a sent request waits for earlier requests in Ollama.
+
+        If its model is loaded, it waits while they use all slots of the model. If not, any earlier
+        request may keep Ollama from loading the model.
         """
         earlier = takewhile(lambda other: other is not request, self._running)
         sent = [other for other in earlier if other.sent is not None]
-        if not loaded:
+        if not is_loaded:
             return bool(sent)
         same_model = [other for other in sent if other.model == request.model]
         return len(same_model) >= self.slots(request.model)
