@@ -189,7 +189,7 @@ class ModelCall:
                 FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(())),
             )
         self.is_cut = answer.is_cut
-        self.has_grown = answer.is_cut and self.allocation.can_grow
+        self.has_grown = answer.is_cut and self.allocation.has_grown
         if answer.is_prompt_truncated:
             self.warn("PROMPT_TRUNCATED", _TRUNCATED)
         if answer.is_cut:

@@ -44,7 +44,7 @@ class Allocation:
     refusing_window: int | None = None
     """Window that Ollama has named when it refused a prompt, or None."""
     _stepped_down: WindowRegistry | None = field(default=None, init=False)
-    """Windows of the host that has halved the window, or None."""
+    """Windows of the host that has last run out of memory for these requests, or None."""
     _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
 
     @property
@@ -88,8 +88,8 @@ class Allocation:
         return max_window(self.model)
 
     @property
-    def can_grow(self) -> bool:
-        """Whether the next request has a larger window, if that does not depend on its prompt."""
+    def has_grown(self) -> bool:
+        """Whether the model has got a larger window since the latest request."""
         if not self._can_change:
             return False
         later = self.windows.size(self.model.name)
@@ -137,8 +137,9 @@ class Allocation:
         self.decision = decision
 
     def answer_limit(self, prompt: PromptSize, window: int, num_predict: object) -> int | None:
-        """Return how many answer tokens fit into a window after the prompt, or None if
-        ``num_predict`` is not more.
+        """Return how many answer tokens fit into a window after the prompt.
+
+        Return None if ``num_predict`` already limits the answer to at most that number.
         """
         free = self.estimate.room(
             prompt, window, counted=self.counted, answer_tokens=self.answer_tokens
@@ -165,14 +166,16 @@ class Allocation:
     def step_down(self) -> bool:
         """Halve the window, once on each host, after Ollama ran out of memory.
 
-        Return False if that is not possible.
+        Return False if that is not possible. After the second failure on a host, only later turns
+        get a smaller window.
         """
+        if self.is_fixed or self.model.is_cloud:
+            return False
         manual = self.manual
         reason = "load_failed_step_down"
-        has_stepped_down = self._stepped_down is self.windows
-        if has_stepped_down and self._can_change:
-            self.windows.lower_ceiling(self.model, self.size)
-        if has_stepped_down or self.is_fixed or self.model.is_cloud:
+        if self._stepped_down is self.windows:
+            if manual is None:
+                self.windows.lower_ceiling(self.model, self.size)
             return False
         if manual is not None and manual >= 2 * MIN_WINDOW:
             self.config = {**(self.config or {}), "current_window": manual // 2}
@@ -185,23 +188,24 @@ class Allocation:
         return True
 
     def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
-        """Calibrate with Ollama's last line.
+        """Calibrate with Ollama's last line, and enlarge the window if it has cut the answer.
 
-        Return the tokens, and whether the prompt and the answer were cut.
+        ``limit`` is that of the answer. Return the tokens of the prompt and the answer, and whether
+        each of these was cut.
         """
-        counted = last.get("prompt_eval_count")
-        answered = last.get("eval_count")
-        answer_tokens = answered if isinstance(answered, int) else 0
+        prompt_count = last.get("prompt_eval_count")
+        answer_count = last.get("eval_count")
+        answer_tokens = answer_count if isinstance(answer_count, int) else 0
         prompt_tokens = self.estimate.tokens(prompt)
         is_truncated = False
         used = answer_tokens
-        if isinstance(counted, int):
-            prompt_tokens = max(counted, prompt_tokens)
-            is_truncated = self._is_truncated(counted, prompt.characters)
+        if isinstance(prompt_count, int):
+            prompt_tokens = max(prompt_count, prompt_tokens)
+            is_truncated = self._is_truncated(prompt_count, prompt.characters)
             if not is_truncated:
-                self.estimate.observe(prompt, counted)
-            self._highest_count = max(self._highest_count, counted)
-            used += counted
+                self.estimate.observe(prompt, prompt_count)
+            self._highest_count = max(self._highest_count, prompt_count)
+            used += prompt_count
         # The done reason `length` is no proof, because some models report it for shorter answers
         # too.
         is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
@@ -214,8 +218,6 @@ class Allocation:
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
         """Return whether Ollama has truncated a prompt: its count fills the window, or is too small
         for the text.
-
-        A count that is also lower than an earlier one may only omit cached tokens.
         """
         if self.model.is_cloud:  # Ollama does not truncate its prompts
             return False
@@ -224,4 +226,5 @@ class Allocation:
         if characters <= _LONG_CHARS or prompt_tokens * _MAX_CHARS_PER_TOKEN >= characters:
             return False
         earlier = max(self._highest_count, self.usage)
-        return prompt_tokens * 1.1 >= earlier
+        may_omit_cached = prompt_tokens * 1.1 < earlier  # a count far below an earlier one
+        return not may_omit_cached

@@ -68,7 +68,7 @@ class WindowRegistry:
     If ``dynamic`` is false, only users set windows.
     """
 
-    loaded: Callable[[], Awaitable[Mapping[str, int] | None]] = _unknown
+    request_loaded: Callable[[], Awaitable[Mapping[str, int] | None]] = _unknown
     """Function that returns the windows of the models in memory, by qualified model name, or None
     if unknown.
     """
@@ -113,31 +113,45 @@ class WindowRegistry:
         if previous_model is None and is_unloaded and not entry.requests:
             # Ollama must load the model anyway, so a new session need not keep a larger window
             entry.window = None
-        window = entry.window or self._initial_window(entry, model)
+        needed = _needed(required_tokens, answer_tokens, is_loaded=loaded is not None)
+        return self._adjust(model, config, previous_model, loaded, needed)
+
+    def _adjust(
+        self,
+        model: ModelInfo,
+        config: Mapping[str, Any],
+        previous_model: str | None,
+        loaded: int | None,
+        needed: float,
+    ) -> WindowDecision:
+        """Adjust the window that sessions share, for a prompt that needs ``needed`` tokens."""
+        entry = self._entry(model.name)
+        window = self._current_window(entry, model)
         previous = None if previous_model is None else qualified_name(previous_model)
-        is_same = previous == qualified_name(model.name)
-        if is_same:
-            # After a restart, or after a new session has reset it, it may be smaller than the
-            # window of this session.
+        is_same_model = previous == qualified_name(model.name)
+        if is_same_model:
+            # The shared window may be smaller than the session's own, after a restart or after a
+            # new session has reset it.
             own = capped(config.get("current_window") or 0, model.context_length)
             window = max(window, capped(own, entry.ceiling))
         reason = None
-        is_manual = loaded in entry.manual
-        if loaded is not None and loaded > window and not is_manual:
+        loaded_manually = loaded in entry.manual
+        if loaded is not None and loaded > window and not loaded_manually:
             window = loaded
             reason = "adopted_loaded"
-        needed = _needed(required_tokens, answer_tokens, is_loaded=loaded is not None)
-        larger = self._window_step(entry, model, needed)
+        larger = self._doubled_window(entry, model, needed)
         if needed > window and larger > window:
             window = larger
             reason = "usage_threshold"
         entry.window = window
-        if reason is None and previous_model is None:
-            reason = self._initial_reason(window, loaded)
-        default_reason = _unchanged_reason(config, window, loaded) if is_same else "model_change"
-        return WindowDecision(
-            window, reason or default_reason, loaded, differs=is_manual and loaded != window
-        )
+        if reason is None:
+            if previous is None:
+                reason = self._initial_reason(window, loaded)
+            elif is_same_model:
+                reason = _unchanged_reason(config, window, loaded)
+            else:
+                reason = "model_change"
+        return WindowDecision(window, reason, loaded, differs=loaded_manually and loaded != window)
 
     def _initial_reason(self, window: int, loaded: int | None) -> str:
         """Return the reason for the first window of a session."""
@@ -179,22 +193,20 @@ class WindowRegistry:
     def grow(self, model: ModelInfo, required_tokens: int, refused_window: int) -> bool:
         """Enlarge the window so that ``required_tokens`` fit.
 
-        Return whether it exceeds the refused window.
+        Return whether it exceeds the refused window, or the current one if that is smaller.
         """
         entry = self._entry(model.name)
-        window = entry.window or self._initial_window(entry, model)
-        exceeded = min(refused_window, window)
-        larger = self._window_step(entry, model, max(required_tokens, exceeded + 1))
+        window = self._current_window(entry, model)
+        too_small = min(refused_window, window)
+        larger = self._doubled_window(entry, model, max(required_tokens, too_small + 1))
         entry.window = max(window, larger)
-        return entry.window > exceeded
+        return entry.window > too_small
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
         """Halve the window ``failed``, unless another turn has made it smaller.
 
-        Return False if not possible.
-
-        If the smallest window fails, a smaller one does not help, and the limit of earlier failures
-        ends.
+        If the smallest window has failed, a smaller one does not help. Reset the window without its
+        ceiling then, and return False.
         """
         entry = self._entry(model.name)
         if entry.window is None or entry.window < 2 * MIN_WINDOW:
@@ -208,7 +220,10 @@ class WindowRegistry:
         return True
 
     def lower_ceiling(self, model: ModelInfo, failed: int | None) -> None:
-        """Let later requests begin below the window ``failed``, unless it is the smallest."""
+        """Reset the window, so that later requests begin below the window ``failed``.
+
+        If that is the smallest window, remove the ceiling.
+        """
         entry = self._entry(model.name)
         entry.window = None
         if failed is not None and failed >= 2 * MIN_WINDOW:
@@ -217,10 +232,8 @@ class WindowRegistry:
             entry.ceiling = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
-        """Return a decision for the present window of a model, or else for its first window."""
-        entry = self._entry(model.name)
-        window = entry.window or self._initial_window(entry, model)
-        return WindowDecision(window, reason)
+        """Return a decision for the current window of a model."""
+        return WindowDecision(self._current_window(self._entry(model.name), model), reason)
 
     def size(self, model: str) -> int | None:
         """Return the window of a model in tokens, or None if no window has been chosen yet."""
@@ -249,8 +262,10 @@ class WindowRegistry:
         *,
         by_user: bool = False,
     ) -> dict[str, Any]:
-        """Return a copy of ``config`` with the window of ``decision`` and an entry for a change of
-        the window.
+        """Return a copy of ``config`` with the window of ``decision``.
+
+        If that changes the window, the copy has an entry for the change, and ``on_adjusted`` is
+        called. A decision ``by_user`` always has an entry.
         """
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
         is_adjustment = decision.reason != "no_adjustment"
@@ -285,12 +300,16 @@ class WindowRegistry:
         """Return the windows of the loaded models, and record the windows that no request of this
         server has set.
         """
-        windows = await self.loaded()
+        windows = await self.request_loaded()
         for name, window in (windows or {}).items():
             entry = self._entry(name)
             if window not in entry.requested:
                 entry.by_ollama = window
         return windows
+
+    def _current_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
+        """Return the window of a model, or its first window if none has been chosen."""
+        return entry.window or self._initial_window(entry, model)
 
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
         """Return the default window or the Modelfile's ``num_ctx``, whichever is larger, at most
@@ -311,7 +330,7 @@ class WindowRegistry:
                 largest = entry.by_ollama
         return largest
 
-    def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: float) -> int:
+    def _doubled_window(self, entry: _ModelWindow, model: ModelInfo, required_tokens: float) -> int:
         """Return the initial window, doubled until ``required_tokens`` fit, up to the largest
         window.
         """
@@ -376,7 +395,10 @@ def max_window(model: ModelInfo) -> int:
 
 
 def _unchanged_reason(config: Mapping[str, Any], window: int, loaded: int | None) -> str:
-    """Return the reason for a window of the same model that this decision has not changed."""
+    """Return the reason for a window that this decision has neither adopted nor enlarged.
+
+    ``config`` has the session's window from before, with the same model.
+    """
     if config.get("current_window") in (None, window):
         return "no_adjustment"
     # Another session or program changed the window. If a smaller window is loaded, the new one has
