@@ -96,9 +96,10 @@ class AnswerRepair:
         self._state: State = "start"
         self._last_character = ""
         self._opening = ""
-        self._is_mentioned = False
-        self._has_opening_tag = False
+        self._may_mention_tag = False  # whether the opening tag may be part of a sentence
+        self._mentions_opening_tag = False
         self._kind: Kind = "text"
+        # Tool to which the message with the text `_body` is a call, or None.
         self._recipient: str | None = None
         self._body = ""
         self._call_text = ""  # bodies of all Harmony calls
@@ -124,7 +125,10 @@ class AnswerRepair:
         return list(self._pieces(is_end=True))
 
     def cut(self) -> list[Piece]:
-        """Return the pieces of all text that is held back. A call is text: the answer was cut."""
+        """Return the pieces of all text that is held back, after the answer was cut.
+
+        Calls may be incomplete, so they become text.
+        """
         if self._state == "call":
             return list(self._emit(len(self._held)))
         pieces = self.finish()
@@ -142,33 +146,34 @@ class AnswerRepair:
     def _read(self, is_end: bool) -> Iterator[Piece]:
         match self._state:
             case "start":
-                return self._read_start(is_end)
+                self._read_start(is_end)
             case "thinking":
-                return self._read_thinking(is_end)
+                yield from self._read_thinking(is_end)
             case "blanks":
-                return self._read_blanks(is_end)
+                self._read_blanks(is_end)
             case "call":
-                return self._read_call(is_end)
+                self._read_call(is_end)
             case "text" | "body":
-                return self._read_text(is_end)
+                yield from self._read_text(is_end)
 
     # Start of an answer, and of the text after its reasoning.
 
-    def _read_start(self, is_end: bool) -> Iterator[Piece]:
+    def _read_start(self, is_end: bool) -> None:
         tag = _OPENING_TAG.match(self._held)
         if tag and (is_end or len(self._held) > tag.end()):
             self.is_changed = True
             self._opening = tag[0]
             self._held = self._held[tag.end() :]
-            self._is_mentioned = self._held.startswith(" ")
+            self._may_mention_tag = self._held.startswith(" ")
             self._kind = "thinking"
             self._state = "thinking"
-        elif is_end or not (tag or self._may_begin_with_tag()):
+            return
+        is_open = tag is not None or self._may_begin_with_tag()
+        if is_end or not is_open:
             begun = self._held.lstrip()
             if _header_of(begun):
                 self._held = begun
             self._state = "call"
-        yield from ()
 
     def _may_begin_with_tag(self) -> bool:
         """Return whether the answer can begin with a tag or a header that is not complete yet."""
@@ -184,19 +189,18 @@ class AnswerRepair:
             self._state = "blanks"
             return
         yield from self._release(_CLOSING_TAGS, is_end=is_end)
-        if is_end and self._is_mentioned:
+        if is_end and self._may_mention_tag:  # nothing has closed the tag
             self.is_changed = False
             yield Piece("was_text", self._opening)
 
-    def _read_blanks(self, is_end: bool) -> Iterator[Piece]:
+    def _read_blanks(self, is_end: bool) -> None:
         """Drop the blanks between the reasoning and the text."""
         self._held = self._held.lstrip()
         self._last_character = ""
         if self._held or is_end:
             self._state = "call"
-        yield from ()
 
-    def _read_call(self, is_end: bool) -> Iterator[Piece]:
+    def _read_call(self, is_end: bool) -> None:
         """Hold the text back while it can be nothing but the call of a tool."""
         if not self._tools or not _may_be_call(self._held, self._tools):
             self._state = "text"
@@ -209,7 +213,6 @@ class AnswerRepair:
             self.calls += calls
             self._held = ""
         self._state = "text"
-        yield from ()
 
     # Text, and messages of the Harmony format: <|channel|>final<|message|>Hello<|return|>.
 
@@ -228,7 +231,8 @@ class AnswerRepair:
                 yield from self._emit(found.start() + len(header))
                 continue
             if verdict == "mention":
-                self._has_opening_tag = self._has_opening_tag or found[0] in _OPENING_TAGS
+                if found[0] in _OPENING_TAGS:
+                    self._mentions_opening_tag = True
                 yield from self._emit(found.end())
                 continue
             yield from self._emit(found.start())
@@ -239,7 +243,10 @@ class AnswerRepair:
     def _verdict(self, found: re.Match[str], *, is_end: bool) -> Verdict:
         if found[0] in _MARKERS:
             return self._verdict_of_marker(found, is_end=is_end)
-        if found[0] in _OPENING_TAGS or self._has_opening_tag or self.is_changed:
+        if found[0] in _OPENING_TAGS:
+            return "mention"
+        # After an opening tag, or after anything that was removed, a closing tag is only text.
+        if self._mentions_opening_tag or self.is_changed:
             return "mention"
         after = self._held[found.end() :]
         if after in ("", "\n") and not is_end:
@@ -286,7 +293,7 @@ class AnswerRepair:
         return self._held[: found.start()][-1:] or self._last_character
 
     def _remove(self, verdict: Verdict) -> Iterator[Piece]:
-        """Remove what stands at the beginning of the held text."""
+        """Remove the tag or markers at the beginning of the held text."""
         self.is_changed = True
         match verdict:
             case "header":
@@ -317,6 +324,7 @@ class AnswerRepair:
         self._state = "body" if is_analysis or recipient else "text"
 
     def _end_body(self) -> None:
+        """End a message. If it has a recipient, add it to the calls."""
         if self._recipient is None:
             return
         parsed = parsed_object(self._body)
@@ -333,7 +341,7 @@ class AnswerRepair:
         return self._emit(len(self._held) - kept)
 
     def _emit(self, length: int) -> Iterator[Piece]:
-        """Yield the first ``length`` characters of the held text, or add them to a call."""
+        """Yield the first ``length`` characters of the held text, or add them to the call."""
         text = self._held[:length]
         self._held = self._held[length:]
         if not text:
@@ -371,7 +379,7 @@ def _begun_tag_length(text: str, tags: Collection[str]) -> int:
 
 
 def _may_be_call(text: str, tools: Collection[str]) -> bool:
-    """Return whether a text, as far as it goes, can be the call of one of ``tools`` as JSON."""
+    """Return whether a text is, or can begin, the call of one of ``tools`` as JSON."""
     begun = text.lstrip()
     if _is_beginning(begun, _CALL_OPENINGS):
         return True
@@ -383,11 +391,10 @@ def _may_be_call(text: str, tools: Collection[str]) -> bool:
         compact = "".join(rest.split())
         return _is_beginning(compact, _FIELD_PREFIXES)
     field, value = first.groups()
-    if field != "name":
+    if field != "name":  # the name can follow
         return True
-    return any(
-        _is_beginning(value, [f'"{tool}"']) or value.startswith(f'"{tool}"') for tool in tools
-    )
+    names = [f'"{tool}"' for tool in tools]
+    return _is_beginning(value, names) or value.startswith(tuple(names))
 
 
 def _calls(text: str, tools: Collection[str]) -> list[dict[str, Any]]:
