@@ -126,7 +126,7 @@ def permitted(catalogue: ToolCatalogue) -> ToolCatalogue:
         members = [name for name in names if name in tools]
         if members:
             groups[group] = members
-    return ToolCatalogue(tools, groups)  # the problems name tools and files
+    return ToolCatalogue(tools, groups)  # without the problems, which name other tools and files
 
 
 class ToolDiscoveryService:
@@ -145,7 +145,9 @@ class ToolDiscoveryService:
         The first call imports the directory, which blocks the thread.
         """
         with self._lock:
-            return self.cached or self.reload_tools()
+            if self.cached is None:
+                return self.reload_tools()
+            return self.cached
 
     def reload_tools(self) -> ToolCatalogue:
         """Import the directory again and return its tools.
@@ -186,7 +188,7 @@ def find_tools(directory: Path) -> ToolCatalogue:
         catalogue = _read_package(package, problems)
     exported = getattr(package, "__all__", None)
     if not isinstance(exported, list | tuple):
-        exported = None
+        exported = None  # it is unknown what the package exports
     problems += find_mistakes(directory, exported)
     return replace(catalogue, problems=_encodable(problems))
 
@@ -213,10 +215,10 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
         variable: _names(variables.get(variable, []), variable, problems)
         for variable in (_READ_ONLY, _DESTRUCTIVE)
     }
-    groups = {}
+    groups = {}  # by variable, such as `__math__`
     for variable, value in variables.items():
-        is_special = re.fullmatch("__.+__", variable) and variable not in _NOT_GROUPS
-        if is_special and isinstance(value, list | tuple):
+        may_be_group = re.fullmatch("__.+__", variable) and variable not in _NOT_GROUPS
+        if may_be_group and isinstance(value, list | tuple):
             groups[variable] = [str(name) for name in value]
     for variable, names in (marks | groups).items():
         for name in sorted(set(names) - set(exported)):
@@ -235,8 +237,8 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
         except BaseException as error:  # the types and attributes of a function are user code
             problems.append(Problem(name, describe(error, None)))
     members = {}
-    for group, names in groups.items():
-        members[group.strip("_")] = [name for name in names if name in tools]
+    for variable, names in groups.items():
+        members[variable.strip("_")] = [name for name in names if name in tools]
     return ToolCatalogue(tools, members)
 
 
@@ -289,6 +291,10 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator
 
 
 def _files(folder: Path, directory: Path) -> Iterator[Path]:
+    """Yield the Python files of a package and of the packages in it, within ``directory``.
+
+    The ``__init__.py`` of the first folder may not exist.
+    """
     for path in [folder / _INIT, *modules_in(folder)]:
         with suppress(OSError, RuntimeError):  # links in a circle
             if leads_out(path, directory):
@@ -303,13 +309,13 @@ def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) ->
     """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more
     than once.
     """
-    places: dict[str, dict[str, str]] = defaultdict(dict)
+    # Descriptions of the places of each name. A module counts once, even if it is imported twice.
+    places: dict[str, dict[object, str]] = defaultdict(dict)
     for node in tree.body:
         if isinstance(node, _Function) and not node.name.startswith("_"):
-            line = f"line {node.lineno}"
-            places[node.name][line] = line
+            places[node.name][node.lineno] = f"line {node.lineno}"
         elif isinstance(node, ast.ImportFrom) and file == _INIT:
-            module = f"{node.level} {node.module}"
+            module = (node.level, node.module)
             for name in _imported_names(node, trees):
                 places[name][module] = f"{node.module or '.'} (line {node.lineno})"
     for name, descriptions in places.items():
@@ -329,10 +335,13 @@ def _imported_names(node: ast.ImportFrom, trees: Mapping[str, ast.Module]) -> li
 
 
 def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) -> Iterator[Problem]:
+    """Yield a problem for each function that looks like a tool, and is neither exported nor used
+    by the files.
+    """
     modules = _module_names(trees)
     known = set(exported)
     for file, tree in trees.items():
-        known.update(_used_of_other_files(file, tree, modules))
+        known.update(_names_used_from(modules, file, tree))
     reason = f"there is no {_INIT}"
     if _INIT in trees:
         reason = f"__all__ in {_INIT} does not list it"
@@ -342,9 +351,9 @@ def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) ->
         uses = Counter(_loaded_names(tree))
         for function in _typed_functions(tree):
             name = function.name
-            own_uses = Counter(_loaded_names(function))  # a recursive function is no helper
-            is_used = name in known or uses[name] > own_uses[name]
-            if not is_used:
+            own_uses = Counter(_loaded_names(function))
+            is_helper = uses[name] > own_uses[name]  # recursion alone does not make one
+            if name not in known and not is_helper:
                 text = f"its function {name} (line {function.lineno}) is not a tool"
                 advice = f"Import it in {_INIT} and list it in __all__, or rename it to _{name}"
                 yield Problem(file, f"{text}, because {reason}. {advice}")
@@ -374,10 +383,11 @@ def _loaded_names(node: ast.AST) -> Iterator[str]:
             yield child.id
 
 
-def _used_of_other_files(file: str, tree: ast.Module, modules: Collection[str]) -> Iterator[str]:
+def _names_used_from(modules: Collection[str], file: str, tree: ast.Module) -> Iterator[str]:
     """Yield the names from the ``modules`` of the directory that the code of a file uses.
 
-    In ``__init__.py``, an import alone is no use, unless it gives a new name.
+    An import counts as a use. In ``__init__.py`` it counts only if the file reads the name, or
+    gives it a new name.
     """
     loaded = set(_loaded_names(tree))
     module_names = {*modules, *_aliases(tree, modules)}
@@ -391,7 +401,7 @@ def _used_of_other_files(file: str, tree: ast.Module, modules: Collection[str]) 
             if node.level == 0 and source not in modules:
                 continue
             for alias in node.names:
-                if alias.name == "*":
+                if alias.name == "*":  # any name that the file reads can come from there
                     yield from loaded
                 elif file != _INIT or alias.asname or alias.name in loaded:
                     yield alias.name
@@ -423,6 +433,7 @@ def _last_name(node: ast.expr) -> str | None:
 
 
 def _typed_functions(tree: ast.Module) -> Iterator[_Function]:
+    """Yield the public functions with types for all parameters and the result, as tools have."""
     for node in tree.body:
         if not isinstance(node, _Function) or node.name.startswith("_") or node.returns is None:
             continue

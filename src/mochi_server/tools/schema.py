@@ -66,9 +66,8 @@ class ToolSchema:
     name: str
     description: str
     parameters: dict[str, Any]
-    overview: dict[
-        str, dict[str, str]
-    ]  # Python type and description of each parameter by name, for clients
+    overview: dict[str, dict[str, str]]
+    """Python type and description of each parameter by name, for clients."""
     bind: Callable[[Mapping[str, Any]], Awaitable[inspect.BoundArguments]]
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
     # Description of the result for models, from the docstring's section "Returns", or "".
@@ -122,14 +121,8 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     if faults:
         raise InvalidTool("; ".join(faults))
     docstring = parse(documentation)  # in the style that finds the most
-    adapter, schema = _adapter(signature)
-    descriptions = {}
-    for parameter, node in schema["properties"].items():
-        if "description" in node:
-            descriptions[parameter] = node["description"]
-    for each in docstring.params:
-        if each.description:
-            descriptions[each.arg_name] = each.description
+    adapter, schema = _arguments_adapter(signature)
+    descriptions = _parameter_descriptions(docstring, schema)
     inlined = inline_references(schema)
     overview = {}
     for parameter, node in inlined["properties"].items():
@@ -144,7 +137,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         description=_description(docstring) or documentation.strip(),
         parameters=supported_schema(inlined, descriptions),
         overview=overview,
-        bind=partial(_bind_here, bind),
+        bind=partial(_bind_without_thread, bind),
         returns=_one_line(returns.description or "") if returns else "",
         bind_in_thread=bind if _has_code(parameter_schema) else None,
     )
@@ -153,6 +146,18 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
 def _description(docstring: "Docstring") -> str:
     parts = (docstring.short_description or "", docstring.long_description or "")
     return "\n\n".join(part.strip() for part in parts).strip()
+
+
+def _parameter_descriptions(docstring: "Docstring", schema: Mapping[str, Any]) -> dict[str, str]:
+    """Return the descriptions from a docstring, or else from the types of the parameters."""
+    descriptions = {}
+    for parameter, node in schema["properties"].items():
+        if "description" in node:
+            descriptions[parameter] = node["description"]
+    for each in docstring.params:
+        if each.description:
+            descriptions[each.arg_name] = each.description
+    return descriptions
 
 
 def _has_code(schema: object) -> bool:
@@ -165,7 +170,7 @@ def _has_code(schema: object) -> bool:
     return callable(schema)
 
 
-async def _bind_here(
+async def _bind_without_thread(
     bind: Callable[[Mapping[str, Any]], inspect.BoundArguments], arguments: Mapping[str, Any]
 ) -> inspect.BoundArguments:
     return bind(arguments)
@@ -174,6 +179,10 @@ async def _bind_here(
 def _bind(
     signature: inspect.Signature, adapter: TypeAdapter[Any], arguments: Mapping[str, Any]
 ) -> inspect.BoundArguments:
+    """Convert and validate arguments with the adapter of a signature.
+
+    Raises ``InvalidArguments``.
+    """
     try:
         values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
     except ValidationError as error:
@@ -221,7 +230,14 @@ def _faults(documentation: str, signature: inspect.Signature) -> Iterator[str]:
         yield "its return type is missing; annotate it"
 
 
-def _adapter(signature: inspect.Signature) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+def _arguments_adapter(
+    signature: inspect.Signature,
+) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    """Return the adapter and the JSON schema of the arguments for a signature.
+
+    The adapter validates the call of a function with the parameters as keywords. This function only
+    returns the validated arguments.
+    """
 
     def collect(**values: Any) -> dict[str, Any]:
         return values
@@ -244,8 +260,9 @@ def _adapter(signature: inspect.Signature) -> tuple[TypeAdapter[Any], dict[str, 
 def inline_references(schema: dict[str, Any], max_nodes: int = MAX_NODES) -> dict[str, Any]:
     """Replace each ``$ref`` of a JSON schema by its target, and merge the parts of each ``allOf``.
 
-    Raises ``InvalidTool`` if a keyword is invalid, or the result has more than ``max_nodes``. Long
-    texts and lists count as several nodes.
+    A recursive reference becomes any object. Raises ``InvalidTool`` if a keyword is invalid, or the
+    result has more than ``max_nodes`` or too many levels. Long texts and lists count as several
+    nodes.
     """
     nodes = 0
 
@@ -259,7 +276,7 @@ def inline_references(schema: dict[str, Any], max_nodes: int = MAX_NODES) -> dic
         node = _without_old_keywords(node)
         _check_keywords(node)
         pointer = node.get("$ref")
-        if pointer in parents:  # a recursive reference
+        if pointer in parents:
             return {"type": "object"}
         if isinstance(pointer, str):
             siblings = dict(node)
@@ -279,7 +296,7 @@ def inline_references(schema: dict[str, Any], max_nodes: int = MAX_NODES) -> dic
             result["properties"] = {
                 name: inline(each, parents, depth + 1) for name, each in node["properties"].items()
             }
-            result |= _required(node)
+            result |= _required_keyword(node)
         return result
 
     return inline(schema)
@@ -309,9 +326,10 @@ def _without_old_keywords(node: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _required(node: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the keyword ``required`` of an object, with properties that are required as in draft
-    3, or no keyword.
+def _required_keyword(node: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the keyword ``required`` of an object as a mapping, empty if nothing is required.
+
+    In draft 3, ``required`` is a boolean in each property.
     """
     names = [*node.get("required", ())]
     for name, each in node["properties"].items():
@@ -371,6 +389,7 @@ def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
+    """Return the target of a ``$ref``, or the empty schema if there is none."""
     start, *parts = pointer.split("/")
     if not start.startswith("#"):
         return {}
@@ -408,8 +427,9 @@ def supported_schema(
 
 
 def _allowed_keywords(node: Mapping[str, Any], *, keeps_null: bool = False) -> dict[str, Any]:
-    """Return a schema with only the keywords that Ollama supports.
+    """Return a node, and the nodes in it, with only the keywords that Ollama supports.
 
+    A node with one alternative besides null becomes this alternative, with its own keywords added.
     Models need no null for optional values, because they can leave them out.
     """
     result = {key: node[key] for key in _KEYWORDS if key in node}
