@@ -30,6 +30,19 @@ from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.schema import TOO_DEEP, TOO_MANY, InvalidArguments, ToolSchema
 
+NOT_AN_OBJECT = "The arguments must be a JSON object with parameter names as keys."
+_NOT_INTERACTIVE = (
+    "This call was denied: it needs the user's approval, and this request cannot ask the user. "
+    "To approve such calls, stream the answer from /api/v1/chat/{session_id}/stream, or send "
+    "wait_for_confirmation to /api/v1/chat/{session_id}."
+)
+_CHANGED = (
+    "The tool {!r} changed while its call waited for approval. The call needs approval again."
+)
+_TIMED_OUT = (
+    "This call was denied: the user did not decide within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
+)
+
 DecidedBy = Literal["policy", "user", "timeout"]
 
 
@@ -149,6 +162,7 @@ class Toolbox(Protocol):
     """Set of tools offered to a model, with schemas in Ollama's format."""
 
     def schemas(self) -> list[dict[str, Any]]: ...
+
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         """Run a tool call, publish its events and return its outcome.
 
@@ -173,6 +187,7 @@ class JoinedToolbox:
 
     def schemas(self) -> list[dict[str, Any]]:
         named: dict[str, dict[str, Any]] = {}
+        # In reverse, so that the first of several tools with the same name replaces the others.
         for toolbox in reversed(self._toolboxes):
             for schema in toolbox.schemas():
                 named[name_of(schema)] = schema
@@ -220,8 +235,6 @@ class ClientToolbox:
         return failed(call, call.defect or NOT_AN_OBJECT)
 
 
-NOT_AN_OBJECT = "The arguments must be a JSON object with parameter names as keys."
-
 FindTool = Callable[[str], Awaitable[Tool | None]]
 
 
@@ -253,10 +266,10 @@ class Approver:
 
 
 def needs_approval(policy: ToolExecutionPolicy, tool: Tool, *, is_remembered: bool = False) -> bool:
-    """Return whether a call of ``tool`` needs approval under ``policy``, or under the weakest
-    policy that the caller may use.
+    """Return whether a call of ``tool`` needs approval.
 
-    ``is_remembered``: an approval for the session exists, which replaces that of ``policy``.
+    The policy of the caller's permissions always applies. The ``policy`` does not apply if the
+    approval ``is_remembered``: the user has approved the tool for the session.
     """
     if _requires_approval(CALLER.get().permissions.policy, tool):
         return True
@@ -315,7 +328,8 @@ class FunctionToolbox:
             # pending.
             tool = await self._find(call.name)
             current = approved if tool is approved.tool else await self._bind(approved.call, tool)
-            if tool is None or tool.identity == approved.tool.identity:
+            has_changed = tool is not None and tool.identity != approved.tool.identity
+            if not has_changed:
                 break
             if isinstance(current, ToolOutcome):
                 return replace(current, decided_by="user")
@@ -326,21 +340,16 @@ class FunctionToolbox:
         if self.publishes_approved:
             publish([approved.call.event()])
         outcome = await self._execute(current)
-        notes = []
-        if approved.call != call:
-            arguments = orjson.dumps(outcome.call.arguments).decode()
-            notes.append(f"The user changed the arguments to {arguments}.")
-        if decision.reason:
-            notes.append(f"Comment of the user: {decision.reason}")
-        content = "\n".join([*notes, outcome.content])
-        return replace(outcome, decided_by="user", content=content, result=outcome.content)
+        return _with_notes(outcome, decision, is_edited=approved.call != call)
 
     async def _find(self, name: str) -> Tool | None:
+        """Read the tools again and return the tool with this name, or None."""
         if self.current is not None:
             self.tools = await self.current()
         return self.tools.get(name)
 
     async def _bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
+        """Return a call that can run, or the outcome of a call that cannot."""
         if tool is None:
             names = ", ".join(self.tools) or "none"
             text = f"There is no tool named {call.name!r}. Available tools: {names}."
@@ -351,6 +360,7 @@ class FunctionToolbox:
             return failed(call, str(error))
 
     async def _execute(self, bound: BoundCall | ToolOutcome) -> ToolOutcome:
+        """Run the result of ``_bind`` if it is a call, and return the outcome."""
         if isinstance(bound, ToolOutcome):
             return bound
         await self.approver.starting(bound)
@@ -365,6 +375,18 @@ class FunctionToolbox:
             execution_time=result.execution_time,
             images=result.images,
         )
+
+
+def _with_notes(outcome: ToolOutcome, decision: Decision, *, is_edited: bool) -> ToolOutcome:
+    """Return the outcome of an approved call, with notes for the model about the decision."""
+    notes = []
+    if is_edited:
+        arguments = orjson.dumps(outcome.call.arguments).decode()
+        notes.append(f"The user changed the arguments to {arguments}.")
+    if decision.reason:
+        notes.append(f"Comment of the user: {decision.reason}")
+    content = "\n".join([*notes, outcome.content])
+    return replace(outcome, decided_by="user", content=content, result=outcome.content)
 
 
 def changed_warning(name: str) -> TurnWarning:
@@ -401,16 +423,3 @@ def denied(call: ToolInvocation, reason: str | None = None) -> ToolOutcome:
     """Return the outcome of a call that the user has denied."""
     content = f"{DENIED} Reason: {reason}" if reason else DENIED
     return failed(call, content, ToolExecutionDenied.code, "user")
-
-
-_NOT_INTERACTIVE = (
-    "This call was denied: it needs the user's approval, and this request cannot ask the user. "
-    "To approve such calls, stream the answer from /api/v1/chat/{session_id}/stream, or send "
-    "wait_for_confirmation to /api/v1/chat/{session_id}."
-)
-_CHANGED = (
-    "The tool {!r} changed while its call waited for approval. The call needs approval again."
-)
-_TIMED_OUT = (
-    "This call was denied: the user did not decide within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
-)
