@@ -124,6 +124,7 @@ class SummarizationService:
         self._postpone_for(session_id)
 
     def _postpone_for(self, session_id: str) -> None:
+        """Cancel the session's summary, and postpone other summaries that a model is writing."""
         self._cancel(session_id)
         for other in tuple(self._requesting):
             state = self._states[other]
@@ -136,16 +137,17 @@ class SummarizationService:
         self._running_turns.discard(session_id)
 
     def turn_ended(self, session_id: str, answer_id: str | None) -> None:
+        """Schedule a summary of the session. ``answer_id`` is None if the turn stored no answer."""
         self.release_turn(session_id)
         if self.enabled:
             state = self._states.setdefault(session_id, _SummaryState())
             state.postponements = 0
             state.answer_id = answer_id or state.answer_id
             self._schedule(session_id, state)
-            self._forget_oldest()
+            self._discard_oldest()
 
-    def _forget_oldest(self) -> None:
-        """Forget which models failed in the oldest sessions."""
+    def _discard_oldest(self) -> None:
+        """Discard the oldest states above the limit, except those with a scheduled summary."""
         excess = len(self._states) - _MAX_STATES
         if excess <= 0:
             return
@@ -249,6 +251,7 @@ class SummarizationService:
             logger.info("Background summary failed session_id=%s code=%s", session_id, error.code)
             if model is not None and isinstance(error, OllamaError):
                 state.failed.add(model)
+        # Not after a cancellation, because the state may already have another task
         state.task = None
         self._requesting.discard(session_id)
         if not state.failed:
@@ -259,7 +262,8 @@ class SummarizationService:
     ) -> None:
         """Store a summary.
 
-        A model that only the user can have chosen is loaded when no turn needs the memory.
+        If the user has chosen another model than that of the session, load it when no turn needs
+        the memory.
         """
         self._requesting.add(session.session_id)
         gateway = await self._gateway_of(session, model)
@@ -303,48 +307,29 @@ class SummarizationService:
     ) -> ChatSession:
         """Store a summary and return the changed session.
 
-        In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model of
-        Ollama.
-        If ``may_load`` is true, a model that is not loaded may be loaded. ``ticket`` is that of an
-        admitted request.
+        In the background, raise ``_ModelNotLoaded`` instead of loading, unloading or reloading a
+        model of Ollama. ``may_load`` permits loading. ``ticket`` is that of an admitted request.
         """
         model = await gateway.find_model(name)
         loaded = (await gateway.host.client.loaded_windows() or {}).get(qualified_name(name))
-        would_load = _unloads_model(session.metadata.keep_alive) if loaded else not may_load
-        loads_models = gateway.host.client.loads_models and not model.is_cloud
-        if in_background and would_load and loads_models:
-            raise _ModelNotLoaded(name)
         manual = None
         if qualified_name(session.model) == qualified_name(model.name):
             manual = manual_window(model, session.metadata.context_window_config)
-        wanted = manual or gateway.windows.size(name)
-        if in_background and loaded and wanted not in (None, loaded):
-            raise _ModelNotLoaded(name)
+        if in_background:
+            wanted = manual or gateway.windows.size(name)
+            needs_reload = loaded and wanted not in (None, loaded)
+            unloads = _unloads_model(session.metadata.keep_alive)
+            changes_models = unloads if loaded else not may_load
+            loads_models = gateway.host.client.loads_models and not model.is_cloud
+            if needs_reload or (changes_models and loads_models):
+                raise _ModelNotLoaded(name)
         ticket = ticket or Ticket()
         summary = await self._continue_prompt(gateway, session, model, loaded, state, ticket=ticket)
         if summary is None:
-            allocation = gateway.allocate(model)
             window = loaded if in_background and loaded else manual
-            if window is None:
-                await allocation.decide(_ANSWER_TOKENS)
-                window = allocation.size
-            payload = payload_without_thinking(
-                model,
-                name,
-                max_tokens=_ANSWER_TOKENS,
-                keep_alive=session.metadata.keep_alive,
-                format=_SCHEMA,
+            summary = await self._request_separately(
+                gateway, session, model, name, window, is_manual=manual is not None, ticket=ticket
             )
-            prompt = _SummaryPrompt(
-                allocation=allocation,
-                session=session,
-                window=window or _UNKNOWN_WINDOW,
-            )
-            allocation = allocation.fixed(window if gateway.windows.dynamic or manual else None)
-            request = ModelRequest(
-                allocation=allocation, payload=payload, prompt=prompt, ticket=ticket
-            )
-            summary = await self._request_summary(gateway, request)
         changes = {
             "summary": summary.model_dump(),
             "summarized_by": name,
@@ -354,6 +339,44 @@ class SummarizationService:
         return await self.store.patch(
             session.session_id, changes, revision=revision, touch=not in_background
         )
+
+    async def _request_separately(
+        self,
+        gateway: ModelGateway,
+        session: ChatSession,
+        model: ModelInfo,
+        name: str,
+        window: int | None,
+        *,
+        is_manual: bool,
+        ticket: Ticket,
+    ) -> ConversationSummary:
+        """Request a summary with a prompt of its own.
+
+        If ``window`` is None, choose the window.
+        """
+        allocation = gateway.allocate(model)
+        if window is None:
+            await allocation.decide(_ANSWER_TOKENS)
+            window = allocation.size
+        prompt = _SummaryPrompt(
+            allocation=allocation, session=session, window=window or _UNKNOWN_WINDOW
+        )
+        payload = payload_without_thinking(
+            model,
+            name,
+            max_tokens=_ANSWER_TOKENS,
+            keep_alive=session.metadata.keep_alive,
+            format=_SCHEMA,
+        )
+        sets_window = gateway.windows.dynamic or is_manual
+        request = ModelRequest(
+            allocation=allocation.fixed(window if sets_window else None),
+            payload=payload,
+            prompt=prompt,
+            ticket=ticket,
+        )
+        return await self._request_summary(gateway, request)
 
     async def _continue_prompt(
         self,
@@ -420,16 +443,17 @@ class SummarizationService:
         """
         error = ""
         for _ in range(2):
-            sending = StructuredRequest(gateway, request, self.instructor)
+            structured = StructuredRequest(gateway, request, self.instructor)
             try:
-                answer = await sending.send(ConversationSummary)
+                answer = await structured.send(ConversationSummary)
                 return ConversationSummary.model_validate_json(answer.message["content"])
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = (
                     f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
                 )
-                request = replace(request, prompt=sending.sent.extended(sending.text, correction))
+                prompt = structured.sent.extended(structured.text, correction)
+                request = replace(request, prompt=prompt)
         text = f"Model {request.payload['model']!r} returned no valid summary ({error})."
         raise OllamaError(f"{text} Send another model in the field `model`.")
 
@@ -447,13 +471,13 @@ class _SummaryPrompt:
     size: PromptSize = field(default_factory=PromptSize)
 
     async def fit(self, refused: int | None) -> FixedPrompt | None:
-        """Return a prompt that fits.
+        """Return a prompt that fits by the estimate.
 
-        A refusal has improved the estimate, so the next prompt is shorter.
+        A refusal has raised the estimate. Return None if the prompt is not shorter then.
         """
-        before = self.size
+        previous = self.size
         self.size = PromptSize(self.characters)
-        if refused is not None and self.size.characters >= before.characters:
+        if refused is not None and self.size.characters >= previous.characters:
             return None
         return FixedPrompt(self._messages(), self.size)
 
