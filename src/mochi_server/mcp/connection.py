@@ -165,6 +165,7 @@ async def connect(
 async def _stdio(
     server: LocalServer, cwd: str | None, session: McpSession
 ) -> AsyncGenerator[Any, None]:
+    """Start a local server, yield the streams of its messages, and stop the server."""
     process = await _start(server, cwd, session.limits.exit_seconds)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
@@ -210,6 +211,7 @@ async def _start(server: LocalServer, cwd: str | None, exit_seconds: float) -> P
 
 
 def _check_files(command: str, cwd: str | None, search_path: str) -> None:
+    """Raise ``FileNotFoundError`` with advice if the directory or the program does not exist."""
     if cwd is not None and not Path(cwd).is_dir():
         raise FileNotFoundError(ENOENT, "its directory cwd does not exist")
     if Path(command).name == command and shutil.which(command, path=search_path) is None:
@@ -228,6 +230,10 @@ async def _chunks(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:
 async def _read(
     process: Process, incoming: _Incoming, session: McpSession, stderr_ended: anyio.Event
 ) -> None:
+    """Pass on the messages on a server's stdout. When stdout ends, end the session.
+
+    Before that, wait briefly until stderr is logged.
+    """
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         try:
             async for line in read_lines(_chunks(process.stdout), session.limits.message_bytes):
@@ -237,7 +243,7 @@ async def _read(
         except MessageTooLarge:
             session.received_too_much = True
             raise
-    with anyio.move_on_after(_REAP_SECONDS):  # a program may exit and leave stderr open
+    with anyio.move_on_after(_REAP_SECONDS):  # a child process may keep stderr open
         await stderr_ended.wait()
     session.end()
 
@@ -253,6 +259,7 @@ async def _write(process: Process, outgoing: MemoryObjectReceiveStream[SessionMe
 
 
 async def _log_stderr(process: Process, session: McpSession, ended: anyio.Event) -> None:
+    """Log each line of a server's stderr, and the exit of the server after the last one."""
     assert process.stderr is not None  # noqa: S101 - it is a pipe
     last_line = ""
     while not process.stderr.at_eof():
@@ -265,6 +272,7 @@ async def _log_stderr(process: Process, session: McpSession, ended: anyio.Event)
 
 
 async def _discard(stream: asyncio.StreamReader | None) -> None:
+    """Read a stream to its end."""
     with suppress(ConnectionError):
         async for _ in _chunks(stream):
             await asyncio.sleep(0)  # `read` does not yield while there is data

@@ -67,7 +67,7 @@ class McpServer:
         self.name = name
         self.location = config.location
         self.tools: list[McpTool] = []
-        self.has_inherited = False
+        self.has_inherited_tools = False
         self.closed = False
         self._tool_problems: list[str] = []
         self._list_problem: str | None = None
@@ -101,13 +101,13 @@ class McpServer:
         connect, if its configuration is equal.
         """
         if old is not None and old.config == self.config:
-            self.has_inherited = True
+            self.has_inherited_tools = True
             self.tools = old.tools
             self._tool_problems = old._tool_problems
 
     def _drop_inherited_tools(self) -> None:
-        if self.has_inherited:
-            self.has_inherited = False
+        if self.has_inherited_tools:
+            self.has_inherited_tools = False
             self.tools = []
             self._tool_problems = []
 
@@ -126,7 +126,7 @@ class McpServer:
         self._calls += 1
         try:
             if self.session.ended:
-                self._reconnect()
+                self._reconnect_with_problem()
             session = self.session
             send = await asyncio.shield(session.opened)
             if send is None:
@@ -178,7 +178,11 @@ class McpServer:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         start_in(self._tasks, work).set_name(f"mcp {self.name}")
 
-    def _reconnect(self) -> None:
+    def _reconnect_with_problem(self) -> None:
+        """Connect anew, and keep the problem until that has succeeded.
+
+        If the attempt fails with the same problem, it is not logged again.
+        """
         self.session = replace(self.new_session(), problem=self.session.problem)
         self.start()
 
@@ -210,24 +214,26 @@ class McpServer:
             pause = self._pause
             self._pause = min(2 * pause, self._limits.max_retry_seconds)
             await asyncio.sleep(pause)
-            has_reconnected = session is not self.session  # for a call
+            has_reconnected = session is not self.session  # meanwhile, for example for a call
             if not has_reconnected and not self._is_retired:
-                self._reconnect()
+                self._reconnect_with_problem()
 
     async def _connect(self, session: McpSession) -> None:
+        """Connect, and return when the connection has ended.
+
+        If a remote server refuses streamable HTTP, use SSE, unless the configuration names a
+        transport.
+        """
+        config = self.config
         try:
-            await self._connect_over(session, self.config)
+            await self._connect_over(session, config)
         except Exception:
-            if not (isinstance(self.config, RemoteServer) and self._may_use_sse(session)):
+            if not isinstance(config, RemoteServer) or config.type is not None:
+                raise
+            if not session.is_opening or session.error_status not in _WITHOUT_STREAMABLE_HTTP:
                 raise
             session.over_sse = True
-            await self._connect_over(session, self.config.over_sse())
-
-    def _may_use_sse(self, session: McpSession) -> bool:
-        """Return whether a failed connection shows that the server has only the transport SSE."""
-        if not isinstance(self.config, RemoteServer) or self.config.type is not None:
-            return False
-        return session.is_opening and session.error_status in _WITHOUT_STREAMABLE_HTTP
+            await self._connect_over(session, config.over_sse())
 
     async def _connect_over(self, session: McpSession, config: ServerConfig) -> None:
         # Imported here, because the import takes a second and needs an extra.
@@ -239,18 +245,26 @@ class McpServer:
                 await self._list_tools(connection)
                 timeout.deadline = math.inf
                 session.open(connection.call)
-                self._pause = list_pause = self._limits.retry_seconds
-                while True:
-                    with anyio.move_on_after(list_pause if self._list_problem else math.inf):
-                        await session.changed.wait()
-                    await asyncio.sleep(_RELIST_DELAY_SECONDS)
-                    session.changed.clear()
-                    if session.ended:
-                        return
-                    await self._list_changed_tools(session, connection)
-                    list_pause = min(2 * list_pause, self._limits.max_retry_seconds)
-                    if self._list_problem is None:
-                        list_pause = self._limits.retry_seconds
+                self._pause = self._limits.retry_seconds
+                await self._list_after_changes(session, connection)
+
+    async def _list_after_changes(self, session: McpSession, connection: "McpConnection") -> None:
+        """List the tools again after each change, until the connection ends.
+
+        If that fails, try again after a growing pause.
+        """
+        pause = self._limits.retry_seconds
+        while True:
+            with anyio.move_on_after(pause if self._list_problem else math.inf):
+                await session.changed.wait()  # for a change or the end
+            await asyncio.sleep(_RELIST_DELAY_SECONDS)
+            session.changed.clear()
+            if session.ended:
+                return
+            await self._list_changed_tools(session, connection)
+            pause = min(2 * pause, self._limits.max_retry_seconds)
+            if self._list_problem is None:
+                pause = self._limits.retry_seconds
 
     async def _list_changed_tools(self, session: McpSession, connection: "McpConnection") -> None:
         """List the tools again. If that fails, keep the earlier list and the connection.
@@ -261,7 +275,7 @@ class McpServer:
             with session.connect_timeout():
                 await self._list_tools(connection)
         except Exception as error:
-            reason = connection.reason_of_failure(error)
+            reason = connection.reason_of_failure(error)  # ends the session if it is lost
             if session.ended or session.needs_authorization:
                 raise
             if isinstance(error, TimeoutError):
@@ -275,7 +289,7 @@ class McpServer:
 
     async def _list_tools(self, connection: "McpConnection") -> None:
         self.tools, self._tool_problems = await connection.tools(self._checks)
-        self.has_inherited = False
+        self.has_inherited_tools = False
         self._list_problem = None
         logger.info("MCP tools listed server=%s count=%d", self.name, len(self.tools))
 
@@ -329,14 +343,14 @@ class McpServers:
         """
         async with self._lock:
             await self._start()
-        await self._wait_for(self._servers.values())
+        await self._wait_until_connected(self._servers.values())
 
     async def settle(self) -> None:
         """Open the servers, and wait until they have connected, at most for the limit of the
         start.
         """
         await self.open()
-        await self._wait_for(self._servers.values())
+        await self._wait_until_connected(self._servers.values())
 
     def all(self) -> list[McpServer]:
         """Return the servers in the order of ``mcp.json``."""
@@ -354,8 +368,8 @@ class McpServers:
         added.
         """
         await self.open()
-        await self._wait_for(
-            server for server in self._servers.values() if not server.has_inherited
+        await self._wait_until_connected(
+            server for server in self._servers.values() if not server.has_inherited_tools
         )
         tools = dict(catalogue.tools)
         groups = dict(catalogue.groups)
@@ -395,11 +409,12 @@ class McpServers:
             self._servers = {}
             self._retired = []
             self.config = McpConfig()
-            self._is_open = True
+            self._is_open = True  # so that a late call does not start the servers again
             await asyncio.gather(*(server.aclose() for server in servers))
             await self.checks.aclose()
 
     async def _start(self) -> None:
+        """Read ``mcp.json``, retire the earlier servers and start the listed ones."""
         self.config = config = await anyio.to_thread.run_sync(read_config, self._directory)
         self._is_open = True
         old = self._servers
@@ -436,7 +451,7 @@ class McpServers:
         """Free the names of the tools of all other servers."""
         self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in servers}
 
-    async def _wait_for(self, servers: Iterable[McpServer]) -> None:
+    async def _wait_until_connected(self, servers: Iterable[McpServer]) -> None:
         opened = [server.session.opened for server in servers]
         pending = [future for future in opened if not future.done()]
         seconds = self._wait_until - asyncio.get_running_loop().time()
@@ -446,6 +461,10 @@ class McpServers:
     def _tools_of(
         self, server: McpServer, taken: dict[str, Tool]
     ) -> tuple[dict[str, Tool], list[str]]:
+        """Return the tools of a server that have a free name, and the problems of the server.
+
+        The tools own their names from now on.
+        """
         tools: dict[str, Tool] = {}
         problems = server.problems
         used = {*taken, *self._reserved}
@@ -468,7 +487,10 @@ class McpServers:
         return tools, problems
 
     def _free_name(self, owner: tuple[str, str], used: Collection[str]) -> str | None:
-        """Return the name of a tool, or that with the server's name before it, or None."""
+        """Return the name for a tool: its own, or else that with the server's name before it.
+
+        Return None if neither is free and valid.
+        """
         server, tool = owner
         for text in (tool, f"{server}_{tool}"):
             name = _INVALID_CHARACTERS.sub("_", text)
