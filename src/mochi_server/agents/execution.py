@@ -40,7 +40,7 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import first_answer_index
 from mochi_server.sessions.session import (
-    OWNER,
+    AGENT_NAME,
     ChatSession,
     user_message,
     with_system_prompt,
@@ -451,7 +451,7 @@ class AgentExecutionService:
         window, prompt = self.gateway.windows.initial_config(info), agent.system_prompt or None
         options = SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
         created = ChatSession.create(options)
-        created.metadata.extra[OWNER] = agent.name
+        created.metadata.extra[AGENT_NAME] = agent.name
         created.metadata.session_id = caller.child_id or created.session_id
         return created
 
@@ -501,7 +501,7 @@ class AgentExecutionService:
 
 
 def check_owner(session: ChatSession, agent: AgentDefinition) -> None:
-    if session.metadata.extra.get(OWNER) != agent.name:
+    if session.metadata.extra.get(AGENT_NAME) != agent.name:
         raise SessionNotFound(session.session_id)
 
 

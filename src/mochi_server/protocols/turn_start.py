@@ -22,7 +22,7 @@ from mochi_server.protocols.new_messages import repeats, to_turn
 from mochi_server.protocols.sent_messages import SentMessages
 from mochi_server.services.sessions import check_policy
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import OWNER, ChatSession
+from mochi_server.sessions.session import AGENT_NAME, ChatSession
 from mochi_server.sessions.types import SessionCreationOptions, ToolExecutionPolicy, ToolSettings
 from mochi_server.web.requests import ErrorFormat, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
@@ -202,7 +202,7 @@ async def _start_with_agent(
         task = replace(task, key=turn.key)
         return await _start_in_agent_session(services, agent, session_id, task, sent)
     session = ChatSession.create(SessionCreationOptions(task.model or ""))
-    session.metadata.extra[OWNER] = agent.name
+    session.metadata.extra[AGENT_NAME] = agent.name
     earlier = sent.with_references[: sent.last_index]
     session.messages = [message for message in earlier if message["role"] != "system"]
     return await _start_in_memory(services, session, task, sent)

@@ -39,7 +39,7 @@ _TITLE_READ_CHARS = 2000
 _WHITESPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])")
 _ID = re.compile(r"[0-9a-f]{10}")
-OWNER = "agent_name"
+AGENT_NAME = "agent_name"
 """Metadata key for the name of the agent that a session belongs to.
 
 List entries include this key if it is set.
@@ -161,6 +161,7 @@ class SessionMetadata(SessionSettings):
         return timestamp(self.updated_at) <= moment - idle_seconds
 
 
+# Tables of the metadata fields, which the methods of ``SessionMetadata`` use.
 _SETTINGS = [f.name for f in fields(SessionSettings)]
 _FIELDS = [f for f in fields(SessionMetadata) if f.name != "extra"]
 _FIELD_NAMES = frozenset(f.name for f in _FIELDS)
@@ -343,7 +344,7 @@ class ChatSession:
 
     @property
     def summary_model(self) -> str | None:
-        """Return the model that the user has set for summaries, else that of the summary."""
+        """Model that the user has set for summaries, else the one that wrote the summary."""
         metadata = self.metadata
         return metadata.summary_model or (metadata.summarized_by if metadata.summary else None)
 
@@ -356,7 +357,7 @@ class ChatSession:
         entry["summary_model"] = self.summary_model
         entry["message_count"] = len(self._messages)
         entry["preview"] = preview(self._messages)
-        return entry | {name: flat[name] for name in (OWNER, "owner") if name in flat}
+        return entry | {name: flat[name] for name in (AGENT_NAME, "owner") if name in flat}
 
 
 def revision_at(count: int, last: Message | None) -> str:
@@ -418,14 +419,15 @@ def shorten(text: str) -> str:
 def automatic_title(
     messages: Iterable[Message], summary: Mapping[str, object] | None
 ) -> str | None:
-    """Return the first sentence of the summary or else the first user message with text, cut to 80
-    characters.
+    """Return the first sentence of the summary or, without a summary, the first user message with
+    text, each cut to 80 characters.
+
+    Return None if there is neither.
     """
     summarized = collapse_whitespace((summary or {}).get("summary")).removeprefix("User: ")
     if summarized:
-        return _cut_title(
-            _END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized
-        )
+        sentence = _END_OF_SENTENCE.split(summarized, maxsplit=1)[0]
+        return _cut_title(sentence.rstrip(".\u3002") or summarized)
     lines = (
         collapse_whitespace(message.get("content"))
         for message in messages
@@ -496,8 +498,10 @@ def user_message(
 
 
 def complete_message(message: _AnyMessage, index: int, created_at: str) -> _AnyMessage:
-    """Add missing fields to a stored message, always the same ones, remove invalid fields and tool
-    calls, and convert its time to UTC.
+    """Complete a stored message in place, and return it.
+
+    Missing fields get values that are the same at each call. Invalid fields and tool calls are
+    removed, and the time is converted to UTC.
     """
     stored = cast("dict[str, Any]", message)  # not checked yet
     if "handed_back" in stored:  # the name of the field before version 1.0
@@ -572,10 +576,10 @@ def edited(
 ) -> Change:
     """Return the change that edits a user message and removes later messages.
 
-    ``images`` replace its images, unless they are None.
+    ``images`` replace its images, unless they are None. The replaced messages become a version.
+    Like the changes below, this one can be stored only while the session has its present revision.
 
-    What it replaces becomes a version. Raises InvalidMessageIndex for other roles. Like the changes
-    below, it is for the present revision only.
+    Raises InvalidMessageIndex if ``index`` is not that of a user message.
     """
     if not 0 <= index < len(session.history):
         raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
@@ -600,10 +604,8 @@ def with_system_prompt(
     session: ChatSession, content: str, source_file: str | None = None
 ) -> Change:
     """Return the change that sets or replaces the system message."""
-    others = without_system_prompt(session).messages
-    return Change(
-        [system_message(content, source_file), *others], start=0, revision=session.revision
-    )
+    removal = without_system_prompt(session)
+    return replace(removal, messages=[system_message(content, source_file), *removal.messages])
 
 
 def without_system_prompt(session: ChatSession) -> Change:
@@ -615,11 +617,11 @@ def without_system_prompt(session: ChatSession) -> Change:
 def forked(session: ChatSession, index: int | None = None) -> ChatSession:
     """Copy a session with its history up to and including message ``index``.
 
-    The copied messages keep their ids.
-
     If ``index`` is None, copy all messages up to the last point at which each tool call has a
-    result. The session's summary is copied only if all messages are copied. Raises
-    InvalidMessageIndex for an invalid index, or if a tool call in the copy would have no result.
+    result. The copied messages keep their ids. The summary is copied only with all messages.
+
+    Raises InvalidMessageIndex for an invalid index, or if a tool call in the copy would have no
+    result.
     """
     messages = session.messages
     ends = _ends_of_rounds(messages)
@@ -635,8 +637,9 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
     metadata = session.metadata
     created = now()
     config = dict(metadata.context_window_config)
+    # Manual windows apply only to the original session.
     config.pop("other_models", None)
-    if config["manual_override"]:  # applies only to the original session
+    if config["manual_override"]:
         config |= {"manual_override": False, "current_window": None}
     fresh = replace(
         metadata,
@@ -664,7 +667,7 @@ def _ends_of_rounds(messages: Sequence[Message]) -> list[int]:
             open_calls -= 1
         else:
             open_calls = len(tool_calls_of(message))
-        if open_calls <= 0:
+        if open_calls <= 0:  # a stored history can have more results than calls
             ends.append(position)
     return ends
 

@@ -17,7 +17,7 @@ from mochi_server.protocols.responses.encoder import ResponseEncoder, stable_id
 from mochi_server.protocols.responses.items import to_items
 from mochi_server.services.recent_responses import BackgroundResponse, RecentResponses
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import OWNER, ChatSession, ends_turn
+from mochi_server.sessions.session import AGENT_NAME, ChatSession, ends_turn
 from mochi_server.sessions.turn import answer_message_id
 from mochi_server.sessions.types import AssistantMessage
 from mochi_server.util.clock import timestamp
@@ -143,7 +143,7 @@ async def _from_session(
         fields["model"] = answers[-1]["model"]
     is_of_agent = conversation.kind == "agent_chat"
     if is_of_agent:
-        agent = session.metadata.extra.get(OWNER, "")
+        agent = session.metadata.extra.get(AGENT_NAME, "")
         fields["model"] = f"{PREFIX}{agent}"
     run = Run(conversation, TurnInput(), [turn_id])
     encoder = ResponseEncoder(run, fields)
