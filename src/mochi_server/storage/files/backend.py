@@ -22,7 +22,7 @@ from mochi_server.sessions import store as rules
 from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.types import Blob, PartialMessage, SessionQuery, blobs_in
+from mochi_server.sessions.types import Blob, Message, PartialMessage, SessionQuery, blobs_in
 from mochi_server.sessions.versions import Versions, blobs_in_versions
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.atomic_files import Signature, storage_errors
@@ -72,8 +72,12 @@ class _RunningTurn:
     """A turn that this process runs, with the current snapshot of the session's files."""
 
     stored: FileSnapshot
-    # whether the turn has changed the history. Later changes are appended to the turn log
     has_changes: bool = False
+    """Whether the turn has written a change. Later changes are appended to the turn log."""
+
+    def uses_log(self, stored: FileSnapshot, change: Change) -> bool:
+        is_large = stored.file.size > _LARGE_BYTES
+        return self.has_changes or change.partial is not None or is_large
 
 
 class SessionDirectory:
@@ -128,8 +132,11 @@ class SessionDirectory:
     def create_all(
         self, sessions: Sequence[rules.NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        messages = (message for session, _ in sessions for message in session.messages)
-        images = [image for _, images in sessions for image in images]
+        messages: list[Message] = []
+        images: list[Blob] = []
+        for session, blobs in sessions:
+            messages += session.messages
+            images += blobs
         try:
             with storage_errors("store the sessions"):
                 self._lock.create()
@@ -140,17 +147,18 @@ class SessionDirectory:
             raise
 
     def put(self, session: ChatSession, *, images: Sequence[Blob] = ()) -> ChatSession:
-        fresh, session_id = rules.normalized(session), session.session_id
+        fresh = rules.normalized(session)
+        session_id = session.session_id
         with storage_errors(f"save session {session_id}"):
             self._lock.create()
-            if created := self._create_file(fresh, images):
-                return created
+            created = self._create_file(fresh, images)
+        if created is not None:
+            return created
         with self._writing(session_id) as stored, self._images.storing(fresh.messages, images):
-            put = self._cache_written(
-                session_id, self._save(session_id, stored, SessionRecord.of(fresh))
-            )
+            written = self._save(session_id, stored, SessionRecord.of(fresh))
+            replaced = self._cache_written(session_id, written)
         self.sweep()
-        return put
+        return replaced
 
     def load(self, session_id: str) -> ChatSession:
         with storage_errors(f"read session {session_id}"):
@@ -184,34 +192,43 @@ class SessionDirectory:
                 change.notices,
                 versions=changed.versions,
             )
-            line = b""
             turn = self.turns.get(session_id)
-            is_large = stored.file.size > _LARGE_BYTES
-            is_logged = turn is not None and (
-                turn.has_changes or change.partial is not None or is_large
-            )
-            if is_logged and change.partial is not None:
-                after, line = after.with_partial_line(change.partial)
             with self._images.storing(new, change.images):
-                written = None
-                if change.ends_turn or not is_logged:
-                    # If the file cannot be written, the turn log stores the change instead.
-                    with suppress(OSError) if is_logged else nullcontext():
-                        written = self._save(session_id, stored, after)
-                if written is None:
-                    written = self._append_to_log(
-                        session_id,
-                        stored,
-                        after,
-                        before.tail_line(start, after, change.versions) + line,
+                if turn is not None and turn.uses_log(stored, change):
+                    written = self._log_change(
+                        session_id, stored, before, after, start=start, change=change
                     )
-            if turn:
+                else:
+                    written = self._save(session_id, stored, after)
+            if turn is not None:
                 turn.has_changes = True
             self._cache(session_id, written)
-        named = blobs_in(before.messages[start:]) | blobs_in_versions(before.versions)
-        if named - blobs_in(new) - blobs_in_versions(after.versions):
+        blobs_before = blobs_in(before.messages[start:]) | blobs_in_versions(before.versions)
+        blobs_after = blobs_in(new) | blobs_in_versions(after.versions)
+        if blobs_before - blobs_after:
             self.sweep()
         return changed.removed
+
+    def _log_change(
+        self,
+        session_id: str,
+        stored: FileSnapshot,
+        before: SessionRecord,
+        after: SessionRecord,
+        *,
+        start: int,
+        change: Change,
+    ) -> FileSnapshot:
+        """Append a change to the turn log, or, if it ends the turn, write the session's file."""
+        if change.ends_turn:
+            # If the file cannot be written, the turn log stores the change instead.
+            with suppress(OSError):
+                return self._save(session_id, stored, after)
+        line = before.tail_line(start, after, change.versions)
+        if change.partial is not None:
+            after, partial_line = after.with_partial_line(change.partial)
+            line += partial_line
+        return self._append_to_log(session_id, stored, after, line)
 
     def load_versions(self, session_id: str) -> Versions:
         with storage_errors(f"read session {session_id}"):
@@ -285,14 +302,13 @@ class SessionDirectory:
             return self._index.expired(idle_seconds, moment, use_file=self._lock.is_held)
 
     def due_turns(self, until: float) -> dict[str, float]:
-        """Return the IDs of the sessions whose turn goes on without a client, and when, if not
-        later than ``until``.
+        """Return the sessions whose turn is due at ``until``: Unix times by session ID.
+
+        Turns that this process runs are omitted.
         """
         with storage_errors("find interrupted turns"):
             due = self._index.due_turns(until, use_file=self._lock.is_held)
-        return {
-            session_id: time for session_id, time in due.items() if session_id not in self.turns
-        }
+        return {key: moment for key, moment in due.items() if key not in self.turns}
 
     def undelivered(self) -> Sequence[Notice]:
         """Return the webhooks in all session files, oldest first."""
@@ -305,7 +321,8 @@ class SessionDirectory:
         If ``is_turn`` is true, begin a turn.
         """
         with self._writing(session_id) as stored:
-            current, recovered = stored, stored.record.after_crash()
+            current = stored
+            recovered = stored.record.after_crash()
             if stored.log or recovered is not stored.record:
                 # On a full disk, a session can be read and deleted. Other changes outside a turn
                 # write the whole file again.
@@ -315,7 +332,7 @@ class SessionDirectory:
                 self.turns[session_id] = _RunningTurn(current)
 
     def begin_cached(self, session_id: str, *, is_turn: bool) -> bool:
-        """Run ``begin`` if it reads and writes no file. Return whether it did."""
+        """Do the work of ``begin`` if this reads and writes no file, else return False."""
         stored = self._current(session_id) if self._lock.is_held else None
         if stored is None or stored.log or stored.record.after_crash() is not stored.record:
             return False
@@ -327,9 +344,8 @@ class SessionDirectory:
         """Write the changes in the session's turn log to the session's file."""
         with self._writing(session_id) as stored:
             if stored.log:
-                self._cache(
-                    session_id, self._save(session_id, stored, stored.record.with_partial(None))
-                )
+                complete = stored.record.with_partial(None)
+                self._cache(session_id, self._save(session_id, stored, complete))
 
     def _write_partial(self, session_id: str, partial: PartialMessage) -> None:
         """Append a partial answer to the turn log.
@@ -338,9 +354,8 @@ class SessionDirectory:
         """
         with self._writing(session_id) as stored:
             after, line = stored.record.with_partial_line(partial)
-            self._cache(
-                session_id, self._append_to_log(session_id, stored, after, line, durably=False)
-            )
+            written = self._append_to_log(session_id, stored, after, line, durably=False)
+            self._cache(session_id, written)
 
     def read(self, session_id: str) -> FileSnapshot:
         """Read the files of a session without the cache.
@@ -415,23 +430,20 @@ class SessionDirectory:
         durably: bool = True,
     ) -> FileSnapshot:
         size = before.log.size if before.log else 0
-        return FileSnapshot(
-            record,
-            before.file,
-            atomic_files.append(self._log(session_id), line, size, durably=durably),
-        )
+        log = atomic_files.append(self._log(session_id), line, size, durably=durably)
+        return FileSnapshot(record, before.file, log)
 
     def _current(self, session_id: str) -> FileSnapshot | None:
+        """Return the cached snapshot, or None if it is missing or a file has changed."""
         turn = self.turns.get(session_id)
         cached = turn.stored if turn else self._recent.get(session_id)
         if cached is None:
             return None
         with suppress(OSError):
-            file, log = (
-                atomic_files.signature(self._file(session_id)),
-                atomic_files.signature(self._log(session_id)),
-            )
-            return cached if (file, log) == (cached.file, cached.log) else None
+            file = atomic_files.signature(self._file(session_id))
+            log = atomic_files.signature(self._log(session_id))
+            if file == cached.file and log == cached.log:
+                return cached
         return None
 
     def _cache(self, session_id: str, stored: FileSnapshot) -> None:
@@ -444,18 +456,18 @@ class SessionDirectory:
         return self._visible(session_id, stored).session()
 
     def _visible(self, session_id: str, stored: FileSnapshot) -> SessionRecord:
+        """Return the record for clients: without a running turn, after crash recovery."""
         record = stored.record
         return record.with_partial(None) if session_id in self.turns else record.after_crash()
 
     def _read(self, session_id: str) -> tuple[FileSnapshot, SessionRecord]:
-        """Read a session's files without a lock. Return the snapshot and the visible record."""
+        """Return the current snapshot of a session, without a lock, and the visible record."""
         was_running = session_id in self.turns
         stored = self._current(session_id) or self.read(session_id)
-        # A turn that began or ended during the read has not crashed, so its partial answer is not
-        # recovered.
-        return stored, stored.record.with_partial(None) if was_running else self._visible(
-            session_id, stored
-        )
+        if was_running:
+            # Even if the turn has ended during the read, it has not crashed.
+            return stored, stored.record.with_partial(None)
+        return stored, self._visible(session_id, stored)
 
     def _require_revision(
         self, session_id: str, stored: FileSnapshot, revision: str | None
@@ -525,9 +537,9 @@ _directories: dict[Path, SessionDirectory] = {}
 
 
 class DirectoryUse:
-    """Use of a directory by one store or manager until ``close``.
+    """Use of a directory by one store or manager, until ``close`` or garbage collection.
 
-    The last use that ends unlocks it.
+    The end of the last use unlocks the directory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -539,8 +551,10 @@ class DirectoryUse:
         with _mutex:
             if self._directory is None:
                 path = self._path.resolve()
+                if path not in _directories:
+                    _directories[path] = SessionDirectory(self._path)
                 _users[path] += 1
-                self._directory = _directories.setdefault(path, SessionDirectory(self._path))
+                self._directory = _directories[path]
                 self._finalizer = finalize(self, _end_use, path)
             return self._directory
 
