@@ -36,6 +36,11 @@ logger = logging.getLogger(__name__)
 def _in_thread(
     method: Callable[Concatenate[SessionDirectory, _Arguments], _Result],
 ) -> Callable[Concatenate["FileSessionStore", _Arguments], Coroutine[Any, Any, _Result]]:
+    """Return a coroutine function that runs ``method`` in a worker thread.
+
+    While another program writes a file of the session, it tries again.
+    """
+
     @wraps(method)
     async def run(
         self: "FileSessionStore", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
@@ -70,9 +75,8 @@ class FileSessionStore(SessionStore):
         self._edit_wait_seconds = edit_wait_seconds
         self._use = DirectoryUse(self.path)
         self.outbox = FileWebhookOutbox(self._remove_notice)
-        self._list_lock = (
-            asyncio.Lock()
-        )  # limits lists to one thread, so that threads remain for turns
+        # Lists use one thread at a time, so that threads remain for turns.
+        self._list_lock = asyncio.Lock()
         self._sweep: asyncio.Future[None] | None = None
 
     @property
@@ -81,9 +85,7 @@ class FileSessionStore(SessionStore):
         return self._use.directory
 
     def lock(self) -> None:
-        """Create and lock the directory.
-
-        Blocks. A directory that cannot be locked, but read, is only logged.
+        """Create and lock the directory. Blocks.
 
         Raises ``StorageFailed`` if it cannot be read, ``DirectoryInUse`` if another process uses
         it.
@@ -93,7 +95,7 @@ class FileSessionStore(SessionStore):
             pass
         try:
             self.directory.open()
-        except StorageFailed as error:
+        except StorageFailed as error:  # the sessions can be read, but not changed
             logger.warning("%s", error.message)
 
     async def open(self) -> None:
@@ -125,9 +127,8 @@ class FileSessionStore(SessionStore):
     _save_logged = _in_thread(SessionDirectory.save_logged)
 
     async def load(self, session_id: str) -> ChatSession:
-        session = self.directory.load_cached(
-            session_id
-        )  # takes less time than the change to a thread
+        # This takes less time than the change to a thread.
+        session = self.directory.load_cached(session_id)
         return session if session is not None else await self._load(session_id)
 
     async def write(self, session_id: str, change: Change) -> int:
@@ -148,31 +149,36 @@ class FileSessionStore(SessionStore):
         At the end, store changes that are only in the turn log.
         """
         directory = self.directory
+        is_turn = run_id is not None
         async with directory.locks.holding(session_id, run_id=run_id, wait=wait):
             try:
-                if not directory.begin_cached(session_id, is_turn=run_id is not None):
-                    await self._begin(session_id, is_turn=run_id is not None)
+                if not directory.begin_cached(session_id, is_turn=is_turn):
+                    await self._begin(session_id, is_turn=is_turn)
                 yield
             finally:
                 try:
-                    if (turn := directory.turns.get(session_id)) and turn.stored.log:
-                        await self._save_logged(session_id)
-                except SessionNotFound:
-                    logger.debug("session deleted during its turn session_id=%s", session_id)
-                except (StorageBusy, StorageFailed) as error:  # the log is durable
-                    logger.warning(
-                        "turn saved only in the turn log session_id=%s: %s",
-                        session_id,
-                        error.message,
-                    )
+                    await self._save_turn(directory, session_id)
                 finally:
                     directory.turns.pop(session_id, None)
 
+    async def _save_turn(self, directory: SessionDirectory, session_id: str) -> None:
+        turn = directory.turns.get(session_id)
+        if turn is None or turn.stored.log is None:
+            return
+        try:
+            await self._save_logged(session_id)
+        except SessionNotFound:
+            logger.debug("session deleted during its turn session_id=%s", session_id)
+        except (StorageBusy, StorageFailed) as error:  # the log is durable
+            logger.warning(
+                "turn saved only in the turn log session_id=%s: %s", session_id, error.message
+            )
+
     async def _remove_notice(self, notice: Notice) -> None:
         with suppress(SessionNotFound):
+            remove = partial(_without_notice, notice.webhook_id)
             # The delivery of a webhook is no change for clients.
-            without = partial(_without_notice, notice.webhook_id)
-            await self.patch(notice.session_id, without, touch=False)
+            await self.patch(notice.session_id, remove, touch=False)
 
     async def aclose(self) -> None:
         """Wait for pending work. The last store of a directory unlocks it."""
@@ -182,8 +188,11 @@ class FileSessionStore(SessionStore):
 
 
 def _without_notice(webhook_id: str, stored: SessionMetadata) -> dict[str, Any]:
-    left = [notice for notice in stored.notices or () if notice.get("webhook_id") != webhook_id]
-    return {"notices": left or None}
+    others = []
+    for notice in stored.notices or ():
+        if notice.get("webhook_id") != webhook_id:
+            others.append(notice)
+    return {"notices": others or None}
 
 
 class FileStores(Stores):
@@ -204,6 +213,7 @@ class FileStores(Stores):
         self.secrets: FileSecretStore = FileSecretStore(secrets_dir)
         usage_dir = usage_dir or Path(agent_chats_dir).parent / "usage"
         self.usage: FileUsageStore = FileUsageStore(Path(usage_dir))
+        # Directories without a lock, which would remove the temporary files of a killed process.
         self._unlocked_directories = (Path(secrets_dir), Path(usage_dir))
         self.turn_counts: LocalTurnCounter = LocalTurnCounter()
 
