@@ -93,7 +93,7 @@ class _Files:
 
 @dataclass(frozen=True)
 class _LatestPage:
-    """Latest page, and the files from which it was made. The index was up to date."""
+    """Latest page without a search, and the files that the index contained at this time."""
 
     query: SessionQuery
     files: _Files
@@ -128,9 +128,7 @@ class SessionIndex:
             latest = self._latest
             if latest is not None and latest.query == query and latest.files == files:
                 return latest.page
-            return self._run(
-                lambda database: self._query(database, query, files), use_file=use_file
-            )
+            return self._run(lambda database: self._list(database, query, files), use_file=use_file)
 
     def count_tags(self, query: SessionQuery, *, use_file: bool) -> dict[str, int]:
         """Return how many of the sessions that match the filters of ``query`` have each tag.
@@ -156,7 +154,7 @@ class SessionIndex:
         return self._run(find, use_file=use_file)
 
     def due_turns(self, until: float, *, use_file: bool) -> dict[str, float]:
-        """Return the IDs of the sessions with a turn that is due until this time, and when.
+        """Return the sessions whose turn is due at ``until``: Unix times by session ID.
 
         Raises OSError.
         """
@@ -189,18 +187,15 @@ class SessionIndex:
                 self._memory.close()
             self._memory = None
 
-    def _run(self, query: Callable[[sqlite3.Connection], _Result], *, use_file: bool) -> _Result:
+    def _run(self, work: Callable[[sqlite3.Connection], _Result], *, use_file: bool) -> _Result:
+        """Run ``work`` on the index file or, if the file cannot be used, on a database in
+        memory.
+        """
         with self._lock:
-            for _ in range(2 if use_file else 0):
+            attempts = 2 if use_file else 0  # a damaged file is created again once
+            for _ in range(attempts):
                 try:
-                    with suppress(OSError):
-                        if self._path.is_symlink():
-                            self._path.unlink()
-                        if self._path.exists() and not self._path.is_file():
-                            break  # the open would wait for a FIFO
-                        os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
-                    with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:
-                        result = query(_prepared(database))
+                    result = self._run_on_file(work)
                 except sqlite3.OperationalError as error:
                     logger.debug(
                         "session index file is unusable; using an index in memory: %s", error
@@ -216,9 +211,24 @@ class SessionIndex:
                     return result
             if self._memory is None:
                 self._memory = _prepared(sqlite3.connect(":memory:", check_same_thread=False))
-            return query(self._memory)
+            return work(self._memory)
 
-    def _query(
+    def _run_on_file(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        with suppress(OSError):
+            self._create_file()
+        with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:
+            return work(_prepared(database))
+
+    def _create_file(self) -> None:
+        """Create the index file with mode 0600, unless it exists."""
+        if self._path.is_symlink():
+            self._path.unlink()
+        if self._path.exists() and not self._path.is_file():
+            # An open would wait for a FIFO.
+            raise sqlite3.OperationalError("it is not a regular file")
+        os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+
+    def _list(
         self, database: sqlite3.Connection, query: SessionQuery, files: "_Files"
     ) -> SessionPage:
         is_current = self._refresh(database, files)
@@ -232,7 +242,10 @@ class SessionIndex:
         return page
 
     def _refresh(self, database: sqlite3.Connection, files: "_Files") -> bool:
-        """Read the files that differ from the index. Return whether there were none."""
+        """Update the index, and return whether it was up to date.
+
+        It never is while a session has a turn log, because such a session is always read again.
+        """
         known = dict(database.execute("SELECT session_id, signature FROM sessions"))
         changed = files.logs & files.signatures.keys()
         for session_id, signature in files.signatures.items():
@@ -249,7 +262,7 @@ class SessionIndex:
         for session_id in changed:
             try:
                 found = self._read(session_id)
-            except StorageBusy:
+            except StorageBusy:  # the index keeps the earlier content
                 continue
             outdated.append(session_id)
             if found is not None:
@@ -280,7 +293,7 @@ class SessionIndex:
 
 
 def _row(session_id: str, session: ChatSession, signature: Signature | None) -> tuple[object, ...]:
-    """Return the row of the table ``sessions`` for a session."""
+    """Return the row of the table ``sessions`` for a session, in the order of ``_INSERT``."""
     metadata = session.metadata
     entry = session.summary_object()
     return (
@@ -362,8 +375,8 @@ def _filters(query: SessionQuery, ids: set[str] | None) -> tuple[str, list[objec
 
 
 def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:
-    """Return the ids of the sessions that contain every word."""
-    table = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone()
+    """Return the ids of the sessions that contain every word, of at least one."""
+    trigrams = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone()
     ids: set[str] | None = None
     for word in search_words:
         conditions = []
@@ -371,10 +384,10 @@ def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[
         if ids is not None:
             conditions.append(_IN_IDS)
             values.append(_array(ids))
-        if table is not None and len(word) >= 3:
+        if trigrams is not None and len(word) >= 3:
             conditions.append(_BY_TRIGRAMS)
             values.append(_trigram_query(word))
-        where = _where([*conditions, _CONTAINS])
+        where = _where([*conditions, _CONTAINS])  # trigrams alone also find other texts
         rows = database.execute(_TEXTS.format(where=where), [*values, word])
         ids = {session_id for (session_id,) in rows}
     return ids or set()
