@@ -1,5 +1,5 @@
-"""What all session stores share: the state of a session with the partial answer of its turn, a
-cache, and locks.
+"""Parts of all session stores: the state of a session with the partial answer of its turn, a cache,
+and locks.
 
 A turn log contains the changes since the session's file was written. Each line contains one change
 and the digest of the history before the change, so that changes are never applied twice.
@@ -70,10 +70,10 @@ class SessionRecord:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of all messages, in hex."""
+        """Hash of all messages, in hex. It does not depend on their division into blocks."""
         # No message contains the separator.
-        lines = b"\n".join(self.lines).replace(MESSAGE_SEPARATOR, b"\n")
-        return blake2b(lines, digest_size=8).hexdigest()
+        messages = b"\n".join(self.lines).replace(MESSAGE_SEPARATOR, b"\n")
+        return blake2b(messages, digest_size=8).hexdigest()
 
     @property
     def revision(self) -> str:
@@ -101,7 +101,8 @@ class SessionRecord:
 
         None is the end of the history.
         """
-        return len(self.messages) if index is None else max(0, min(index, len(self.messages)))
+        end = len(self.messages)
+        return end if index is None else max(0, min(index, end))
 
     def with_tail(
         self,
@@ -116,8 +117,8 @@ class SessionRecord:
         """Return a copy without the partial answer, in which ``messages`` replace all messages from
         ``from_index``.
 
-        If ``turn`` is not None, it replaces the stored turn, and ``versions`` those that are
-        stored. ``notices`` are added to those that are not delivered.
+        ``turn`` and ``versions`` replace the stored ones, unless they are None. ``notices`` are
+        added to those that are not delivered.
         """
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
@@ -131,6 +132,7 @@ class SessionRecord:
             metadata.versions = places_of(versions)
         after = SessionRecord(metadata, history, self.extra, versions=versions)
         if prefix is self.messages and len(prefix.blocks) == len(history.blocks):
+            # The old messages need not be encoded again.
             vars(after)["_tail"] = (*self._tail, *map(encode, messages))
         return after
 
@@ -165,8 +167,9 @@ class SessionRecord:
     def tail_line(
         self, from_index: int, after: "SessionRecord", versions: VersionChange | None = None
     ) -> bytes:
-        """Return the line of the turn log for the change to ``after``, which differs from position
-        ``from_index``.
+        """Return the line of the turn log for the change from this record to ``after``.
+
+        The messages differ only from position ``from_index``.
         """
         head = {"at": self.digest, "from": from_index, "updated_at": after.metadata.updated_at}
         if after.metadata.turn is not None:
@@ -183,7 +186,10 @@ class SessionRecord:
         return encode({"at": self.digest, "fields": fields, "updated_at": updated_at}) + b"\n"
 
     def with_log(self, log: bytes) -> "SessionRecord":
-        """Return a copy with the changes of a turn log. Lines for another history are ignored."""
+        """Return a copy with the changes of a turn log.
+
+        Damaged and incomplete lines, and those for another history, are ignored.
+        """
         record = self
         for encoded in log.split(b"\n")[:-1]:
             with suppress(ValueError, TypeError, KeyError, AttributeError):
@@ -205,25 +211,26 @@ class SessionRecord:
                         turn,
                         versions=record.versions_after(start, messages, changed).versions,
                     )
-                    record.metadata.notices = line.get("notices")
+                    record.metadata.notices = line.get("notices")  # all of them
         return record
 
     def after_crash(self) -> "SessionRecord":
-        """Return a copy after crash recovery: the partial answer is stored, and each tool call has
-        a result.
+        """Return a copy after crash recovery, or the record itself if there is nothing to recover.
 
-        The calls of a turn that continues after a crash stay without results.
+        The partial answer becomes a message, and each tool call gets a result. If the turn
+        continues after a crash, its partial answer is dropped, and its calls stay without results.
         """
         if self.metadata.turn is not None and self.metadata.turn.survives:
-            return self.with_partial(None) if self.partial is not None else self
-        recovered = [] if self.partial is None else close_partial(self.partial)
-        messages = with_missing_results(
-            self.messages.extended(recovered) if recovered else self.messages
-        )
-        if messages is self.messages:
+            return self if self.partial is None else self.with_partial(None)
+        history = self.messages
+        if self.partial is not None:
+            history = history.extended(close_partial(self.partial))
+        complete = with_missing_results(history)
+        if complete is self.messages:
             return self
-        start = len(self.messages) if len(messages) == len(self.messages) + len(recovered) else 0
-        return self.with_tail(start, messages[start:], self.metadata.updated_at)
+        # Missing results can be anywhere in the history.
+        start = len(self.messages) if complete is history else 0
+        return self.with_tail(start, complete[start:], self.metadata.updated_at)
 
     @cached_property
     def _tail(self) -> tuple[bytes, ...]:
@@ -299,9 +306,9 @@ class SessionLocks:
     async def holding(
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
     ) -> AsyncIterator[None]:
-        """Lock a session.
+        """Lock a session. A turn is a request with a ``run_id``.
 
-        Raises SessionBusy if a turn has the lock, or gets it first, and ``wait`` is false.
+        Raises SessionBusy if ``wait`` is false and another turn has the lock or gets it first.
         """
         queue = self._queues.get(session_id, [])
         if queue and queue[0].run_id is not None and not wait:
@@ -321,9 +328,9 @@ class SessionLocks:
                     self._grant_first(session_id, queue)
 
     def _grant_first(self, session_id: str, queue: list[_Request]) -> None:
-        """Grant the first request that is not cancelled.
+        """Grant the lock to the first request that is not cancelled.
 
-        If it is a turn, refuse others without ``wait``.
+        If it is a turn, refuse the other requests without ``wait``.
         """
         queue[:] = [request for request in queue if not request.granted.done()]
         if not queue:
