@@ -118,7 +118,9 @@ def last_user_index(messages: Sequence[Message]) -> int | None:
 
 
 def first_answer_index(messages: Sequence[Message]) -> int:
-    """Return the index of the first message after the latest user message."""
+    """Return the index of the first message after the latest user message, or the end of the
+    history without a user message.
+    """
     user_index = last_user_index(messages)
     return len(messages) if user_index is None else user_index + 1
 
@@ -128,8 +130,8 @@ def complete_length(messages: Sequence[Message]) -> int:
     if not messages:
         return 0
     last = messages[-1]
-    is_partial = last["role"] == "assistant" and bool(last.get("interrupted"))
-    return len(messages) - is_partial
+    is_partial = last["role"] == "assistant" and last.get("interrupted")
+    return len(messages) - 1 if is_partial else len(messages)
 
 
 def follows_result(messages: Sequence[Message]) -> bool:
@@ -142,11 +144,9 @@ INTERRUPTED = "The turn was interrupted before this call had a result."
 
 
 def close_partial(partial: PartialMessage) -> list[Message]:
-    """Convert a partial answer or tool result to messages that are marked as interrupted, always
-    with the same ids.
+    """Return the messages of a partial answer or placeholder, marked as interrupted.
 
-    A partial tool result lists the remaining tool calls in ``tool_calls``. Each of them gets a
-    result.
+    A placeholder becomes a result for each open call. The IDs are the same at each call.
     """
     first = partial.copy()
     first["interrupted"] = True
@@ -180,20 +180,26 @@ def _lacks_results(messages: Sequence[Message]) -> bool:
 
 
 def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with the missing results after those that exist.
+
+    A result without a known call ID counts as that of the first open call.
+    """
     complete: list[Message] = []
     missing: dict[str, ToolMessage] = {}
     for message in messages:
         if message["role"] == "tool":
             call_id = message.get("tool_call_id")
-            missing.pop(call_id if call_id in missing else next(iter(missing), ""), None)
+            if call_id not in missing:
+                call_id = next(iter(missing), "")
+            missing.pop(call_id, None)
         else:
             complete.extend(missing.values())
-            missing = {call["id"]: _interrupted(message, call) for call in _calls(message)}
+            missing = {call["id"]: _interrupted(message, call) for call in _server_calls(message)}
         complete.append(message)
     return [*complete, *missing.values()]
 
 
-def _calls(message: Message) -> list[ToolCall]:
+def _server_calls(message: Message) -> list[ToolCall]:
     if message["role"] != "assistant":
         return []
     client_tool_calls = message.get("client_tool_calls") or ()

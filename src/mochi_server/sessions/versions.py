@@ -158,7 +158,10 @@ def changed_versions(
     new: Sequence[Message],
     change: VersionChange,
 ) -> ChangedVersions:
-    """Return the versions after ``new`` messages have replaced the last messages of the history."""
+    """Return the versions after ``new`` messages have replaced the last messages of the history.
+
+    The ``replaced`` messages become the latest version.
+    """
     if any(version.version_id == change.version_id for version in versions):
         return ChangedVersions(versions)  # the change was stored before
     if change.deleted is not None:
@@ -170,29 +173,35 @@ def changed_versions(
         return ChangedVersions(_without(versions, deleted))
     if not replaced or not new:
         return ChangedVersions(versions)
-    kept = Version(
+    latest = Version(
         version_id=change.version_id,
         message_id=new[0]["message_id"],
         replaced_at=change.replaced_at,
         messages=tuple(replaced),
     )
-    after: list[Version] = []
-    place = replaced[0]["message_id"]
-    later_places = {message["message_id"] for message in replaced[1:]}
-    for version in versions:
-        if version.version_id == change.selected:
-            continue
-        moved = version
-        if version.inside is None and version.message_id == place:
-            moved = replace(version, message_id=kept.message_id)
-        elif version.inside is None and version.message_id in later_places:
-            moved = replace(version, inside=kept.version_id)
-        elif version.inside is not None and version.inside == change.selected:
-            moved = replace(version, inside=None)
-        after.append(moved)
-    all_versions = (*after, kept)
-    left = limited(all_versions)
-    return ChangedVersions(left, len(all_versions) - len(left))
+    after = [
+        _moved(version, latest, change.selected)
+        for version in versions
+        if version.version_id != change.selected
+    ]
+    after.append(latest)
+    left = limited(tuple(after))
+    return ChangedVersions(left, len(after) - len(left))
+
+
+def _moved(version: Version, latest: Version, selected: str | None) -> Version:
+    """Return a version at its place after the history has lost the messages of ``latest``, and
+    shows those of the version ``selected``.
+    """
+    if version.inside is not None:
+        is_shown = version.inside == selected
+        return replace(version, inside=None) if is_shown else version
+    first, *later = [message["message_id"] for message in latest.messages]
+    if version.message_id == first:
+        return replace(version, message_id=latest.message_id)
+    if version.message_id in later:
+        return replace(version, inside=latest.version_id)
+    return version
 
 
 def limited(versions: Versions) -> Versions:
@@ -227,7 +236,7 @@ def within(versions: Versions, history: Iterable[Message]) -> Versions:
 
 
 def blobs_in_versions(versions: Versions) -> set[str]:
-    """Return the hashes of the images that the versions reference."""
+    """Return the hashes of the images, files and texts that the versions reference."""
     names: set[str] = set()
     for version in versions:
         names |= blobs_in(version.messages)
@@ -277,9 +286,9 @@ def alternatives(
 
 @dataclass(frozen=True)
 class VersionCount:
-    """Number of alternatives at the place of a message, with the shown one.
+    """Number of alternatives at the place of a message, including the shown one.
 
-    ``shown`` is the number of the shown one. The oldest one has the number 1.
+    ``shown`` is the position of the shown one, by age. The oldest one has the position 1.
     """
 
     count: int = 1
@@ -289,7 +298,10 @@ class VersionCount:
 def count_versions(
     places: Sequence[Mapping[str, str]] | None, history: Iterable[Message]
 ) -> dict[str, VersionCount]:
-    """Return the number of alternatives by message, for the messages that have versions."""
+    """Return the number of alternatives by message ID, for the messages that have versions.
+
+    ``places`` is the metadata field ``versions``.
+    """
     if not places:
         return {}
     counts: dict[str, VersionCount] = {}
@@ -300,5 +312,6 @@ def count_versions(
             continue
         before = counts.get(message_id, VersionCount())
         is_older = timestamp(place["timestamp"]) <= timestamp(times[message_id])
-        counts[message_id] = VersionCount(before.count + 1, before.shown + is_older)
+        shown = before.shown + 1 if is_older else before.shown
+        counts[message_id] = VersionCount(before.count + 1, shown)
     return counts
