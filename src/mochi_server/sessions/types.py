@@ -29,18 +29,18 @@ from mochi_server.constants import MAX_TAG_CHARS, MAX_TAGS, MAX_TITLE_CHARS
 from mochi_server.util.clock import as_utc, timestamp
 
 _NUMBERS = (
-    *(
-        "num_keep",
-        "seed",
-        "num_predict",
-        "top_k",
-        "top_p",
-        "min_p",
-        "typical_p",
-        "repeat_last_n",
-        "temperature",
-    ),
-    *("repeat_penalty", "presence_penalty", "frequency_penalty"),
+    "num_keep",
+    "seed",
+    "num_predict",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repeat_last_n",
+    "temperature",
+    "repeat_penalty",
+    "presence_penalty",
+    "frequency_penalty",
 )
 """Ollama's options with a number or null as value. The only other supported option is `stop`."""
 OPTION_PROPERTIES: JsonDict = {
@@ -344,7 +344,10 @@ class ToolMessage(_MessageFields, total=False):
 
 
 class UnfinishedCalls(ToolMessage):
-    """Placeholder for the results of open calls: a result of the first one, and the other calls."""
+    """Placeholder for the results of open calls: the result of the first one.
+
+    ``tool_calls`` are the other open calls.
+    """
 
     tool_calls: NotRequired[list[ToolCall]]
 
@@ -392,15 +395,14 @@ def window_config(stored: object) -> dict[str, Any]:
 def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
     """Return a function that converts stored settings to ``kind``.
 
-    Nulls and invalid settings become defaults.
+    Nulls become defaults. If a value is invalid, all values become defaults.
     """
 
     def read(stored: object) -> BaseModel:
         fields = stored.items() if isinstance(stored, Mapping) else ()
+        given = {k: v for k, v in fields if v is not None or k not in kind.model_fields}
         try:
-            return kind.model_validate(
-                {k: v for k, v in fields if v is not None or k not in kind.model_fields}
-            )
+            return kind.model_validate(given)
         except ValidationError:
             return kind()
 
@@ -408,8 +410,10 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
 
 
 def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
-    """Return field metadata for an optional setting, whose stored values become None if they are
-    not of this type.
+    """Return dataclass field metadata for an optional setting of this type.
+
+    Stored values of other types become None. If ``always_written`` is false, files contain the
+    setting only if it is set.
     """
     config = None if is_typeddict(kind) else ConfigDict(strict=True)
     adapter: TypeAdapter[Any] = TypeAdapter(kind, config=config)
@@ -431,7 +435,7 @@ def _flag(stored: object) -> bool:
 
 
 def _tags(stored: object) -> list[str]:
-    """Return stored tags. Duplicate and invalid ones are left out."""
+    """Return stored tags without duplicates, and without values that are no strings."""
     tags = stored if isinstance(stored, list) else []
     texts = [tag for tag in tags if isinstance(tag, str)]
     return list(dict.fromkeys(texts))
@@ -485,10 +489,10 @@ class SessionCreationOptions(SessionSettings):
 
 @dataclass(frozen=True)
 class SessionQuery:
-    """Query for ``limit`` sessions of ``owner`` after the first ``offset`` that contain every word
-    of ``text`` and have all ``tags``.
+    """Query for one page of the sessions that match all filters.
 
-    Filters that are None match all sessions.
+    A page has ``limit`` sessions after the first ``offset``. Sessions match if they contain every
+    word of ``text`` and have all ``tags``. Filters that are None match all sessions.
     """
 
     limit: int | None = None
@@ -582,7 +586,7 @@ def readable_images_of(message: Message) -> list[str]:
     """Return the hashes of the images that prompts contain: all that the model can decode."""
     references = image_references_of(message)
     unreadable = {image["sha256"] for image in references if image.get("unreadable")}
-    return [name for name in images_of(message) if name not in unreadable]
+    return [image["sha256"] for image in references if image["sha256"] not in unreadable]
 
 
 def image_references_of(message: Message) -> list[ImageReference]:
