@@ -53,6 +53,7 @@ from mochi_server.util.clock import now
 from mochi_server.util.text import join_names, nearest
 
 _STORED_OF_OTHER_MODELS = ("current_window", "manual_override", "adjustment_history")
+"""Keys of the window configuration of a model that the session no longer uses."""
 _RESERVED = (
     f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the "
     "agents. Rename it."
@@ -67,13 +68,11 @@ class Selection:
     """
 
     active_tools: list[str] = field(default_factory=list)
-    missing_tools: list[str] = field(
-        default_factory=list
-    )  # including reserved tools and a missing group
+    missing_tools: list[str] = field(default_factory=list)
+    """Tools and groups that do not exist, and reserved tools."""
     active_agents: list[str] = field(default_factory=list)
-    missing_agents: list[str] = field(
-        default_factory=list
-    )  # names of enabled agents that do not exist or are invalid
+    missing_agents: list[str] = field(default_factory=list)
+    """Agents that do not exist or are invalid."""
     warnings: list[TurnWarning] = field(default_factory=list)
 
 
@@ -89,15 +88,16 @@ class SessionState:
     manual_window: int | None
     has_dynamic_windows: bool
     selection: Selection
-    host: HostOfTurn | None  # host of the latest turn, if it is known
+    host: HostOfTurn | None
+    """Host of the latest turn, or None if it is unknown."""
 
 
 class _WindowChanged(Exception):
     """Another request or a turn has changed the model or the window of a session."""
 
 
-_ORDER = frozenset({"tags", "pinned", "archived"})
-"""Fields that sort sessions for a user: a list shows them where they were."""
+_LABELS = frozenset({"tags", "pinned", "archived"})
+"""Fields whose changes keep ``updated_at``, and so the session's place in lists."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class SessionService:
     agents: Callable[[], Awaitable[Mapping[str, Any]]]
     """Function that returns all agents by name, with ``valid`` and ``error_message``.
 
-    They may lack MCP tools.
+    The agents have only their Python tools.
     """
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
@@ -158,8 +158,8 @@ class SessionService:
         elif "summary_model" in fields:
             fields = {**fields, "summarized_by": None}  # it is shown in place of the summary model
         if host is None and fields.keys().isdisjoint({"model", "context_window"}):
-            only_reorders = fields.keys() <= _ORDER
-            return await self.store.patch(session.session_id, fields, touch=not only_reorders)
+            has_only_labels = fields.keys() <= _LABELS
+            return await self.store.patch(session.session_id, fields, touch=not has_only_labels)
         while True:
             change = await self._change_of_model(session, fields)
             with suppress(_WindowChanged):
@@ -167,20 +167,21 @@ class SessionService:
             session = await self.store.load(session.session_id)
 
     async def _change_of_model(self, session: ChatSession, fields: dict[str, Any]) -> FieldChanges:
-        """Return the change of a session's model, host or window.
+        """Return a function that changes a session's model, host or window.
 
-        It raises ``_WindowChanged`` if the model or the window is not that of ``session`` any more.
+        The function raises ``_WindowChanged`` if the stored model or window is no longer that of
+        ``session``.
         """
         before = session.metadata
         gateway = await self.gateway.pinned(fields.get("ollama_host", before.ollama_host))
         model = await gateway.find_model(fields.get("model") or session.model)
         changes = dict(fields)
-        has_window = "context_window" in fields
+        sets_window = "context_window" in fields
         chosen = (changes.pop("context_window", None) or {}).get("current_window")
-        if has_window or qualified_name(model.name) != qualified_name(session.model):
+        if sets_window or qualified_name(model.name) != qualified_name(session.model):
             windows = gateway.of_session(session.session_id, model.name).windows
             changes["context_window_config"] = await _window_config(
-                windows, session, model, chosen, has_window=has_window
+                windows, session, model, chosen, sets_window=sets_window
             )
 
         def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
@@ -248,9 +249,10 @@ class SessionService:
     async def edit_message(
         self, session_id: str, index: int, content: str, images: Sequence[Image] | None = None
     ) -> ChangedHistory:
-        """Replace a user message and remove the later messages, which become a version.
+        """Replace a user message and remove the later messages. The replaced ones become a version.
 
-        ``images`` replace its images. Raise ``InvalidMessageIndex`` or ``SessionBusy``.
+        ``images`` replace its images, unless they are None. Raise ``InvalidMessageIndex`` or
+        ``SessionBusy``.
         """
         async with self.changing(session_id) as session:
             return await self.edit(session, index, content, images)
@@ -262,7 +264,7 @@ class SessionService:
         content: str,
         images: Sequence[Image] | None = None,
     ) -> ChangedHistory:
-        """Like ``edit_message``, for a caller that holds the session's lock.
+        """Edit a message like ``edit_message``, for a caller that holds the session's lock.
 
         May also raise ``SessionConflict``.
         """
@@ -321,10 +323,12 @@ class SessionService:
         Raise ``BlobNotFound`` if no message of the session contains it.
         """
         session = await self.store.load(session_id)
-        if not any(sha256 in images_of(message) for message in session.history):
-            raise errors.BlobNotFound(sha256)
-        data = await self.store.load_image(sha256)
-        return Image(sha256, media_type_of(data) or "application/octet-stream", data)
+        for message in session.history:
+            if sha256 in images_of(message):
+                data = await self.store.load_image(sha256)
+                media_type = media_type_of(data) or "application/octet-stream"
+                return Image(sha256, media_type, data)
+        raise errors.BlobNotFound(sha256)
 
     async def file(self, session_id: str, sha256: str) -> tuple[AttachmentReference, bytes]:
         """Return the reference and the bytes of the file with this SHA-256.
@@ -349,7 +353,7 @@ class SessionService:
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             gateway = await self.gateway.pinned(session.metadata.ollama_host)
             model = await gateway.find_model(session.model)
-            manual = manual_window(model, config)
+            manual = manual_window(model, config)  # within the limits of the model
         return SessionState(
             session=session,
             model=model,
@@ -390,45 +394,56 @@ async def _window_config(
     model: ModelInfo,
     chosen: int | None,
     *,
-    has_window: bool,
+    sets_window: bool,
 ) -> dict[str, Any]:
     """Return the ``context_window_config`` of a session after a change of its model or window.
 
-    ``windows`` are those of the session's host.
+    ``chosen`` is the new manual window. If ``sets_window`` is true, None restores the automatic
+    window. ``windows`` are those of the session's host.
     """
-    before = session.metadata.context_window_config
+    config = session.metadata.context_window_config
+    of_model = config
     name = qualified_name(model.name)
     previous = qualified_name(session.model)
-    of_model = before
-    was_manual = before["manual_override"]
     if name != previous:
-        stored = before.get("other_models")
-        others = dict(stored) if isinstance(stored, dict) else {}
-        if was_manual:
-            others[previous] = {key: before[key] for key in _STORED_OF_OTHER_MODELS}
-        of_model = window_config(others.pop(name, None))
-        before = before | {"other_models": others}
+        of_model, config = _switched(config, previous, name)
     manual = manual_window(model, of_model)
     if manual is not None:
         # An earlier process of this server may have loaded the model with it.
         windows.record_manual(model.name, manual)
     if chosen is not None:
         decision = WindowDecision(within_limits(chosen, model), "manual_override")
-        return windows.adjusted(before, decision, now(), by_user=True)
-    if has_window and of_model["manual_override"]:
+        return windows.adjusted(config, decision, now(), by_user=True)
+    if sets_window and of_model["manual_override"]:
         of_model = of_model | {"manual_override": False, "current_window": None}
     decision = await windows.decide(model, of_model, previous_model=session.model)
     by_user = decision.reason == "manual_override"
-    if name == previous and was_manual:
+    if name == previous and config["manual_override"]:  # restores the automatic window
         decision = replace(decision, reason="initial_setup")
         by_user = True
-    return windows.adjusted(before, decision, now(), by_user=by_user)
+    return windows.adjusted(config, decision, now(), by_user=by_user)
+
+
+def _switched(
+    config: Mapping[str, Any], previous: str, name: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the stored configuration of the model ``name``, and that of the session, in which a
+    manual window of the model ``previous`` is stored for later.
+    """
+    others = {}
+    stored = config.get("other_models")
+    if isinstance(stored, dict):
+        others.update(stored)
+    if config["manual_override"]:
+        others[previous] = {key: config[key] for key in _STORED_OF_OTHER_MODELS}
+    of_model = window_config(others.pop(name, None))
+    return of_model, {**config, "other_models": others}
 
 
 def check_policy(
     policy: ToolExecutionPolicy, field: str = "tool_settings.execution_policy"
 ) -> None:
-    """Raise ``ValidationFailed`` if the caller may only use a stricter policy."""
+    """Raise ``ValidationFailed`` if the caller must use a stricter policy."""
     permissions = CALLER.get().permissions
     if not permissions.allow_policy(policy):
         problem = (
@@ -460,7 +475,7 @@ def _check_agents(settings: AgentSettings, agents: Mapping[str, Any], selection:
             message = errors.AgentInvalid(name, str(agents[name].error_message)).message
             selection.warnings.append(TurnWarning(errors.AgentInvalid.code, message))
         else:
-            valid = {name: agent for name, agent in agents.items() if agent.valid}
+            valid = {each: agent for each, agent in agents.items() if agent.valid}
             _warn_unknown(selection, errors.AgentNotFound.code, "agent", name, valid)
 
 
