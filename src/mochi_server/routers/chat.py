@@ -56,9 +56,7 @@ _TURN_ERRORS = (
     errors.ShuttingDown,
     errors.ServerLost,
 )
-
-
-_BACKGROUND: Responses = {
+_IN_BACKGROUND: Responses = {
     202: {"model": RunStatus, "description": "The run of a turn in the background."}
 }
 
@@ -66,7 +64,7 @@ _BACKGROUND: Responses = {
 @router.post(
     "",
     response_model=ChatResponse,
-    responses=_BACKGROUND
+    responses=_IN_BACKGROUND
     | responses(
         *_TURN_ERRORS, *OLLAMA_ERRORS, errors.ContextOverflow, errors.FormatNotMet, *STORAGE_ERRORS
     ),
@@ -103,12 +101,12 @@ async def stream_chat(
     key: KeyHeader = None,
 ) -> Response:
     """Send a message and get the answer as server-sent events."""
-    turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
-    conversation = services.conversations.stored(session_id)
+    body = body or ChatRequest.model_validate({})
+    turn_input = await body.to_input(key, streaming=True)
+    starting = services.turns.start(services.conversations.stored(session_id), turn_input)
     if turn_input.if_busy == "wait":
-        starting = services.turns.start(conversation, turn_input)
         return WaitingResponse(session_id, starting, ping_seconds=services.ping_seconds)
-    run = await until_disconnect(request, services.turns.start(conversation, turn_input))
+    run = await until_disconnect(request, starting)
     return RunResponse(run, ping_seconds=services.ping_seconds)
 
 
@@ -128,7 +126,7 @@ async def resume_stream(
     """Resume a stream: get the events of the running or most recent turn, from the beginning or
     after an event.
     """
-    # An `EventSource` that reconnects updates only the header, not the query.
+    # An `EventSource` that reconnects updates only the header, so the header takes precedence.
     run_id, number = parse_position(last_event_id or after or "0")
     run = await services.turns.find(session_id, run_id)
     return attach_response(run, run_id, number, ping_seconds=services.ping_seconds)
@@ -154,7 +152,7 @@ async def list_confirmations(session_id: str, services: ServicesDep) -> dict[str
     return {"confirmations": await services.turns.confirmations(session_id)}
 
 
-_STORED: Responses = {
+_CONTINUES_LATER: Responses = {
     202: {
         "model": ToolDecided,
         "description": "The decision is stored, and the turn continues when Ollama responds again, "
@@ -165,7 +163,7 @@ _STORED: Responses = {
 
 @router.post(
     "/confirm-tool",
-    responses=_STORED
+    responses=_CONTINUES_LATER
     | responses(
         *_DECISION_ERRORS,
         errors.SessionBusy,
@@ -183,14 +181,14 @@ async def confirm_tool(
     """
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
     run, call = await services.turns.decide(session_id, body.confirmation_id, decision)
-    if run.task is None and not run.has_ended:
+    continues_later = run.task is None and not run.has_ended
+    if continues_later:
         response.status_code = 202
-    arguments = call.arguments if body.arguments is None else body.arguments
     return ToolDecided(
         confirmation_id=body.confirmation_id,
         approved=body.approved,
         tool_name=call.name,
-        arguments=arguments,
+        arguments=call.arguments if body.arguments is None else body.arguments,
     )
 
 

@@ -69,19 +69,30 @@ OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of se
 VersionsQuery = Annotated[bool, Query(description="Whether to include the versions of messages.")]
 
 _READ_ERRORS = (SessionNotFound, errors.SessionTooNew, StorageBusy)
-_UNLOCKED = (SessionNotFound, ValidationFailed, *STORAGE_ERRORS)
-_CHANGES = (*_UNLOCKED, errors.SessionBusy)
-_IMPORT = {
+_CHANGE_ERRORS = (SessionNotFound, ValidationFailed, *STORAGE_ERRORS)
+_HISTORY_CHANGE_ERRORS = (*_CHANGE_ERRORS, errors.SessionBusy)
+_CREATION_ERRORS = (
+    *MODEL_ERRORS,
+    PromptNotFound,
+    ValidationFailed,
+    *STORAGE_ERRORS,
+    errors.ShuttingDown,
+)
+_IMPORT_CONTENT = {
     "application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}},
     "application/zip": {"schema": {"type": "string", "format": "binary"}},
 }
 _TOTAL = {"description": "Number of sessions on all pages.", "schema": {"type": "integer"}}
-_PAGE: Responses = {200: {"headers": {TOTAL_HEADER: _TOTAL}}, **responses(ValidationFailed)}
+_PAGE_RESPONSES: Responses = {
+    200: {"headers": {TOTAL_HEADER: _TOTAL}},
+    **responses(ValidationFailed),
+}
 
-_FILE_TYPES = {
+_EXPORT_TYPES = {
     "json": ("application/json", "json"),
     "markdown": ("text/markdown; charset=utf-8", "md"),
 }
+"""Media type and suffix of an exported file, by format."""
 _BLOB_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -89,30 +100,29 @@ _BLOB_HEADERS = {
     # users.
     "Cache-Control": "private, max-age=31536000, immutable",
 }
-_FILES = {
+_EXPORT_CONTENT = {
     "application/json": {"schema": {"$ref": "#/components/schemas/SessionFile"}},
     "text/markdown": {"schema": {"type": "string"}},
 }
-_EXPORTED: Responses = {
-    200: {"description": "The file.", "content": _FILES},
+_EXPORT_RESPONSES: Responses = {
+    200: {"description": "The file.", "content": _EXPORT_CONTENT},
     **responses(*_READ_ERRORS, ValidationFailed),
 }
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_IMAGE = {
+_IMAGE_RESPONSES = {
     200: {
         "description": "The image as it was sent.",
         "content": dict.fromkeys(MEDIA_TYPES, _BINARY),
     },
     **responses(SessionNotFound, errors.BlobNotFound, *STORAGE_ERRORS),
 }
-
-_FILE = {
+_FILE_RESPONSES = {
     200: {"description": "The file as it was sent.", "content": {"*/*": _BINARY}},
     **responses(SessionNotFound, errors.BlobNotFound, *STORAGE_ERRORS),
 }
 
 
-@router.get("", response_model=schemas.SessionList, responses=_PAGE)
+@router.get("", response_model=schemas.SessionList, responses=_PAGE_RESPONSES)
 async def list_sessions(
     services: ServicesDep,
     *,
@@ -142,10 +152,7 @@ async def list_sessions(
     )
 
 
-_CREATION = (*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown)
-
-
-@router.post("", status_code=201, responses=responses(*_CREATION))
+@router.post("", status_code=201, responses=responses(*_CREATION_ERRORS))
 async def create_session(body: schemas.SessionCreate, services: ServicesDep) -> SessionChanged:
     """Create a session.
 
@@ -153,16 +160,15 @@ async def create_session(body: schemas.SessionCreate, services: ServicesDep) -> 
     """
     services.turns.refuse_at_shutdown()
     session = await services.sessions.create(body.creation_options())
-    return SessionChanged.with_warnings(
-        session, await services.sessions.warnings(session, body.sent_values())
-    )
+    warnings = await services.sessions.warnings(session, body.sent_values())
+    return SessionChanged.with_warnings(session, warnings)
 
 
 @router.post(
     "/import",
     status_code=201,
     response_model=SessionsImported,
-    openapi_extra={"requestBody": {"required": True, "content": _IMPORT}},
+    openapi_extra={"requestBody": {"required": True, "content": _IMPORT_CONTENT}},
     responses=responses(
         ValidationFailed, errors.UnpackedTooLarge, *STORAGE_ERRORS, errors.ShuttingDown
     ),
@@ -195,7 +201,7 @@ async def get_session(session_id: str, services: ServicesDep) -> SessionDetail:
     return SessionDetail.of(await services.store.load(session_id))
 
 
-@router.patch("/{session_id}", responses=responses(*_UNLOCKED, *MODEL_ERRORS))
+@router.patch("/{session_id}", responses=responses(*_CHANGE_ERRORS, *MODEL_ERRORS))
 async def patch_session(
     session_id: str, body: schemas.SessionPatch, services: ServicesDep
 ) -> SessionChanged:
@@ -205,7 +211,8 @@ async def patch_session(
     """
     changes = body.changes()
     session = await services.sessions.patch(session_id, changes)
-    return SessionChanged.with_warnings(session, await services.sessions.warnings(session, changes))
+    warnings = await services.sessions.warnings(session, changes)
+    return SessionChanged.with_warnings(session, warnings)
 
 
 @router.delete(
@@ -216,7 +223,7 @@ async def delete_session(session_id: str, services: ServicesDep) -> None:
     with suppress(errors.SessionDamaged):  # a damaged session can be deleted, too
         await services.turns.find(session_id)  # raises SessionNotFound
     await services.turns.abandon(session_id)
-    await services.sessions.store.delete(session_id)
+    await services.store.delete(session_id)
     # This stops a turn that waited for the end of the stopped turn.
     await services.turns.abandon(session_id)
 
@@ -224,7 +231,7 @@ async def delete_session(session_id: str, services: ServicesDep) -> None:
 @router.post(
     "/{session_id}/fork",
     status_code=201,
-    responses=responses(*_UNLOCKED, InvalidMessageIndex, errors.ShuttingDown),
+    responses=responses(*_CHANGE_ERRORS, InvalidMessageIndex, errors.ShuttingDown),
 )
 async def fork_session(
     session_id: str,
@@ -243,7 +250,7 @@ async def fork_session(
     return SessionDetail.of(forked)
 
 
-@router.get("/{session_id}/export", response_class=Response, responses=_EXPORTED)
+@router.get("/{session_id}/export", response_class=Response, responses=_EXPORT_RESPONSES)
 async def export_session(
     session_id: str,
     services: ServicesDep,
@@ -251,7 +258,7 @@ async def export_session(
     versions: VersionsQuery = False,
 ) -> Response:
     """Export a session: as JSON with images and files for an import, or as Markdown."""
-    media_type, suffix = _FILE_TYPES[format]
+    media_type, suffix = _EXPORT_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}
     file = await services.transfers.export(session_id, format, includes_versions=versions)
@@ -267,7 +274,7 @@ async def list_messages(session_id: str, services: ServicesDep) -> schemas.Messa
     )
 
 
-@router.get("/{session_id}/blobs/{sha256}", response_class=Response, responses=_IMAGE)
+@router.get("/{session_id}/blobs/{sha256}", response_class=Response, responses=_IMAGE_RESPONSES)
 async def get_blob(session_id: str, sha256: str, services: ServicesDep) -> Response:
     """Get an image of a message by its SHA-256."""
     image = await services.sessions.image(session_id, sha256)
@@ -277,7 +284,7 @@ async def get_blob(session_id: str, sha256: str, services: ServicesDep) -> Respo
     return Response(image.data, media_type=image.media_type, headers=headers)
 
 
-@router.get("/{session_id}/files/{sha256}", response_class=Response, responses=_FILE)
+@router.get("/{session_id}/files/{sha256}", response_class=Response, responses=_FILE_RESPONSES)
 async def get_file(session_id: str, sha256: str, services: ServicesDep) -> Response:
     """Get a file of a message by its SHA-256, as it was sent."""
     attachment, data = await services.sessions.file(session_id, sha256)
@@ -289,31 +296,33 @@ async def get_file(session_id: str, sha256: str, services: ServicesDep) -> Respo
 
 
 @router.put(
-    "/{session_id}/messages/{message_index}", responses=responses(*_CHANGES, InvalidMessageIndex)
+    "/{session_id}/messages/{message_index}",
+    responses=responses(*_HISTORY_CHANGE_ERRORS, InvalidMessageIndex),
 )
 async def edit_message(
     session_id: str, message_index: int, body: schemas.MessageEdit, services: ServicesDep
 ) -> HistoryChanged:
     """Edit a user message. All later messages are removed. What is replaced becomes a version."""
-    return HistoryChanged.of_change(
-        await services.sessions.edit_message(
-            session_id, message_index, body.content, await body.new_images()
-        )
-    )
+    images = await body.new_images()
+    changed = await services.sessions.edit_message(session_id, message_index, body.content, images)
+    return HistoryChanged.of_change(changed)
 
 
-@router.put("/{session_id}/system-prompt", responses=responses(*_CHANGES, PromptNotFound))
+@router.put(
+    "/{session_id}/system-prompt", responses=responses(*_HISTORY_CHANGE_ERRORS, PromptNotFound)
+)
 async def set_system_prompt(
     session_id: str, body: schemas.SystemPromptUpdate, services: ServicesDep
 ) -> SessionDetail:
     """Set or replace the system prompt."""
-    return SessionDetail.of(
-        await services.sessions.set_system_prompt(session_id, body.content, body.source_file)
-    )
+    session = await services.sessions.set_system_prompt(session_id, body.content, body.source_file)
+    return SessionDetail.of(session)
 
 
 @router.delete(
-    "/{session_id}/system-prompt", status_code=204, responses=responses(*_CHANGES, PromptNotFound)
+    "/{session_id}/system-prompt",
+    status_code=204,
+    responses=responses(*_HISTORY_CHANGE_ERRORS, PromptNotFound),
 )
 async def remove_system_prompt(session_id: str, services: ServicesDep) -> None:
     """Remove the system prompt."""
@@ -322,7 +331,9 @@ async def remove_system_prompt(session_id: str, services: ServicesDep) -> None:
 
 @router.post(
     "/{session_id}/summarize",
-    responses=responses(*_UNLOCKED, errors.NothingToSummarize, *MODEL_ERRORS, errors.RateLimited),
+    responses=responses(
+        *_CHANGE_ERRORS, errors.NothingToSummarize, *MODEL_ERRORS, errors.RateLimited
+    ),
 )
 async def summarize_session(
     session_id: str,

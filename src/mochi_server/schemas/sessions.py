@@ -60,7 +60,6 @@ from mochi_server.util.clock import as_datetime, as_text
 _NAME = StringConstraints(strip_whitespace=True, min_length=1, max_length=500)
 ModelName = Annotated[str, _NAME, Field(json_schema_extra=common.NOT_BLANK)]
 
-
 _TIME: TypeAdapter[AwareDatetime] = TypeAdapter(AwareDatetime)
 
 
@@ -94,19 +93,16 @@ class AgentSettingsRequest(AgentSettings, StrictBody, strict=False):
     """Agents that the model may call."""
 
 
-_STORED: dict[str, type[BaseModel]] = {
+_STORED_CLASSES: dict[str, type[BaseModel]] = {
     "tool_settings": ToolSettings,
     "agent_settings": AgentSettings,
 }
 """Classes of stored settings, by field name. They accept unknown keys; request classes do not."""
 
-
 _HINTS = {
     "tools": 'Send it in `tool_settings`: `{"tool_settings": {"tools": [...]}}`.',
     "agents": 'Send it in `agent_settings`: `{"agent_settings": {"enabled_agents": [...]}}`.',
 }
-
-
 _PATCH_HINTS = _HINTS | {"system_prompt": common.SYSTEM_PROMPT_HINT}
 
 
@@ -147,14 +143,16 @@ class SessionDefaults(StrictBody):
     )
 
     def sent_values(self) -> dict[str, Any]:
-        """Return the fields that the request contains, as a mapping of names to values in the
-        stored format.
+        """Return the fields that the request contains, also those that are null, by name.
+
+        The values have the stored format.
         """
         values = {name: getattr(self, name) for name in self.model_fields_set}
-        for name, kind in _STORED.items():
+        for name, stored_class in _STORED_CLASSES.items():
             settings = values.get(name)
             if settings is not None:
-                values[name] = kind.model_validate(settings.model_dump(exclude_unset=True))
+                sent = settings.model_dump(exclude_unset=True)
+                values[name] = stored_class.model_validate(sent)
         return values
 
 
@@ -208,7 +206,7 @@ class SessionPatch(
     )
 
     def changes(self) -> dict[str, Any]:
-        """Return the fields that the request contains, as a mapping of names to values."""
+        """Return the fields that the request contains, also those that are null, by name."""
         values = self.sent_values()
         if self.context_window is not None:
             values["context_window"] = self.context_window.model_dump()
@@ -471,27 +469,31 @@ class WindowStatus(Schema):
 
     @classmethod
     def of(cls, state: SessionState) -> "WindowStatus":
-        config = state.session.metadata.context_window_config
+        session = state.session
+        config = session.metadata.context_window_config
+        is_manual = state.manual_window is not None
         window = state.manual_window or config.get("current_window")
-        usage = usage_tokens(last_answer(state.session.history))
+        usage = usage_tokens(last_answer(session.history))
         return cls(
             dynamic_enabled=state.has_dynamic_windows,
             current_window=window,
             model_max_context=state.model.context_length if state.model else None,
             last_adjustment_reason=config.get("last_adjustment"),
-            manual_override=state.manual_window is not None,
-            manual_override_session_id=state.session.session_id
-            if state.manual_window is not None
-            else None,
+            manual_override=is_manual,
+            manual_override_session_id=session.session_id if is_manual else None,
             usage_tokens=usage,
             usage_ratio=round(usage / window, 4) if usage is not None and window else None,
         )
 
 
-_SHARE_TURNS = 5  # number of latest turns of which the status shows the share of cached tokens
+_SHARE_TURNS = 5
 
 
 def _cached_share(history: Sequence[Message]) -> float | None:
+    """Return the share of cached tokens in the prompts of the last ``_SHARE_TURNS`` turns.
+
+    Answers for which Ollama has not reported cached tokens do not count.
+    """
     turns = 0
     prompt = 0
     cached = 0
@@ -499,7 +501,8 @@ def _cached_share(history: Sequence[Message]) -> float | None:
         if message["role"] == "assistant" and message.get("prompt_eval_cached_count") is not None:
             prompt += message.get("prompt_eval_count") or 0
             cached += message["prompt_eval_cached_count"]
-        turns += message["role"] == "user"
+        if message["role"] == "user":
+            turns += 1
         if turns == _SHARE_TURNS:
             break
     return round(min(cached / prompt, 1), 4) if prompt else None
