@@ -50,7 +50,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Part of a model's response or of its thinking."""
+    """Part of a model's response."""
 
     modelId: str
     delta: str
@@ -59,7 +59,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingChunk(Chunk):
-    """Part of a model's thinking. It is not part of the response."""
+    """Part of a model's thinking, which is not part of the response."""
 
     kind: str = "thinking"
 
@@ -76,7 +76,7 @@ class End:
 class Answered:
     """Complete response of a model. Times are in milliseconds. Token counts come from Ollama.
 
-    Chunks may contain text of the beginning that turned out to be thinking; ``response`` does not.
+    The first chunks may contain text that turned out to be thinking. ``response`` does not.
     """
 
     modelId: str
@@ -171,7 +171,7 @@ class CompareService:
         return found
 
     async def start(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
-        """Run the models in the requested order and return their events.
+        """Start the models in the requested order, and return an iterator over their events.
 
         A failed model does not affect the others. Raises ``RateLimited``.
         """
@@ -179,6 +179,7 @@ class CompareService:
         async with AsyncExitStack() as stack:
             count_start = await stack.enter_async_context(self.limiter.turn())
             count_start()
+            # From here on, the task ends the turn.
             comparing = self._compare(comparison, events.put_nowait, stack.pop_all())
         task = asyncio.get_running_loop().create_task(comparing)
         task.add_done_callback(lambda _: events.put_nowait(None))
@@ -210,8 +211,9 @@ class CompareService:
         await self.end_all()
 
     async def end_all(self) -> None:
-        """Cancel running comparisons, and send an ``error`` event for each model that has not
-        answered.
+        """Cancel running comparisons, and wait until clients have received their last events.
+
+        Each model that has not answered gets an ``error`` event.
         """
         self._is_draining = self._is_cancelling = True
         for task in self._running.values():
@@ -223,28 +225,23 @@ class CompareService:
         self,
         comparison: Comparison,
         send: Callable[[CompareEvent], None],
-        counted: AsyncExitStack,
+        turn: AsyncExitStack,
     ) -> None:
-        async with counted:
-            await self._compare_all(comparison, send)
-
-    async def _compare_all(
-        self, comparison: Comparison, send: Callable[[CompareEvent], None]
-    ) -> None:
-        for model_id, model in comparison.models:
-            send(Metadata(model_id, model.name, _provider(model)))
-            send(Start(model_id))
-            try:
-                if self._is_cancelling:
-                    raise ShuttingDown
-                await self._answer(model_id, model, comparison, send)
-            except MochiError as error:
-                send(Failed(model_id, error.message))
-            except asyncio.CancelledError:
-                if not self._is_cancelling:
-                    raise
-                send(Failed(model_id, ShuttingDown(was_running=True).message))
-        send(Complete())
+        async with turn:
+            for model_id, model in comparison.models:
+                send(Metadata(model_id, model.name, _provider(model)))
+                send(Start(model_id))
+                try:
+                    if self._is_cancelling:
+                        raise ShuttingDown
+                    await self._answer(model_id, model, comparison, send)
+                except MochiError as error:
+                    send(Failed(model_id, error.message))
+                except asyncio.CancelledError:
+                    if not self._is_cancelling:  # the client has disconnected
+                        raise
+                    send(Failed(model_id, ShuttingDown(was_running=True).message))
+            send(Complete())
 
     async def _model(self, model_id: object) -> ModelInfo:
         invalid = InvalidComparison(f"Invalid model ID: {_display_name(model_id)}")
@@ -253,8 +250,9 @@ class CompareService:
                 return await self.gateway.find_model(model_id)
             except ModelNotFound as error:
                 raise invalid from error
-        for number, model in enumerate(await self.gateway.fleet.list_models(), 1):
-            if str(number) == str(model_id):
+        models = await self.gateway.fleet.list_models()
+        for position, model in enumerate(models, 1):
+            if str(position) == str(model_id):  # an integer, or a string of digits
                 return model
         raise invalid
 
@@ -286,7 +284,7 @@ class CompareService:
 class _ResponseReader:
     """Reader of a model's response, which sends it in parts.
 
-    With ``repair``, reasoning that the model writes as text is thinking.
+    ``repair`` finds reasoning that the model has written as text.
     """
 
     def __init__(
@@ -296,14 +294,14 @@ class _ResponseReader:
         self._send = send
         self._repair = repair
         self._began = time.monotonic()
-        self._first = 0.0
+        self._first_received = 0.0
         self._response = ""
         self._thinking = ""
-        self._last: Line = {}
+        self._last_line: Line = {}
 
     def receive(self, lines: list[Line]) -> None:
-        self._first = self._first or time.monotonic()
-        self._last = lines[-1]
+        self._first_received = self._first_received or time.monotonic()
+        self._last_line = lines[-1]
         for line in lines:
             thinking = _text_in(line, "thinking")
             if thinking:
@@ -320,17 +318,17 @@ class _ResponseReader:
 
     def answered(self) -> Answered:
         """Return the complete response."""
-        tokens = self._last.get("eval_count")
-        nanoseconds = self._last.get("eval_duration")
+        tokens = self._last_line.get("eval_count")
+        nanoseconds = self._last_line.get("eval_duration")
         speed = None
         if tokens and nanoseconds:
             speed = round(tokens / nanoseconds * 1e9, 2)
-        first_token = self._first - self._began
+        first_token = self._first_received - self._began
         total = time.monotonic() - self._began
         return Answered(
             self._model_id,
             self._response,
-            inputTokens=self._last.get("prompt_eval_count"),
+            inputTokens=self._last_line.get("prompt_eval_count"),
             outputTokens=tokens,
             firstTokenMs=round(first_token * 1000, 3),
             totalMs=round(total * 1000, 3),
@@ -352,10 +350,10 @@ class _ResponseReader:
             case "thinking":
                 self._thinking += piece.text
                 self._send(ThinkingChunk(self._model_id, piece.text))
-            case "was_thinking":  # clients have received it as text; `done` has the response
+            case "was_thinking":  # the text so far, which clients have received as response
                 self._thinking += self._response
                 self._response = ""
-            case "was_text":
+            case "was_text":  # the thinking so far, which began with the text of the piece
                 self._response = piece.text + self._thinking
                 self._send(Chunk(self._model_id, self._response))
 
