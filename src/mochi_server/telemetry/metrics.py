@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
@@ -35,17 +36,19 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.types import AssistantMessage, Message, ToolMessage
 from mochi_server.sessions.usage import Usage
+from mochi_server.tools.toolbox import ToolInvocation
 from mochi_server.util.clock import timestamp
 from mochi_server.util.log_events import log_event
 
-M = TypeVar("M", Counter, Gauge, Histogram)
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
 _MAX_LABEL_VALUES = 100
 _OTHER = "other"
 _NANO = 1e-9
-_FIRST_TOKEN = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-_LOADS = (0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-_TURNS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+"""Seconds in a nanosecond."""
+_PROMPT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_LOAD_BUCKETS = (0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_TURN_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _TOOL_OUTCOMES = {ToolExecutionDenied.code: "denied", ConfirmationTimeout.code: "timeout"}
 _SDK = "opentelemetry.sdk.trace"
@@ -70,7 +73,7 @@ class Metrics(GatewayObserver):
         new = self._new
         self._turns = new(Counter, "turns", "Turns that ended, by outcome.", "outcome")
         self._turn_seconds = new(
-            Histogram, "turn_duration_seconds", "Duration of turns.", buckets=_TURNS
+            Histogram, "turn_duration_seconds", "Duration of turns.", buckets=_TURN_BUCKETS
         )
         self._requests = new(
             Counter, "model_requests", "Complete answers of models, including summaries.", "model"
@@ -83,14 +86,16 @@ class Metrics(GatewayObserver):
         self._evaluated = new(Counter, "evaluated_prompt_tokens", text, "model")
         text = "Time that Ollama needed to evaluate the prompts of a turn."
         self._evaluation = new(
-            Histogram, "turn_prompt_evaluation_seconds", text, buckets=_FIRST_TOKEN
+            Histogram, "turn_prompt_evaluation_seconds", text, buckets=_PROMPT_BUCKETS
         )
         text = "Time from a model request to the first token of its answer."
         self._first_token = new(
-            Histogram, "time_to_first_token_seconds", text, "model", buckets=_FIRST_TOKEN
+            Histogram, "time_to_first_token_seconds", text, "model", buckets=_PROMPT_BUCKETS
         )
         text = "Load times of models for which a request had to wait."
-        self._loads = new(Histogram, "model_load_duration_seconds", text, "model", buckets=_LOADS)
+        self._loads = new(
+            Histogram, "model_load_duration_seconds", text, "model", buckets=_LOAD_BUCKETS
+        )
         self._adjustments = new(
             Counter,
             "context_adjustments",
@@ -119,6 +124,15 @@ class Metrics(GatewayObserver):
         self._responses = new(
             Counter, "http_requests", "HTTP requests that ended.", "method", "status"
         )
+        self._add_host_metrics()
+        self._add_key_metrics()
+        self._add_gauges()
+        build = new(Gauge, "build_info", "Always 1. The label is the version.", "version")
+        build.labels(__version__).set(1)
+        ProcessCollector(registry=self.registry)
+
+    def _add_host_metrics(self) -> None:
+        new = self._new
         self._host_requests = new(
             Counter, "ollama_host_requests", "Complete answers of each Ollama host.", "host"
         )
@@ -139,12 +153,9 @@ class Metrics(GatewayObserver):
             Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state"
         )
         self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple
-        """Function that returns names, states and numbers of queued requests."""
-        self._add_key_metrics()
-        self._add_gauges()
-        build = new(Gauge, "build_info", "Always 1. The label is the version.", "version")
-        build.labels(__version__).set(1)
-        ProcessCollector(registry=self.registry)
+        """Function that returns the name, the state and the number of queued requests of each
+        host.
+        """
 
     def _add_gauges(self) -> None:
         new = self._new
@@ -223,7 +234,10 @@ class Metrics(GatewayObserver):
                 self._calls.labels(tool, outcome).inc()
 
     def response_ended(self, last: Mapping[str, Any], host: str = "") -> None:
-        """Record an answer's tokens and the model's load time, also for its host."""
+        """Record an answer's tokens and times, by model and by host.
+
+        ``last`` is the last line of the answer.
+        """
         self._host_requests.labels(host).inc()
         nanoseconds = number(last.get("prompt_eval_duration"))
         self._host_seconds.labels(host, "evaluation").inc(nanoseconds * _NANO)
@@ -273,6 +287,7 @@ class Metrics(GatewayObserver):
             self._key_refusals.labels(key).inc()
 
     def _model(self, name: str) -> str:
+        """Return the label of a model."""
         return _label(qualified_name(name), self._models) if name else _OTHER
 
     def _tool_labels(self, message: ToolMessage) -> tuple[str, str]:
@@ -284,7 +299,10 @@ class Metrics(GatewayObserver):
             return tool, "succeeded"
         return tool, _TOOL_OUTCOMES.get(code, "failed")
 
-    def _new(self, kind: type[M], name: str, text: str, *labels: str, **options: Any) -> M:
+    def _new(
+        self, kind: type[_Metric], name: str, text: str, *labels: str, **options: Any
+    ) -> _Metric:
+        """Add a metric to the registry, and to ``described``."""
         name = f"mochi_{name}"
         full_name = f"{name}_total" if kind is Counter else name
         self.described.append((full_name, kind.__name__.lower(), labels, text))
@@ -292,6 +310,7 @@ class Metrics(GatewayObserver):
 
 
 def _label(name: str, known: set[str]) -> str:
+    """Return ``name``, or ``other`` if there are too many names already."""
     if name not in known and len(known) >= _MAX_LABEL_VALUES:
         return _OTHER
     known.add(name)
@@ -299,9 +318,7 @@ def _label(name: str, known: set[str]) -> str:
 
 
 def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> None:
-    """Record an ended turn.
-
-    Log only the code of most errors, because error messages may quote conversations.
+    """Record the metrics and spans of an ended turn, and log it.
 
     If ``trace_content`` is true, the spans contain the texts of the turn.
     """
@@ -339,12 +356,13 @@ def _log_turn(run: Run, seconds: float) -> None:
         time_to_first_token_ms=None if first_chunk is None else round(first_chunk * 1000),
         duration_ms=round(seconds * 1000),
         error=failure and failure.code,
+        # The messages of most errors may quote conversations.
         reason=failure.message if isinstance(failure, OllamaUnreachable) else None,
     )
 
 
 def _sum(field: str, messages: Sequence[Message]) -> int | None:
-    """Return the sum of a counter of Ollama, or None if no message has it."""
+    """Return the sum of a count or duration of Ollama, or None if no message has it."""
     total = None
     for message in messages:
         count = message.get(field)
@@ -354,7 +372,7 @@ def _sum(field: str, messages: Sequence[Message]) -> int | None:
 
 
 def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
-    from opentelemetry.trace import SpanKind, StatusCode, get_tracer, set_span_in_context  # noqa: PLC0415 - optional
+    from opentelemetry.trace import StatusCode, get_tracer  # noqa: PLC0415 - optional
 
     tracer = get_tracer("mochi_server", __version__)
     attributes = {
@@ -362,31 +380,34 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
         "mochi.run_id": run.run_id,
         "mochi.outcome": run.state,
     }
-    parent = turn = tracer.start_span("mochi.turn", start_time=began, attributes=attributes)
+    turn = tracer.start_span("mochi.turn", start_time=began, attributes=attributes)
     if run.failure is not None:
         turn.set_attribute("error.type", run.failure.code)
         turn.set_status(StatusCode.ERROR)
-
-    def start(
-        operation: str, target: str, at: int, attributes: Mapping[str, Any], parent: Any
-    ) -> Any:
-        known = {name: value for name, value in attributes.items() if value is not None}
-        known["gen_ai.operation.name"] = operation
-        known["gen_ai.conversation.id"] = run.session_id
-        return tracer.start_span(
-            f"{operation} {target}".rstrip(),
-            context=set_span_in_context(parent),
-            kind=SpanKind.CLIENT if operation == "chat" else SpanKind.INTERNAL,
-            start_time=at,
-            attributes=known,
-        )
-
+    recorder = _SpanRecorder(tracer, run.session_id, content=content)
     agent = run.input.agent
-    if agent is not None:
-        parent = start("invoke_agent", agent, began, _agent_attributes(agent), turn)
-        parent.end(ended)
+    if agent is None:
+        recorder.record_steps(turn, run.input.text, run.result, began)
+    else:
+        recorder.record_agent(turn, agent, run.input.text, run.result, began=began, ended=ended)
+    turn.end(ended)
 
-    def record(parent: Any, text: str | None, result: TurnResult, previous: int) -> None:
+
+@dataclass(frozen=True)
+class _SpanRecorder:
+    """Recorder of the spans below that of a turn. Times are in nanoseconds since 1970."""
+
+    tracer: Any
+    session_id: str
+    content: bool
+
+    def record_steps(self, parent: Any, text: str | None, result: TurnResult, began: int) -> None:
+        """Record the answers and tool calls of a turn or agent.
+
+        Messages have the time at which they were complete. A step cannot begin before the message
+        of the step before.
+        """
+        previous = began
         calls = {outcome.call.id: outcome.call for outcome in result.outcomes}
         messages: list[Message] = [*result.replaced, *result.stored]
         messages.sort(key=lambda message: timestamp(message["timestamp"]))
@@ -394,30 +415,59 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
             at = int(timestamp(message["timestamp"]) * 1e9)
             if message["role"] == "assistant":
                 started = max(at - message.get("total_duration", 0), previous)
-                attributes = _chat_attributes(result, message, text, content=content)
-                span = start("chat", message.get("model", ""), started, attributes, parent)
+                attributes = _chat_attributes(result, message, text, content=self.content)
+                span = self._start(parent, "chat", message.get("model", ""), started, attributes)
                 span.end(at)
             elif message["role"] == "tool":
-                call = calls[message["tool_call_id"]]
-                attributes = _tool_attributes(message, call.arguments, content=content)
-                span = start("execute_tool", call.name, previous, attributes, parent)
-                if call.progress.agent_result is not None:
-                    agent = str(call.arguments["agent"])
-                    task = str(call.arguments["instruction"])
-                    invoked = start("invoke_agent", agent, previous, _agent_attributes(agent), span)
-                    record(invoked, task, call.progress.agent_result, previous)
-                    invoked.end(at)
-                if not message.get("success"):
-                    span.set_status(StatusCode.ERROR)
-                span.end(at)
+                self._record_call(parent, calls[message["tool_call_id"]], message, previous, at)
             previous = at
 
-    record(parent, run.input.text, run.result, began)
-    turn.end(ended)
+    def _record_call(
+        self, parent: Any, call: ToolInvocation, message: ToolMessage, began: int, ended: int
+    ) -> None:
+        from opentelemetry.trace import StatusCode  # noqa: PLC0415 - optional
 
+        attributes = _tool_attributes(message, call.arguments, content=self.content)
+        span = self._start(parent, "execute_tool", call.name, began, attributes)
+        result = call.progress.agent_result
+        if result is not None:
+            agent = str(call.arguments["agent"])
+            task = str(call.arguments["instruction"])
+            self.record_agent(span, agent, task, result, began=began, ended=ended)
+        if not message.get("success"):
+            span.set_status(StatusCode.ERROR)
+        span.end(ended)
 
-def _agent_attributes(agent: str) -> dict[str, Any]:
-    return {"gen_ai.agent.name": agent, "gen_ai.provider.name": "ollama"}
+    def record_agent(
+        self,
+        parent: Any,
+        agent: str,
+        task: str | None,
+        result: TurnResult,
+        *,
+        began: int,
+        ended: int,
+    ) -> None:
+        attributes = {"gen_ai.agent.name": agent, "gen_ai.provider.name": "ollama"}
+        span = self._start(parent, "invoke_agent", agent, began, attributes)
+        self.record_steps(span, task, result, began)
+        span.end(ended)
+
+    def _start(
+        self, parent: Any, operation: str, target: str, at: int, attributes: Mapping[str, Any]
+    ) -> Any:
+        from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - optional
+
+        known = {name: value for name, value in attributes.items() if value is not None}
+        known["gen_ai.operation.name"] = operation
+        known["gen_ai.conversation.id"] = self.session_id
+        return self.tracer.start_span(
+            f"{operation} {target}".rstrip(),
+            context=set_span_in_context(parent),
+            kind=SpanKind.CLIENT if operation == "chat" else SpanKind.INTERNAL,
+            start_time=at,
+            attributes=known,
+        )
 
 
 def _chat_attributes(
