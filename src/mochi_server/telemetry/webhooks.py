@@ -26,8 +26,10 @@ from mochi_server.util.tasks import cancel_and_wait, run_shielded, start_in
 if TYPE_CHECKING:
     import aiohttp
 
-_MIN_PAUSES_SECONDS = 3600  # sum of the pauses of a webhook that is never accepted
-_MAX_AGE_SECONDS = 30 * 86_400  # if each server ends before the sum of the pauses
+_MIN_PAUSES_SECONDS = 3600
+"""Sum of the pauses after which a webhook that is never accepted is removed."""
+_MAX_AGE_SECONDS = 30 * 86_400
+"""Age from which such a webhook is removed, even if restarts have begun its pauses again."""
 _FAILURES_SECONDS = 86_400  # another server may have delivered the webhook meanwhile
 _TIMEOUT_SECONDS = 20
 _CLAIM_SECONDS = 30  # after this time, another server continues the work of a server that has died
@@ -93,11 +95,12 @@ class WebhookService:
         ) as http:
             try:
                 while True:
-                    while (
-                        len(attempts) < _MAX_ATTEMPTS_AT_ONCE
-                        and (notice := await self._claim()) is not None
-                    ):
+                    while len(attempts) < _MAX_ATTEMPTS_AT_ONCE:
+                        notice = await self._claim()
+                        if notice is None:
+                            break
                         attempt = start_in(attempts, self._send(http, notice))
+                        # The end of an attempt makes room for the next one.
                         attempt.add_done_callback(lambda _: self._outbox.stored.set())
                     with anyio.move_on_after(self._times.poll):
                         await self._outbox.stored.wait()
@@ -106,6 +109,7 @@ class WebhookService:
                 await cancel_and_wait([*attempts])
 
     async def _claim(self) -> Notice | None:
+        """Return a webhook that is due, or None if there is none or the store fails."""
         try:
             return await self._outbox.claim(_CLAIM_SECONDS)
         except MochiError as error:
@@ -113,7 +117,9 @@ class WebhookService:
             return None
 
     async def _send(self, http: "aiohttp.ClientSession", notice: Notice) -> None:
-        """Make one attempt to send a webhook, and then remove it or store its next time."""
+        """Make one attempt to send a webhook. Then remove it, or store the time of the next
+        attempt.
+        """
         try:
             if not is_webhook_id(notice.webhook_id):
                 logger.error(
@@ -137,13 +143,16 @@ class WebhookService:
         webhook_id = notice.webhook_id
         failures = self._failures.get(webhook_id, 0)
         pause = self._times.first_pause * 2**failures
-        earlier_pauses = pause - self._times.first_pause
-        if problem is not None:
+        if problem is None:
+            is_done = True
+        else:
             logger.warning(
                 "webhook not accepted webhook_id=%s age=%d: %s", webhook_id, _age(notice), problem
             )
-        is_too_old = failures > 0 and _age(notice) > _MAX_AGE_SECONDS
-        if problem is None or is_too_old or earlier_pauses >= _MIN_PAUSES_SECONDS:
+            earlier_pauses = pause - self._times.first_pause  # their sum
+            is_too_old = failures > 0 and _age(notice) > _MAX_AGE_SECONDS
+            is_done = is_too_old or earlier_pauses >= _MIN_PAUSES_SECONDS
+        if is_done:
             await self._outbox.remove(webhook_id)
             self._failures.pop(webhook_id, None)
         else:
@@ -174,4 +183,5 @@ class WebhookService:
 def _age(notice: Notice) -> float:
     """Return the age of a webhook in seconds. An unreadable time counts as 1970."""
     match = _TIMESTAMP.search(notice.body)
-    return time.time() - timestamp(match and match[1])
+    created = timestamp(match[1]) if match else 0
+    return time.time() - created
