@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 
 def stores_of(settings: MochiServerSettings) -> Stores:
-    """Build the session stores of a server, as ``build_stores``."""
+    """Build the session stores of a server with these settings."""
     return build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
 
 
@@ -95,7 +95,8 @@ DEFAULT_COMPONENTS = Components()
 class Services:
     """Services of one server.
 
-    Open and close them once, on the same event loop. ``ollama_client`` replaces Ollama.
+    Open and close them once, on the same event loop. With ``ollama_client``, only the first Ollama
+    host is used, through this client.
     """
 
     is_closed = False
@@ -124,7 +125,7 @@ class Services:
         )
         self.gateway = gateway = ModelGateway(
             InjectedOllamaClient(ollama_client, settings.ollama_host) if ollama_client else connect,
-            hosts=lambda: settings.hosts()[: 1 if ollama_client else None],
+            hosts=lambda: settings.hosts()[:1] if ollama_client else settings.hosts(),
             hosts_file=hosts_file(settings.ollama_hosts, settings.data_dir),
             slots=settings.ollama_slots,
             max_queue=settings.max_queue,
@@ -172,8 +173,8 @@ class Services:
             execution=self.execution,
         )
         agents_dir = settings.code_directory("agents_dir")
-        agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
-        self.agents = AgentRegistry(agents, self.tools)
+        discovery = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
+        self.agents = AgentRegistry(discovery, self.tools)
         self.sessions = SessionService(
             self.store, gateway, self.prompts, self.tools, self.agents.directory_agents
         )
@@ -207,7 +208,7 @@ class Services:
             retry=retry,
             callers=self.store,
         )
-        models = ModelTurns(
+        preparation = ModelTurns(
             gateway=gateway,
             registry=self.tools,
             execution=self.execution,
@@ -219,7 +220,7 @@ class Services:
             continues_background_turns=settings.continue_background_turns,
         )
         self.turns = TurnService(
-            preparation=models,
+            preparation=preparation,
             agent_preparation=AgentTurns(self.agents, agent_execution),
             summaries=self.summaries,
             approvals=self.approvals,
@@ -249,15 +250,20 @@ class Services:
             shutdown_grace=settings.shutdown_grace_seconds,
             repairs_answers=settings.repair_answers,
         )
+        self._connect_gauges()
+
+    def _connect_gauges(self) -> None:
+        metrics = self.metrics
         running = self.turns.table.running
+        fleet = self.fleet
         metrics.waiting.set_function(
-            lambda: sum(host.tracker.waiting_turns() for host in gateway.fleet.hosts)
+            lambda: sum(host.tracker.waiting_turns() for host in fleet.hosts)
         )
         metrics.running.set_function(lambda: len(running()))
         metrics.subscribers.set_function(lambda: sum(run.subscribers for run in running()))
         metrics.store.set_function(lambda: self.stores.connected)
         metrics.hosts = lambda: [
-            (host.name, host.state, host.queue.waiting) for host in self.fleet.hosts
+            (host.name, host.state, host.queue.waiting) for host in fleet.hosts
         ]
 
     async def open(self) -> None:
@@ -275,7 +281,7 @@ class Services:
     async def measure(self) -> None:
         """Update the metrics of Ollama, the disk and the store.
 
-        Those of a store that cannot be reached keep their values.
+        If the store cannot be reached, its metrics keep their values.
         """
         metrics = self.metrics
         metrics.ollama.set(await self.fleet.is_reachable())
@@ -302,9 +308,9 @@ class Services:
             raise NotReady(error.message) from error
 
     async def drain(self) -> None:
-        """Refuse new turns and comparisons.
+        """Refuse new turns and comparisons, and wait for the running ones.
 
-        Wait for the running ones, and end those that exceed the grace period.
+        Those that exceed the grace period are ended.
         """
         turns = self.turns.table.running()
         began = time.monotonic()
@@ -324,7 +330,10 @@ class Services:
         await asyncio.gather(self.turns.end_all(), self.compare.end_all())
 
     async def aclose(self) -> None:
-        """End running turns, store their partial answers, and close files and connections."""
+        """End running turns, store their partial answers, and close files and connections.
+
+        The stores close after all services that use them.
+        """
         self.is_closed = True
         await self.expiry.aclose()
         await self.turns.aclose()
@@ -362,10 +371,10 @@ def build_stores(
 ) -> Stores:
     """Build the session stores, without opening connections.
 
-    Raises ``StorageFailed`` without the driver.
-
     ``url`` is the address at which other servers with the same database reach this process. If
     ``reads_only`` is true, the stores do not change the database.
+
+    Raises ``StorageFailed`` if the settings name a database whose driver is not installed.
     """
     if not settings.store_url:
         return FileStores(
@@ -381,6 +390,7 @@ def build_stores(
 
 @contextmanager
 def _database_driver() -> Iterator[None]:
+    """Convert the ImportError of a missing driver to ``StorageFailed``."""
     try:
         yield
     except ImportError as error:
