@@ -310,7 +310,7 @@ class SessionLocks:
 
         Raises SessionBusy if ``wait`` is false and another turn has the lock or gets it first.
         """
-        queue = self._queues.get(session_id, [])
+        queue = self._queues.setdefault(session_id, [])
         if queue and queue[0].run_id is not None and not wait:
             raise SessionBusy(session_id, queue[0].run_id)
         request = _Request(run_id, wait, asyncio.get_running_loop().create_future())
@@ -337,7 +337,6 @@ class SessionLocks:
             del self._queues[session_id]
             return
         first, *others = queue
-        self._queues[session_id] = queue
         first.granted.set_result(None)
         if first.run_id is not None:
             queue[1:] = [request for request in others if request.wait]
