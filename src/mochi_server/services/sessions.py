@@ -160,7 +160,7 @@ class SessionService:
         if host is None and fields.keys().isdisjoint({"model", "context_window"}):
             has_only_labels = fields.keys() <= _LABELS
             return await self.store.patch(session.session_id, fields, touch=not has_only_labels)
-        while True:
+        while True:  # until the session stays the same between the reading and the write
             change = await self._change_of_model(session, fields)
             with suppress(_WindowChanged):
                 return await self.store.patch(session.session_id, change)
@@ -236,7 +236,7 @@ class SessionService:
         own = manual_window(model, session.metadata.context_window_config)
         windows = gateway.of_session(session.session_id, model.name).windows
         others = windows.size(model.name) or windows.initial_config(model)["current_window"]
-        if model.is_cloud or own in (None, others):
+        if own is None or own == others or model.is_cloud:
             return []
         window = f"{others} tokens" if others else "the window that Ollama chooses"
         text = (

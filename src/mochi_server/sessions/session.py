@@ -170,7 +170,7 @@ _UNSET = {f.name: getattr(_DEFAULTS, f.name) for f in _FIELDS if f.metadata.get(
 """Fields that files contain only if they have another value than this."""
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-_INTERNAL = (
+_INTERNAL_FIELDS = (
     "summarized_by",
     "summarized_revision",
     "compaction",
@@ -179,9 +179,9 @@ _INTERNAL = (
     "versions",
     "owner",
 )
-LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL)
-"""Names of the metadata fields that the server sends to clients, in the session list and in other
-responses.
+LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL_FIELDS)
+"""Names of the metadata fields that the server always sends to clients, in the session list and in
+other responses.
 """
 
 _STRING_FIELDS = (

@@ -404,7 +404,9 @@ class SessionDirectory:
                 yield self._current(session_id) or self.read(session_id)
 
     def _create_file(self, session: ChatSession, images: Sequence[Blob]) -> ChatSession | None:
-        session_id, record = session.session_id, SessionRecord.of(session)
+        """Create the file of a session, or return None if it exists."""
+        session_id = session.session_id
+        record = SessionRecord.of(session)
         with self._thread_lock(session_id):
             if os.path.lexists(self._file(session_id)):
                 return None
@@ -472,6 +474,7 @@ class SessionDirectory:
     def _require_revision(
         self, session_id: str, stored: FileSnapshot, revision: str | None
     ) -> SessionRecord:
+        """Return the visible record. Raise SessionConflict if it has another revision."""
         visible = self._visible(session_id, stored)
         if revision is not None and revision != visible.revision:
             raise SessionConflict(session_id)
