@@ -2621,7 +2621,7 @@ export interface components {
         /**
          * @description Complete response of a model. Times are in milliseconds. Token counts come from Ollama.
          *
-         *     Chunks may contain text of the beginning that turned out to be thinking; `response` does not.
+         *     The first chunks may contain text that turned out to be thinking. `response` does not.
          */
         CompareAnswered: {
             modelId: string;
@@ -2635,7 +2635,7 @@ export interface components {
         /**
          * @description `done`: Complete response of a model. Times are in milliseconds. Token counts come from Ollama.
          *
-         *     Chunks may contain text of the beginning that turned out to be thinking; `response` does not.
+         *     The first chunks may contain text that turned out to be thinking. `response` does not.
          */
         CompareAnsweredEvent: {
             /**
@@ -2645,12 +2645,12 @@ export interface components {
             event: "done";
             data: components["schemas"]["CompareAnswered"];
         };
-        /** @description Part of a model's response or of its thinking. */
+        /** @description Part of a model's response. */
         CompareChunk: {
             modelId: string;
             delta: string;
         };
-        /** @description `chunk`: Part of a model's response or of its thinking. */
+        /** @description `chunk`: Part of a model's response. */
         CompareChunkEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -2788,7 +2788,7 @@ export interface components {
         };
         /** @description Event of a comparison. `data` is JSON. */
         CompareStreamEvent: components["schemas"]["CompareMetadataEvent"] | components["schemas"]["CompareStartEvent"] | components["schemas"]["CompareChunkEvent"] | components["schemas"]["CompareEndEvent"] | components["schemas"]["CompareAnsweredEvent"] | components["schemas"]["CompareFailedEvent"] | components["schemas"]["CompareCompleteEvent"];
-        /** @description Part of a model's thinking. It is not part of the response. */
+        /** @description Part of a model's thinking, which is not part of the response. */
         CompareThinkingChunk: {
             modelId: string;
             delta: string;
