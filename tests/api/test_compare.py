@@ -38,6 +38,18 @@ def of_model(events: Events, model_id: str) -> Events:
     return [(kind, data) for kind, data in events if data.get("modelId") == model_id]
 
 
+def test_empty_answer_is_requested_again(tmp_path: Path) -> None:
+    replies = iter([Reply([]), Reply.of("Hello.")])
+    with (
+        StubServer(speed=0, resolve=lambda _: next(replies)) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        events = compare(server, {"modelIds": ["mochi"], "message": "Hi"})
+    kinds = [kind for kind, _ in events]
+    assert kinds == ["metadata", "start", "chunk", "end", "done", "complete"]
+    assert events[4][1]["response"] == "Hello."
+
+
 @cases("path", ["/api/v1/models/test", "/api/v1/models/test/", "/models/test", "/models/test/"])
 def test_models_answer_in_requested_order(server: RunningServer, path: str) -> None:
     events = compare(server, {"modelIds": ["mochi-chat", "mochi"], "message": "Hello!"}, path)

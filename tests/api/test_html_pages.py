@@ -26,6 +26,13 @@ def test_docs_forbid_framing(api: Api, server: RunningServer, method: str) -> No
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
+def test_page_after_an_authorization_forbids_framing(api: Api) -> None:
+    response = api.http.get("/mcp/callback", params={"state": "x", "code": "y"})
+    assert response.headers["content-type"].startswith("text/html")
+    assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
 def test_entry_page_links_to_the_api(api: Api, server: RunningServer) -> None:
     content = api.ok(api.http.get(server.url))
     assert (content["name"], content["version"]) == ("mochi-server", __version__)

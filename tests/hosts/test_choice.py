@@ -1,5 +1,6 @@
 """The choice of an Ollama host for each turn."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -332,6 +333,19 @@ def test_pins_follow_the_file_of_hosts(
     assert (error["code"], error["details"]["ollama_host"]) == ("OLLAMA_UNREACHABLE", "newest")
     assert "set the session's `ollama_host` to null" in error["message"]
     assert "ollama serve" not in error["message"]
+
+
+def test_file_of_hosts_is_read_after_a_change_that_keeps_its_time_and_size(
+    start: Start, stubs: list[StubServer], tmp_path: Path
+) -> None:
+    """A change of its permissions is one."""
+    file = tmp_path / "hosts"
+    file.write_text(f"a={stubs[0].url}")
+    api = start(ollama_hosts=[f"@{file}"]).api()
+    modified = file.stat().st_mtime_ns
+    file.write_text(f"b={stubs[0].url}")
+    os.utime(file, ns=(modified, modified))
+    assert [host["name"] for host in api.ok(api.http.get("/hosts"))["hosts"]] == ["b"]
 
 
 def test_session_is_not_pinned_while_the_removed_host_still_answers(

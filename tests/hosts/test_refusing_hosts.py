@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mochi_stub import StubServer
 from tests.hosts.conftest import Start
 from tests.hosts.test_failover import state_of
 from tests.support.api import Api, error_of, text_of
@@ -240,3 +241,12 @@ def test_only_host_that_refuses_is_tried_again(start: Start, hosts: list[RawOlla
         if text != "Fine.":
             failures.append(f"{name}: {text!r}")
     assert failures == []
+
+
+def test_host_stays_up_if_a_model_cannot_embed(start: Start) -> None:
+    with StubServer(speed=0) as one, StubServer(speed=0) as two:
+        api = start(f"a={one.url}", f"b={two.url}").api()
+        body = {"model": "mochi-chat", "input": "x"}
+        response = api.http.post(api.http.base_url.join("/v1/embeddings"), json=body)
+        assert "does not support embeddings" in response.text
+        assert (state_of(api, "a"), state_of(api, "b")) == ("up", "up")

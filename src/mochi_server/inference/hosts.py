@@ -40,7 +40,8 @@ _LOADED_SECONDS = 0.1  # to wait for the loaded models of all hosts before a cho
 _FILE_SECONDS = 1.0  # to wait for the file of hosts
 _LOOKUP_SECONDS = 1.0  # to wait for the lists of all hosts, if a first host has answered
 
-_REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # with which Ollama refuses one request
+_REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
+"""Statuses with which Ollama refuses one request. The last is about models without embeddings."""
 
 _Result = TypeVar("_Result")
 Lookup = Callable[[AsyncOllamaClient], Awaitable[_Result]]
@@ -446,7 +447,8 @@ class Fleet:
             status = self._file.stat()
         except OSError:
             return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        # The change time, because permissions may have prevented reading.
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
     def _warn_if_different(self, what: str, values: Mapping[str, str]) -> None:
         known = {name: value for name, value in values.items() if value}

@@ -23,7 +23,8 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>mochi-ser
 <p>{text}</p></html>"""
 _HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",  # the URL contains the code
 }
 _PAGES: Responses = {

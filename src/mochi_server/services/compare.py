@@ -263,8 +263,6 @@ class CompareService:
         comparison: Comparison,
         send: Callable[[CompareEvent], None],
     ) -> None:
-        repair = AnswerRepair(()) if self.repairs_answers else None
-        reader = _ResponseReader(model_id, send, repair)
         think = (comparison.think or False) if model.has_capability("thinking") else None
         characters = sum(len(message["content"]) for message in comparison.messages)
         request = ModelRequest(
@@ -274,11 +272,20 @@ class CompareService:
             avoid=comparison.hosts,
             ticket=comparison.ticket,
         )
+        reader = self._reader(model_id, send)
         answer = await self.gateway.send(request, reader.receive)
         reader.finish()
+        if reader.is_empty:  # Ollama may only have loaded the model
+            reader = self._reader(model_id, send)
+            answer = await self.gateway.send(request, reader.receive)
+            reader.finish()
         comparison.hosts.append(answer.host)
         send(End(model_id))
         send(reader.answered())
+
+    def _reader(self, model_id: str, send: Callable[[CompareEvent], None]) -> "_ResponseReader":
+        repair = AnswerRepair(()) if self.repairs_answers else None
+        return _ResponseReader(model_id, send, repair)
 
 
 class _ResponseReader:
@@ -315,6 +322,11 @@ class _ResponseReader:
         if self._repair is not None:
             for piece in self._repair.cut():  # a comparison runs no calls
                 self._add(piece)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the model has sent no text."""
+        return not self._response and not self._thinking
 
     def answered(self) -> Answered:
         """Return the complete response."""
