@@ -113,7 +113,8 @@ class BlockEncoder(Encoder):
     end.
 
     A block ends when a part of the other class follows, or when the subclass calls ``close_block``.
-    ``start_block`` and ``end_block`` receive its first part. All methods return the bytes to send.
+    ``start_block`` and ``end_block`` receive the first part of the block. All methods return the
+    bytes to send.
     """
 
     def __init__(self, run: Run) -> None:
@@ -146,6 +147,20 @@ class BlockEncoder(Encoder):
             return b""
         self._first = None
         return self.end_block(first)
+
+
+class AnswerBlockEncoder(BlockEncoder):
+    """Encoder that also starts a new block for each answer of the model."""
+
+    def text(self, part: Text | Reasoning) -> bytes:
+        if part.is_separate:
+            return self.close_block() + super().text(part)
+        return super().text(part)
+
+    reasoning = text
+
+    def text_end(self, _: TextEnd) -> bytes:
+        return self.close_block()
 
 
 def data_frame(data: bytes) -> bytes:

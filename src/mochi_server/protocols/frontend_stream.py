@@ -10,19 +10,19 @@ from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.constants import PING_SECONDS
 from mochi_server.protocols.encoded_response import EncodedResponse
-from mochi_server.protocols.encoder import BlockEncoder
+from mochi_server.protocols.encoder import AnswerBlockEncoder
 from mochi_server.protocols.frontends import FrontendRun
-from mochi_server.protocols.parts import Approval, Reasoning, Text, TextEnd
+from mochi_server.protocols.parts import Approval, Reasoning, Text
 
 
-class InteractiveEncoder(BlockEncoder):
+class InteractiveEncoder(AnswerBlockEncoder):
     """Encoder of one stream of a run.
 
     If a tool call needs approval, the stream ends, because clients of the AI SDK and AG-UI send the
     decision in a new request. The response to the new request is a second stream of the run, which
     begins after event ``started.after``. The encoder of the second stream also reads the earlier
-    events, without output, to restore its state. All events of a run that continues the turn are
-    new.
+    events, without output, to restore its state. If another run continues the turn, all its events
+    are new.
     """
 
     def __init__(self, started: FrontendRun) -> None:
@@ -42,46 +42,37 @@ class InteractiveEncoder(BlockEncoder):
         """Return the bytes that end the stream while a tool call waits for a decision."""
 
     def switch_to(self, run: Run) -> None:
-        """Prepare for events of ``run``, which is the run of the events before or continues it."""
+        """Prepare for events of ``run``: the current run, or the run that continues it."""
         if run is not self._source:
             self._source = run
             self._after = 0
 
     def encode(self, batch: Batch) -> bytes:
         frames = []
-        for self._number, event in enumerate(batch.events, batch.first):
+        for number, event in enumerate(batch.events, batch.first):
             if self.is_suspended:
                 break
+            self._number = number
             data = self.encode_parts(self._reader.read(event))
-            if self._number > self._after:
+            if number > self._after:
                 frames.append(data)
         return b"".join(frames)
 
     def closing(self) -> bytes:
-        return self.close_block() + self.suspension() if self.is_suspended else super().closing()
+        if self.is_suspended:
+            return self.close_block() + self.suspension()
+        return super().closing()
 
     def approval(self, part: Approval) -> bytes:
-        self.is_suspended = (
-            self._number > self._after and part.confirmation_id == self.run.latest.pending
-        )
+        is_new = self._number > self._after
+        self.is_suspended = is_new and part.confirmation_id == self.run.latest.pending
         return b""
 
-    def text(self, part: Text | Reasoning) -> bytes:
-        if part.is_separate:
-            return self.close_block() + super().text(part)
-        return super().text(part)
-
-    reasoning = text
-
-    def text_end(self, _: TextEnd) -> bytes:
-        return self.close_block()
-
     def assign_block_id(self, delta_type: str, id_field: str) -> str:
-        """Assign an ID to the block that starts.
+        """Assign an ID to the block that starts, and return it.
 
-        Its deltas have this type, and the ID in this field. Return the ID.
-
-        A second stream of the run has the same IDs.
+        ``delta_type`` is the type of its deltas, which have the ID in the field ``id_field``. A
+        second stream of the run assigns the same IDs.
         """
         self._block_id = f"{self._source.run_id}-{self._number}"
         head = orjson.dumps({"type": delta_type, id_field: self._block_id})
@@ -113,6 +104,7 @@ class InteractiveResponse(EncodedResponse):
                 await super().send_events(send)
         finally:
             latest = self._run.latest
+            # The client leaves to decide, which must not cancel the run.
             latest.awaited_decision = latest.pending
 
     async def _receive(self, send: Send, run: Run, batch: Batch | None) -> None:

@@ -9,15 +9,13 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.protocols.answer_fields import extra_fields, is_cut, usage
 from mochi_server.protocols.anthropic.errors import encode_error
-from mochi_server.protocols.encoder import BlockEncoder, named_frame
-from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text, TextEnd
+from mochi_server.protocols.encoder import AnswerBlockEncoder, named_frame
+from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text
 from mochi_server.tools.toolbox import ToolInvocation
 
 
-class MessageEncoder(BlockEncoder):
+class MessageEncoder(AnswerBlockEncoder):
     """Encoder of a run as events of the Messages API.
-
-    The text of each answer of the model is a separate block.
 
     ``model`` is the model name in the request. ``notices`` are added to the notices of the run.
     """
@@ -39,22 +37,12 @@ class MessageEncoder(BlockEncoder):
         }
         self._notices = notices
         self._block: Json = {}
-        """Open block. ``_texts`` has its texts."""
+        """Open block. At its end, it receives ``_texts`` as its text."""
         self._texts: list[str] = []
         self._delta_head = b""
 
     def opening(self) -> bytes:
         return _event("message_start", message=self._message) + self.ping
-
-    def text(self, part: Text | Reasoning) -> bytes:
-        if part.is_separate:
-            return self.close_block() + super().text(part)
-        return super().text(part)
-
-    reasoning = text
-
-    def text_end(self, _: TextEnd) -> bytes:
-        return self.close_block()
 
     def start_block(self, first: Text | Reasoning) -> bytes:
         kind = "text" if isinstance(first, Text) else "thinking"
@@ -76,7 +64,8 @@ class MessageEncoder(BlockEncoder):
 
     def end_block(self, first: Text | Reasoning) -> bytes:
         block = self._block
-        block[block["type"]] = "".join(self._texts)
+        text_field = block["type"]
+        block[text_field] = "".join(self._texts)
         if isinstance(first, Text):
             return self._end_block(block)
         block["signature"] = self.run.run_id  # some clients require a signature
