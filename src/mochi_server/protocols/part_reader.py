@@ -55,17 +55,16 @@ class PartReader:
 
         A snapshot event repeats the whole text, so the reader skips as many.
         """
-        self._text_events: dict[_TextClass, object] = {}
-        """Class of the event with the latest text of each class, or None if the answer with that
-        text has ended.
-        """
+        self._sources: dict[_TextClass, object] = {}
+        """Event class of the latest part of each text class, or None if its answer has ended."""
         self._logprobs: list[Json] = []
         self._notices: list[Notice] = []
         self._has_step_ended = False
         self._agent_call = ""  # ID of the tool call that started the latest agent
         self._open_calls: dict[str, None] = {}
+        """IDs of the calls without a result, in the order in which they began."""
         self._completed: events.MessageComplete | None = None
-        self._has_schema = run.holds_text
+        self._checks_format = run.holds_text
         self._holds_text = collects or run.holds_text
         self._held = ""
         """Text of the answer that may still be replaced."""
@@ -139,7 +138,7 @@ class PartReader:
         The run has ended.
         """
         parts: list[Part] = []
-        if not self._has_schema:
+        if not self._checks_format:  # an incomplete answer does not have it
             parts += self._release(is_answer=True)
         for call_id in self._open_calls:
             parts.append(Result(call_id, "", "The turn was stopped before this call ended."))
@@ -162,7 +161,7 @@ class PartReader:
     def _release(self, *, is_answer: bool) -> _Parts:
         """Return the held reasoning and text.
 
-        Text before a tool call is reasoning if only the answer fits a schema.
+        If the format is checked, only the answer is text. Text before a tool call is reasoning.
         """
         thinking = self._held_thinking
         text = self._held
@@ -170,7 +169,7 @@ class PartReader:
         self._held = ""
         self._read_characters[Reasoning] += len(thinking)
         self._read_characters[Text] += len(text)
-        text_class = Text if is_answer or not self._has_schema else Reasoning
+        text_class = Text if is_answer or not self._checks_format else Reasoning
         return [
             *self._text(Reasoning, thinking, events.ThinkingDelta),
             *self._text(text_class, text, events.ContentDelta),
@@ -186,9 +185,9 @@ class PartReader:
     def _text(self, text_class: _TextClass, text: str, source: object) -> _Parts:
         if not text:
             return ()
-        is_separate = self._text_events.get(text_class, source) is not source
+        is_separate = self._sources.get(text_class, source) is not source
         part = text_class(text, is_separate=is_separate)
-        self._text_events[text_class] = source
+        self._sources[text_class] = source
         if self._logprobs:
             part.logprobs = self._logprobs
             self._logprobs = []
@@ -223,7 +222,7 @@ class PartReader:
         start = self._read_characters[text_class]
         new = text[start:]
         self._read_characters[text_class] += len(new)
-        return self._text(text_class, new, self._text_events.get(text_class) or source)
+        return self._text(text_class, new, self._sources.get(text_class) or source)
 
     def _approval(self, event: events.ToolConfirmationRequired) -> _Parts:
         parent = self._agent_call if event.agent_name else ""
@@ -248,19 +247,18 @@ class PartReader:
         self._end_answer()
         self._agent_call = event.parent_call_id
         arguments = {"agent": event.agent_name, "instruction": event.instruction}
-        call_id = f"{self._run_id}-{self._agent_call}"
-        parts = self._begin_call(call_id, AGENT_TOOL, arguments)
+        parts = self._begin_call(self._call_id(self._agent_call), AGENT_TOOL, arguments)
         # The AI SDK sends a decision only if no other call of the step is open.
         self._has_step_ended = True
         return parts
 
     def _agent_complete(self, event: events.AgentComplete) -> _Parts:
-        call_id = f"{self._run_id}-{event.parent_call_id}"
+        call_id = self._call_id(event.parent_call_id)
         self._has_step_ended = True
         self._open_calls.pop(call_id, None)
         return (Result(call_id, event.output, None if event.success else event.output),)
 
-    def _call_id(self, index: object, agent_call: str = "") -> str:
+    def _call_id(self, index: int | str, agent_call: str = "") -> str:
         """Return the ID of a call. ``agent_call`` is the call that started its agent, if any."""
         if not agent_call:
             return f"{self._run_id}-{index}"
@@ -281,4 +279,4 @@ class PartReader:
 
     def _end_answer(self) -> None:
         """Mark the texts so far as complete, so that further text is separate."""
-        self._text_events = dict.fromkeys(self._text_events)
+        self._sources = dict.fromkeys(self._sources)
