@@ -74,27 +74,28 @@ async def start(
     turn: TurnInput,
     sent: SentMessages,
     *,
-    withdraws: bool = False,
+    stops_waiting: bool = False,
 ) -> FrontendRun:
     """Start the turn that answers the sent messages.
 
-    If ``withdraws`` is true, a running turn that waits for a decision is stopped, unless the
-    request repeats that of the turn. Otherwise the session is busy. Raises ``MochiError`` if the
-    turn cannot start.
+    If ``stops_waiting`` is true, a turn that waits for a decision and has no subscribers is
+    stopped first, unless the request repeats an earlier one. Raises ``MochiError`` if the turn
+    cannot start, for example because another turn is running.
     """
     conversation = services.conversations.stored(session_id)
     session = await conversation.store.load(session_id)
-    if withdraws and not keyed_indexes(session, turn.key):
-        await _withdraw(services, session, turn, sent)
+    if stops_waiting and not keyed_indexes(session, turn.key):
+        await _stop_waiting_turn(services, session, turn, sent)
         session = await conversation.store.load(session_id)
     try:
         run = await services.turns.start(conversation, to_turn(session, sent, turn))
     except errors.IdempotencyKeyReused:  # some clients use an ID for several messages
-        return await start(services, session_id, replace(turn, key=None), sent, withdraws=withdraws)
+        turn = replace(turn, key=None)
+        return await start(services, session_id, turn, sent, stops_waiting=stops_waiting)
     return FrontendRun(run)
 
 
-async def _withdraw(
+async def _stop_waiting_turn(
     services: Services, session: ChatSession, turn_input: TurnInput, sent: SentMessages
 ) -> None:
     turn = session.metadata.turn
@@ -108,7 +109,7 @@ async def _withdraw(
         await services.turns.stop(session.session_id)
 
 
-async def running(services: Services, session_id: str) -> FrontendRun | None:
+async def find_running(services: Services, session_id: str) -> FrontendRun | None:
     """Return the running turn of a session, or a turn whose server was lost, or None.
 
     Raises ``SessionNotFound``.
@@ -123,18 +124,15 @@ async def running(services: Services, session_id: str) -> FrontendRun | None:
 async def decide(
     services: Services, session_id: str, decisions: Mapping[str, Decision]
 ) -> FrontendRun:
-    """Apply decisions for tool calls, by confirmation ID.
+    """Apply decisions for tool calls, by confirmation ID, and return the run to stream.
 
-    The stream begins after the last of their requests.
-
-    After a restart, the log of a suspended turn may lack them. Then the stream begins with the
-    request that waits. Decisions about calls that already have one or have timed out are ignored,
-    so a client can repeat the request. Raises ``MochiError`` if a decision cannot be applied.
+    Decisions about calls that already have one or have timed out are ignored, so a client can
+    repeat the request. Raises ``MochiError`` if a decision cannot be applied.
     """
     run = await services.turns.find(session_id)
     requested = {} if run is None else run.log.confirmations
     pending = None if run is None else run.pending
-    # Unknown IDs come first, so that the request fails before it applies a decision.
+    # The pending call comes last, so that an unknown ID fails before a decision is applied.
     for confirmation_id in sorted(decisions, key=lambda each: each == pending):
         if confirmation_id in requested and confirmation_id != pending:
             continue
@@ -155,18 +153,25 @@ async def decide(
 
 
 def _position(run: Run, decisions: Mapping[str, Decision]) -> int:
-    """Return the number of the event after which the stream begins."""
+    """Return the number of the event after which the stream begins: the last request for one of
+    the decisions.
+
+    After a restart, the log of a suspended turn may lack these requests. Then the stream begins
+    with the request that waits.
+    """
     requests = run.log.confirmations
     known = [requests[each] for each in decisions if each in requests]
     if known:
         return max(known)
     if run.is_stored:
         return 0
+    if run.continued_after:
+        return run.continued_after
     waiting = requests.get(run.pending or "", run.log.last + 1)
-    return run.continued_after or waiting - 1
+    return waiting - 1
 
 
-def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:
+def stream_responses(description: str, *kinds: type[errors.MochiError]) -> Responses:
     """Return FastAPI's ``responses`` argument for a route that streams, and can return errors of
     ``kinds``.
 

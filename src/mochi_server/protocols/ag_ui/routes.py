@@ -25,7 +25,7 @@ def _encode_error(error: MochiError) -> bytes:
 PROTOCOL = Protocol(API_PREFIX, router, _encode_error)
 
 
-@router.post("", response_class=Response, responses=frontends.stream("Events of AG-UI."))
+@router.post("", response_class=Response, responses=frontends.stream_responses("Events of AG-UI."))
 async def chat_with_ag_ui(
     session_id: str, request: Request, services: ServicesDep, body: AgUiRequest
 ) -> Response:

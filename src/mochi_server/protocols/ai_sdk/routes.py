@@ -18,12 +18,12 @@ router = APIRouter(
 _ABOUT = "Chat with the client libraries of the AI SDK (`useChat`) and of AG-UI."
 PROTOCOL = Protocol(API_PREFIX, router, encode_error, description=_ABOUT)
 _STREAM = "The UI message stream of the AI SDK."
-_RESUMED = {204: {"description": "No turn is running."}} | frontends.stream(
+_RESUMED = {204: {"description": "No turn is running."}} | frontends.stream_responses(
     _STREAM, errors.SessionNotFound, errors.ServerLost
 )
 
 
-@router.post("", response_class=Response, responses=frontends.stream(_STREAM))
+@router.post("", response_class=Response, responses=frontends.stream_responses(_STREAM))
 async def chat_with_ai_sdk(
     session_id: str, request: Request, services: ServicesDep, body: AiSdkRequest
 ) -> Response:
@@ -35,7 +35,7 @@ async def chat_with_ai_sdk(
         starting = frontends.decide(services, session_id, decisions)
     else:
         turn, sent = await parse(body)
-        starting = frontends.start(services, session_id, turn, sent, withdraws=True)
+        starting = frontends.start(services, session_id, turn, sent, stops_waiting=True)
     encoder = AiSdkEncoder(await until_disconnect(request, starting))
     return InteractiveResponse(encoder, services.ping_seconds)
 
@@ -46,7 +46,7 @@ async def resume_ai_sdk(session_id: str, chat_id: str, services: ServicesDep) ->
 
     The server ignores `chat_id`, the AI SDK's chat ID.
     """
-    run = await frontends.running(services, session_id)
-    if run is None:
+    started = await frontends.find_running(services, session_id)
+    if started is None:
         return Response(status_code=204)
-    return InteractiveResponse(AiSdkEncoder(run), services.ping_seconds)
+    return InteractiveResponse(AiSdkEncoder(started), services.ping_seconds)
