@@ -232,11 +232,8 @@ class Status:
     type: ClassVar[str] = "status"
 
     def __post_init__(self) -> None:
-        for name in (
-            "position",
-            "host",
-            "continues",
-        ):  # absent from the payload if they do not apply
+        # A field that does not apply is absent from the payload. The class has its default.
+        for name in ("position", "host", "continues"):
             if getattr(self, name) is None:
                 del self.__dict__[name]
 

@@ -30,8 +30,8 @@ def closing_body(path: str, session_id: str, error: MochiError, after: bytes) ->
     """Return the bytes that report ``error`` and end a broken stream, in the protocol of the route
     ``path``.
 
-    ``after`` is the ID of the last event of the stream, or empty bytes if no event has an ID. If
-    the client can resume the stream at another server, the result is empty.
+    ``after`` is the ID of the last event of the stream, or empty bytes if no event has an ID. The
+    result is empty if this server shuts down and the client can resume the stream at another one.
     """
     protocol = protocol_at(path, load_protocols())
     resumes = protocol is None or protocol.resumes

@@ -54,6 +54,7 @@ class AgUiEncoder(InteractiveEncoder):
         self._timeout = timeout
         self._waiting = started.waiting
         self._interrupts: list[core.Interrupt] = []
+        """Request for the latest approval, if any."""
         self._message_id: str | None = None
         """ID of the message with the text of the current answer, if any.
 
@@ -64,7 +65,7 @@ class AgUiEncoder(InteractiveEncoder):
         return _frame(core.RunStartedEvent(**self._ids, protocol_version="1.0"))
 
     def suspension(self) -> bytes:
-        return self._finished(core.RunFinishedInterruptOutcome(interrupts=self._interrupts[-1:]))
+        return self._finished(core.RunFinishedInterruptOutcome(interrupts=self._interrupts))
 
     def start_block(self, first: Text | Reasoning) -> bytes:
         if isinstance(first, Text):
@@ -98,7 +99,7 @@ class AgUiEncoder(InteractiveEncoder):
             response_schema=_DECISION_SCHEMA,
             expires_at=None if expires_at is None else expires_at.isoformat(),
         )
-        self._interrupts.append(interrupt)
+        self._interrupts = [interrupt]
         return super().approval(part)
 
     def result(self, part: Result) -> bytes:
@@ -131,7 +132,7 @@ class AgUiEncoder(InteractiveEncoder):
         return b"".join([self.close_block(), *calls, finished])
 
     def _expires_at(self, part: Approval) -> datetime | None:
-        """Return the time at which a request expires, or None for no limit."""
+        """Return the time at which a request for approval expires, or None for no limit."""
         waiting = self._waiting
         if waiting is not None and waiting.confirmation_id == part.confirmation_id:
             if waiting.expires_at is None:

@@ -96,7 +96,7 @@ class AgUiRequest(UnstoredBody, extra="allow", json_schema_extra={"examples": [_
 
 
 def _without_binary_parts(message: dict[str, Any]) -> dict[str, Any]:
-    """Convert the parts with files of AG-UI before version 1.0."""
+    """Return the message with its parts of the type `binary`, of AG-UI before 1.0, converted."""
     if not isinstance(message.get("content"), list):
         return message
     parts = []
@@ -124,7 +124,7 @@ def _input_model() -> "type[RunAgentInput]":
 
 
 def _media_part(media_type: str, binary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part for a part of the type `binary`."""
+    """Convert a part of the type `binary` to a part of AG-UI 1.0."""
     source = {"type": "url", "value": binary.get("url"), "mimeType": media_type}
     if binary.get("data") is not None:
         source = {"type": "data", "value": binary["data"], "mimeType": media_type}
@@ -199,7 +199,7 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
 
 async def _messages(run: "RunAgentInput") -> SentMessages:
     positions = []  # of the messages that the model receives
-    last = 0
+    last = 0  # position of the last message that is no instruction
     last_user: int | None = None
     for position, message in enumerate(run.messages):
         if message.role in ("activity", "reasoning"):
@@ -222,16 +222,18 @@ async def _messages(run: "RunAgentInput") -> SentMessages:
         attachments[index] = await read_attachments(files)
         check_text(messages[index]["content"], last_user)
     # An error of the conversation has the position of the last message.
-    positions = [last] * len(messages)
-    return SentMessages(messages, images, "compare_all", positions, attachments=attachments)
+    positions_in_errors = [last] * len(messages)
+    return SentMessages(
+        messages, images, "compare_all", positions_in_errors, attachments=attachments
+    )
 
 
 def _stored(message: Any) -> Message:
     text = joined_text(message.content)
     if message.role != "tool":
         return new_message("system" if message.role == "developer" else message.role, text)
-    texts = dict.fromkeys([text, message.error])
-    result = new_result("\n".join(each for each in texts if each))
+    different_texts = dict.fromkeys([text, message.error])
+    result = new_result("\n".join(each for each in different_texts if each))
     result["tool_call_id"] = message.tool_call_id
     if message.error:
         result["success"] = False

@@ -61,7 +61,8 @@ def parse_decisions(request: AiSdkRequest) -> dict[str, Decision]:
     """Return the responses to approval requests by confirmation ID, if the last message contains
     any.
 
-    Raises ``ValidationFailed`` if there are none and the last message is not from the user.
+    A last message from the user contains none. Raises ``ValidationFailed`` for any other last
+    message, and for responses in a request to regenerate.
     """
     position = len(request.messages) - 1
     last = request.messages[position]
