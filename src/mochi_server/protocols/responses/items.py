@@ -302,8 +302,9 @@ def to_items(messages: Sequence[Message]) -> list[dict[str, Any]]:
                 "type": "function_call",
                 "call_id": call.get("id", ""),
                 "name": function["name"],
+                "arguments": orjson.dumps(function["arguments"]).decode(),
             }
-            items.append(item | {"arguments": orjson.dumps(function["arguments"]).decode()})
+            items.append(item)
     return items
 
 
@@ -349,7 +350,7 @@ class _ItemReader:
                 texts = [part.text for part in item.content or item.summary]
                 message = self._open_answer("content", "tool_calls", "thinking")
                 message["thinking"] = "\n".join(texts)
-            case ItemReference():
+            case ItemReference():  # the session has the text of this message
                 self._open_answer()
 
     def _omitted_type(self, item: InputItem) -> str | None:
@@ -367,9 +368,9 @@ class _ItemReader:
         stored.append(self.calls.tool_call(len(stored), call.call_id, name, call.arguments))
 
     def _open_answer(self, *unset: str) -> AssistantMessage:
-        """Return the message of the model that further items belong to.
+        """Return the last message if it is from the model and has none of the fields ``unset``.
 
-        It is the last message, or a new one if that has one of the fields ``unset``.
+        Otherwise, add a new message of the model and return it.
         """
         if self.messages:
             last = self.messages[-1]

@@ -37,20 +37,21 @@ def _is_latest(session: ChatSession, start: int) -> bool:
     """Return whether no turn after the one that begins at index ``start`` has a complete answer."""
     if start > len(session.history):
         return False
-    is_answered = False
-    is_later = False
+    has_answer = False
+    is_later_turn = False
     client_tool_calls: set[str] = set()
     for message in session.history[start:]:
         if message["role"] == "assistant":
-            if is_later and ends_turn(message):
+            if is_later_turn and ends_turn(message):
                 return False
-            is_answered = True
+            has_answer = True
             client_tool_calls.update(message.get("client_tool_calls") or ())
-        elif is_answered and (
-            message["role"] == "user"
-            or (message["role"] == "tool" and message.get("tool_call_id") in client_tool_calls)
-        ):
-            is_later = True
+            continue
+        starts_turn = message["role"] == "user"
+        if message["role"] == "tool":
+            starts_turn = message.get("tool_call_id") in client_tool_calls
+        if has_answer and starts_turn:
+            is_later_turn = True
     return True
 
 
@@ -63,7 +64,8 @@ def conversation(
 ) -> list[InputItem]:
     """Return the items of the response ``previous`` and before it, and the sent items.
 
-    Raises ``ValidationFailed`` for an unknown ID.
+    For a session, which stores the earlier items, return only the sent items. Raises
+    ``ValidationFailed`` for an unknown ID.
     """
     if isinstance(sent, str):
         sent = [InputMessage(role="user", content=sent)]

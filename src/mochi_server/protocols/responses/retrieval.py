@@ -22,8 +22,8 @@ from mochi_server.sessions.turn import answer_message_id
 from mochi_server.sessions.types import AssistantMessage
 from mochi_server.util.clock import timestamp
 
-_ID = re.compile(r"resp_([0-9a-f]{10})_([0-9]{1,9})_([0-9a-f]{10})")
-"""ID of a response in a session: the session, the index of its first message, and its turn."""
+_ID = re.compile(r"resp_(?P<session>[0-9a-f]{10})_(?P<start>[0-9]{1,9})_(?P<turn>[0-9a-f]{10})")
+"""ID of a response in a session. ``start`` is the index of its first message."""
 _STATUS = {"running": "failed", "stopped": "cancelled"}
 """Status of a response by the stored state of its run, if the names differ."""
 _FAILED = {
@@ -53,7 +53,7 @@ async def find_response(services: Services, response_id: str) -> Json:
     response = services.responses.get(response_id)
     match = _ID.fullmatch(response_id)
     if match is not None:
-        found = await services.conversations.load(match[1])
+        found = await services.conversations.load(match["session"])
         if found is None:
             response = None
         elif response is None:
@@ -86,12 +86,12 @@ async def input_items(services: Services, response_id: str) -> list[Json]:
 
 async def _items_in_session(services: Services, response_id: str) -> list[Json]:
     match = _ID.fullmatch(response_id)
-    found = None if match is None else await services.conversations.load(match[1])
+    found = None if match is None else await services.conversations.load(match["session"])
     if match is None or found is None:
         raise ResponseNotFound(response_id)
     _, session = found
     history = session.history
-    end = int(match[2])
+    end = int(match["start"])
     while end < len(history) and history[end]["role"] != "assistant":
         end += 1
     return to_items(history[:end])
@@ -110,18 +110,19 @@ async def cancel(services: Services, response_id: str) -> None:
 
 
 async def _running_turn(services: Services, response_id: str) -> Run | None:
-    """Return the latest run of a session if it runs or continues the turn of a response, or is
-    suspended, else None.
+    """Return the run that executes the turn of a response, or None if the turn has ended.
+
+    The turn can also be suspended.
     """
     match = _ID.fullmatch(response_id)
     if match is None:
         return None
     try:
-        run = await services.turns.find(match[1], match[3])
+        run = await services.turns.find(match["session"], match["turn"])
     except SessionNotFound:  # a session of an agent, whose turns are never suspended
-        key = services.conversations.agent_chat(match[1]).run_key
-        run = services.turns.table.find(key, match[3])
-    if run is not None and run.running and match[3] in run.run_ids:
+        key = services.conversations.agent_chat(match["session"]).run_key
+        run = services.turns.table.find(key, match["turn"])
+    if run is not None and run.running and match["turn"] in run.run_ids:
         return run
     return None
 
@@ -176,7 +177,7 @@ def _stored_state(
 
 
 def _answers(history: History, turn_id: str) -> list[AssistantMessage]:
-    """Return the stored messages of the model in a turn."""
+    """Return the stored messages of the model in a turn, which are numbered in their IDs."""
     answers: list[AssistantMessage] = []
     expected_id = answer_message_id(turn_id, 0)
     for message in history:
@@ -189,7 +190,8 @@ def _answers(history: History, turn_id: str) -> list[AssistantMessage]:
 def _answer_parts(answers: Sequence[AssistantMessage], *, plans: bool) -> list[Part]:
     """Return the parts of the answers in a turn.
 
-    ``plans`` states whether the first one is the plan of an agent, which is its only reasoning.
+    ``plans`` states whether they are from an agent. The first one is its plan, and the only
+    reasoning.
     """
     parts: list[Part] = []
     seen: set[type[Part]] = set()
@@ -198,9 +200,9 @@ def _answer_parts(answers: Sequence[AssistantMessage], *, plans: bool) -> list[P
         text = answer["content"]
         if plans:
             reasoning = None
-        if plans and number == 0:
-            reasoning = text
-            text = ""
+            if number == 0:
+                reasoning = text
+                text = ""
         for part_class, content in ((Reasoning, reasoning), (Text, text)):
             if content:
                 parts.append(part_class(content, is_separate=part_class in seen))
