@@ -179,12 +179,12 @@ def _answering_again(session: ChatSession, sent: SentMessages, turn: TurnInput) 
         if newest["content"] == text:
             return replace(turn, change="regenerate")
     for number, index in enumerate(asked):
-        is_stored = number < len(stored)
-        if is_stored and not (index == last and sent.action == "edit"):
+        is_edited = index == last and sent.action == "edit"
+        if number < len(stored):
             earlier = session.history[stored[number]]
-            is_stored = earlier["content"] == sent.messages[index]["content"]
-        if not is_stored:
-            raise sent.error("the session does not have this user message at this position", index)
+            if is_edited or earlier["content"] == sent.messages[index]["content"]:
+                continue
+        raise sent.error("the session does not have this user message at this position", index)
     edit_index = stored[len(asked) - 1]
     blobs = blobs_of(sent.with_references[last])
     if blobs and blobs != blobs_of(session.history[edit_index]):
@@ -243,10 +243,10 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
 
 def _with_new_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
     results = _new_results(session, sent, turn.key)
-    names = blobs_in(results)
+    used_blobs = blobs_in(results)
     result_images: dict[str, Image] = {}
     for image in chain.from_iterable(sent.images.values()):
-        if image.sha256 in names:
+        if image.sha256 in used_blobs:
             result_images[image.sha256] = image
     return replace(turn, results=tuple(results), result_images=tuple(result_images.values()))
 
@@ -262,16 +262,16 @@ def _new_results(session: ChatSession, sent: SentMessages, key: str | None) -> l
         if stored["role"] == "tool":
             pending.add(stored.get("tool_call_id", ""))
     messages = sent.with_references
-    last_answer = _last_index(messages, "assistant", len(messages))
-    answered_user = _last_index(messages, "user", last_answer)
+    answer_index = _last_index(messages, "assistant", len(messages))
+    answered_index = _last_index(messages, "user", answer_index)
     results: list[ToolMessage] = []
     # Calls of several answers may have the same ID. The last result is that of the pending call.
-    for index in range(len(messages) - 1, answered_user, -1):
+    for index in range(len(messages) - 1, answered_index, -1):
         message = messages[index]
         if message["role"] != "tool":
             continue
         call_id = message.get("tool_call_id", "")
-        is_after_answer = index > last_answer
+        is_after_answer = index > answer_index
         if is_after_answer and call_id not in names and sent.action != "compare_all":
             raise sent.error(f"the session has no tool call with the ID {call_id!r}")
         if call_id in pending:
