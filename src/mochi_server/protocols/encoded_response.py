@@ -95,7 +95,8 @@ class EncodedResponse(EventStream):
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
         self._last_sent = time.monotonic()
-        if (opening := self._opening) is not None:
+        opening = self._opening
+        if opening is not None:
             self._opening = None
             await self.send_start(send)
             data = opening + data

@@ -65,9 +65,10 @@ async def with_images(
     newest = sent.last_user_index
     for index, encoded in urls.items():
         if index == newest:
-            content = next(iter(encoded))[:3]
+            first_path = next(iter(encoded))
+            content_path = first_path[:3]  # such as ("messages", 0, "content")
             present = _present(encoded)
-            images[index] = await decode_images(present, content)
+            images[index] = await decode_images(present, content_path)
             continue
         readable: list[Image] = []
         for path, url in encoded.items():

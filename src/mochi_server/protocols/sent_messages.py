@@ -208,9 +208,9 @@ def add_tool_names(messages: Iterable[Message]) -> None:
 
 
 async def decode_images(urls: Mapping[Location, str], message: Location) -> tuple[Image, ...]:
-    """Decode the images of the message at the path ``message``.
+    """Decode the images of a message. ``urls`` maps their paths to data URLs.
 
-    ``urls`` maps their paths to data URLs.
+    Raises ``ValidationFailed`` at their own path, or at ``message`` if there are too many.
     """
     if len(urls) > MAX_IMAGES:
         raise ValidationFailed.at(

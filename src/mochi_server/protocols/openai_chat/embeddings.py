@@ -93,25 +93,26 @@ Parsing a large response in one step would block other requests.
 
 
 async def embed(
-    gateway: ModelGateway, wanted: EmbeddingRequest, on_started: Callable[[], None]
+    gateway: ModelGateway, request: EmbeddingRequest, on_started: Callable[[], None]
 ) -> bytes:
-    """Return embeddings as a JSON response in OpenAI's format.
+    """Return embeddings of the texts as a JSON response in OpenAI's format.
 
     ``on_started`` is called when Ollama has accepted the request. Raises ``ValidationFailed`` if a
     text does not fit into the context window, and the errors of Ollama.
     """
     ticket = gateway.admit()
-    model = wanted.model
-    texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
+    model = request.model
+    texts = [request.input] if isinstance(request.input, str) else request.input
     try:  # the window of a chat model, so that Ollama does not reload it
         allocation = gateway.allocate(await gateway.find_model(model))
     except ModelNotFound:  # not a chat model
         allocation = gateway.allocate(ModelInfo(model, 0)).fixed(None)
     prompt = _Texts((), PromptSize(max(len(text) for text in texts)))
-    payload: dict[str, Any] = {"model": model}
-    payload["truncate"] = False  # Ollama rejects a text that is too long
-    if wanted.dimensions:
-        payload["dimensions"] = wanted.dimensions
+    # Without truncation, Ollama rejects a text that is too long.
+    payload: dict[str, Any] = {"model": model, "truncate": False}
+    if request.dimensions:
+        payload["dimensions"] = request.dimensions
+    packs = request.encoding_format == "base64"
     data: list[orjson.Fragment] = []
     tokens = 0
     for start in range(0, len(texts), _BATCH_SIZE):
@@ -134,7 +135,7 @@ async def embed(
         # Encode each batch immediately, because encoded vectors need less memory than lists of
         # numbers.
         for index, vector in enumerate(vectors, start):
-            data.append(_encoded(index, vector, packs=wanted.encoding_format == "base64"))
+            data.append(_encoded(index, vector, packs=packs))
         tokens += body.get("prompt_eval_count") or 0
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
