@@ -111,8 +111,8 @@ def _machine(options: argparse.Namespace) -> Machine:
 def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
     """Return the arguments of `run` that start the same server again, in any folder."""
     arguments = [f"--port={port}"]
-    defaults = vars(_server_options().parse_args([]))
-    for name in ("pid_file", *defaults):
+    option_names = vars(_server_options().parse_args([]))
+    for name in ("pid_file", *option_names):
         value = getattr(options, name)
         if value is None or name == "in_background":
             continue
@@ -131,7 +131,7 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    server = _terminate(_pid_file(options))
+    server = _terminate(_selected_pid_file(options))
     if server is None:
         return _fail(f"nothing to stop: {_not_found(options)}")
     print(f"mochi-stub on {server.url} has stopped")
@@ -141,7 +141,7 @@ def _stop(options: argparse.Namespace) -> int:
 def _restart(options: argparse.Namespace) -> int:
     from mochi_stub.config import load
 
-    pid_file = _pid_file(options)
+    pid_file = _selected_pid_file(options)
     server = _running(pid_file)
     if server is not None:
         options = _parse(["restart", *server.arguments, *options.arguments])
@@ -153,7 +153,7 @@ def _restart(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     explicit = options.pid_file or options.port
-    files = [_pid_file(options)] if explicit else _running_pid_files()
+    files = [_selected_pid_file(options)] if explicit else _running_pid_files()
     servers = list(filter(None, map(_running, files)))
     if not servers:
         print(f"not running: {_not_found(options)}")
@@ -174,7 +174,7 @@ def _check(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _pid_file(options: argparse.Namespace) -> Path:
+def _selected_pid_file(options: argparse.Namespace) -> Path:
     """Return the selected PID file: by default that of the default port, or else of the only
     background server.
     """
@@ -352,6 +352,7 @@ read_speed = _bounded("speed", float, sys.float_info.max)
 
 
 def _stopped_by_signal() -> threading.Event:
+    """Return an event that is set by the first SIGINT or SIGTERM. A second one ends the process."""
     stopped = threading.Event()
     numbers = (signal.SIGINT, signal.SIGTERM)
 
@@ -388,6 +389,10 @@ def _pid_file_of(port: int) -> Path:
 
 
 def _running(path: Path) -> Running | None:
+    """Return the server of a PID file, or None.
+
+    If the server has ended, its files are removed.
+    """
     if not path.exists():
         return None
     descriptor = _lock(path)
@@ -404,6 +409,10 @@ def _running_pid_files() -> list[Path]:
 
 
 def _spawn(arguments: Sequence[str], path: Path | None) -> str:
+    """Start a server in the background and return the line that it prints when it is ready.
+
+    `path` is its PID file, or None if the server chooses its port.
+    """
     server = _running(path) if path else None
     if server is not None:
         raise OSError(
@@ -437,6 +446,7 @@ def _spawn(arguments: Sequence[str], path: Path | None) -> str:
 
 
 def _terminate(path: Path) -> Running | None:
+    """End the server of a PID file, and return it after its end, or None if no server runs."""
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
     server = _running(path)
@@ -450,6 +460,7 @@ def _terminate(path: Path) -> Running | None:
 
 
 def _claim(path: Path, url: str, arguments: Sequence[str]) -> None:
+    """Write the PID file of this process. Its lock lasts until the process ends."""
     descriptor = _lock(path)
     if descriptor is None:
         raise OSError(
@@ -468,6 +479,10 @@ def _remove(path: Path) -> None:
 
 
 def _lock(path: Path) -> int | None:
+    """Lock a PID file, which may be new.
+
+    Return its descriptor, or None if another process has locked it.
+    """
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
