@@ -141,15 +141,16 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     later = prompt.messages[index + 1 :]
     ended = 0
     for message in later:
-        if message.tool_calls:  # which complete a round
+        if message.tool_calls:  # they end a round
             ended += 1
-    rule = "instruction block"
-    problem = "all rounds have ended"
     applies = ended < len(rounds)
-    if index != prompt.last_user_index:
+    if index == prompt.last_user_index:
+        rule = "instruction block"
+        problem = "all rounds have ended"
+    else:
         rule = "instruction block of an earlier message"
         problem = "no valid block"
-        applies = applies and _continues(rounds[0], later, prompt)
+        applies = applies and _still_applies(rounds[0], later, prompt)
     if applies:
         return Reply(rounds[ended], rule=rule, sends_unoffered_calls=True)
     passed_over.append(f"instruction block: {problem}")
@@ -173,9 +174,10 @@ def _latest_block(prompt: Prompt) -> tuple[int, Rounds | None]:
     return -1, None
 
 
-def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt) -> bool:
-    """Return whether the `later` user messages are reminders of an agent program, so that the block
-    continues.
+def _still_applies(first_round: list[Part], later: Sequence[Message], prompt: Prompt) -> bool:
+    """Return whether a block applies although the messages `later` contain another user message.
+
+    That message can be a reminder of an agent program, or the request to carry out a plan.
     """
     has_calls = False
     ends_with_text = False
@@ -188,8 +190,8 @@ def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt
         return True
     if has_calls:
         return False
-    # After a text, such as a plan, the block begins if the request offers all tools of its first
-    # round.
+    # After a text, which can be a plan, the block begins if the request offers all tools of its
+    # first round.
     names = _call_names(Reply(first_round).tool_calls)
     offered = {function.name for function in functions(prompt.tools)}
     return bool(names) and names <= offered
@@ -279,7 +281,10 @@ def _labelled(label: str, message: Mapping[str, Any]) -> str:
 
 
 class Candidate(NamedTuple):
-    """Configured response that may apply to a prompt, with the name of its rule."""
+    """Configured response that may apply to a prompt, with the name of its rule.
+
+    `is_turn` states whether it is a reply of a recorded conversation.
+    """
 
     rule: str
     response: Response
@@ -292,7 +297,7 @@ def _configured_reply(
     if model is None:
         passed_over.append("configuration: the model is not configured")
         return None
-    answered = ""
+    answered_rule = ""
     for candidate in _candidates(prompt, model, passed_over):
         rule = candidate.rule
         if not _suits(candidate.response, prompt):
@@ -304,12 +309,12 @@ def _configured_reply(
         if reply.text:
             return _without_calls(reply)
         passed_over.append(f"{rule}: its tool calls already have results")
-        answered = answered or rule
-    if not answered:
+        answered_rule = answered_rule or rule
+    if not answered_rule:
         return None
     reply = _reply_from_results(prompt)
     reply = model.settings.applied_to(reply, model.model, prompt)
-    return replace(reply, rule=f"{answered}, with the results of its tool calls")
+    return replace(reply, rule=f"{answered_rule}, with the results of its tool calls")
 
 
 def _reply_of(candidate: Candidate, prompt: Prompt, model: ConfiguredModel) -> Reply:
@@ -416,12 +421,10 @@ def _triggered(
 
 
 def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[Candidate]:
-    """Yield the next reply of the turn with the user's message.
+    """Yield the next reply of the turn with the user's message, for each script with such a turn.
 
-    Its position decides between turns with this message.
-
-    If the client has dropped old messages, the position is unknown. Then it is the last turn with
-    the message.
+    The number of user messages decides between several turns with the message. It can match none,
+    for example because the client has dropped old messages. Then the last of the turns applies.
     """
     roles = [message.role for message in prompt.messages]
     position = roles.count("user")
