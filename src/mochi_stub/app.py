@@ -91,7 +91,7 @@ class ExchangeHandler:
             answer = HttpResponse(500, text, b"text/plain; charset=utf-8")
             await self._answer(answer)
         finally:
-            self._close("cancelled")
+            self._close("cancelled")  # no effect after a complete response
         return self.response
 
     async def _respond(self) -> None:
@@ -170,8 +170,8 @@ class ExchangeHandler:
         async with aclosing(batches):
             async for batch in batches:
                 last = batch[-1].value
-                is_first = len(batch) == 1 and not self.entry.status
-                if isinstance(last, Failure) and (is_first or not stream):
+                has_begun = stream and (len(batch) > 1 or self.entry.status)
+                if isinstance(last, Failure) and not has_begun:
                     raise HttpError(last.status, last.message, last.headers)
                 if not stream:
                     continue
@@ -246,6 +246,7 @@ class ExchangeHandler:
         await self.response.write_eof(body)
 
     def _close(self, outcome: Outcome) -> None:
+        """Close the journal entry and release the loaded model, unless this is done."""
         if self.entry.outcome != "running":
             return
         self.entry.close(outcome)

@@ -187,12 +187,12 @@ def _summary(prompt: Prompt) -> Summary | None:
 def _without_greeting(turns: list[Turn]) -> list[Turn]:
     for index, turn in enumerate(turns):
         is_user = turn.speaker.lower() in _USERS
-        if is_user and _topics(turn.text):
+        if is_user and _topic_words(turn.text):
             return turns[index:]
     return turns
 
 
-def _topics(text: str) -> set[str]:
+def _topic_words(text: str) -> set[str]:
     words = set(_lower_words(text))
     return words - COMMON - _GREETINGS
 
@@ -335,7 +335,7 @@ def _task_value(key: str, example: Any, text: str) -> Any:
 
 
 def _completion(text: str) -> str:
-    """Return the continuation of the text that the user has typed so far."""
+    """Return the continuation of what the user has typed, which is the last `<text>` in `text`."""
     typed = ""
     for found in _TEXT.findall(text):
         typed = found.strip()
@@ -363,6 +363,7 @@ def _list_items(key: str, topic: str, count: int) -> list[str]:
 
 
 def _topic(text: str) -> str:
+    """Return the latest message of the user in the text as one line."""
     histories = _HISTORY.findall(text)
     conversation = text
     if histories:
@@ -506,13 +507,13 @@ def _task(prompt: Prompt) -> tuple[str, bool]:
     A program that runs an agent sends an instruction, then a request for a plan, and later a
     request to carry it out. For both requests, the message to reply to is the instruction.
     """
-    users = []
+    user_indices = []
     for index, message in enumerate(prompt.messages):
         if message.role == "user":
-            users.append(index)
-    if len(users) < 2 or not _PLANNING.search(prompt.user_text):
+            user_indices.append(index)
+    if len(user_indices) < 2 or not _PLANNING.search(prompt.user_text):
         return prompt.user_text, False
-    previous, latest = users[-2:]
+    previous, latest = user_indices[-2:]
     instruction = prompt.messages[previous]
     following = prompt.messages[previous + 1]
     if latest == previous + 1:

@@ -59,10 +59,10 @@ def sample(pattern: str, pick: Pick) -> str | None:
     return text
 
 
-def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
+def _sample(parsed: Any, pick: Pick, characters_of: dict[str, str]) -> str:
     """Return a text for a parsed pattern.
 
-    `known` caches the characters that match an expression.
+    `characters_of` caches the characters that match an expression.
     """
     text = ""
     for index, (kind, value) in enumerate(parsed):
@@ -72,24 +72,24 @@ def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
             case "BRANCH":
                 branches = value[1]
                 chosen = branches[pick(len(branches))]
-                text += _sample(chosen, pick, known)
+                text += _sample(chosen, pick, characters_of)
             case "SUBPATTERN":
                 group = value[-1]
-                text += _sample(group, pick, known)
+                text += _sample(group, pick, characters_of)
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, most, repeated = value
                 times = least
                 if most >= least + 2:
                     times += pick(3)
                 for _ in range(min(times, most, _MAX_REPEATS)):
-                    text += _sample(repeated, pick, known)
+                    text += _sample(repeated, pick, characters_of)
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":  # one character
                 expression = repr((kind, value))
-                if expression not in known:
+                if expression not in characters_of:
                     one = parsed[index : index + 1]
                     pattern = _compile(one, re.DOTALL)
-                    known[expression] = _characters(pattern.fullmatch)
-                characters = known[expression]
+                    characters_of[expression] = _characters(pattern.fullmatch)
+                characters = characters_of[expression]
                 text += characters[pick(len(characters))]
             case unsupported:
                 raise ValueError(unsupported)
@@ -169,11 +169,11 @@ class _Sampler:
 
     root: Any
     seed: int
-    values: int = 0
+    attempts: int = 0
 
     def make(self, schema: Any, path: str, refs: Refs) -> Any:
-        self.values += 1
-        if self.values > MAX_VALUES or schema is False:
+        self.attempts += 1
+        if self.attempts > MAX_VALUES or schema is False:
             raise _Impossible
         schema, refs = self._resolved(_mapping(schema), refs)
         for key in ("anyOf", "oneOf"):
@@ -204,8 +204,8 @@ class _Sampler:
         return self._string(schema, path)
 
     def _resolved(self, schema: Schema, refs: Refs) -> tuple[dict[str, Any], Refs]:
-        """Return the schema merged with those that `$ref` and `allOf` name, and the longer
-        `refs`.
+        """Return the schema merged with those that `$ref` and `allOf` name, and `refs` with their
+        `$ref`s.
         """
         merged = dict(schema)
         ref = merged.pop("$ref", None)
@@ -228,10 +228,7 @@ class _Sampler:
         for step in steps:
             key = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(found, list):
-                by_index = {}
-                for index, item in enumerate(found):
-                    by_index[str(index)] = item
-                found = by_index
+                found = {str(index): item for index, item in enumerate(found)}
             found = _mapping(found).get(key, {})
         return found
 
@@ -272,20 +269,20 @@ class _Sampler:
 
     def _array(self, schema: Schema, path: str, refs: Refs) -> list[Any]:
         least = _count(schema.get("minItems"), 0)
-        others = schema.get("items", {})
-        # a list of `items` has the same meaning
-        first = _list(schema.get("prefixItems", others))
-        usual = len(first)
-        if not first:
+        further = schema.get("items", {})
+        # in older drafts, the prefix is a list of `items`
+        prefix = _list(schema.get("prefixItems", further))
+        usual = len(prefix)
+        if not prefix:
             usual = 1 + self._pick(path, 2)
         wanted = max(least, usual)
         length = min(wanted, _count(schema.get("maxItems"), wanted))
         are_unique = bool(schema.get("uniqueItems"))
         items: list[Any] = []
         for index in range(length):
-            declared = others
-            if index < len(first):
-                declared = first[index]
+            declared = further
+            if index < len(prefix):
+                declared = prefix[index]
             taken = items if are_unique else []
             try:
                 item = self._item(declared, f"{path}/{index}", refs, taken)
@@ -390,8 +387,10 @@ def _merged(first: Schema, second: Schema) -> dict[str, Any]:
 
 
 def _number(schema: Schema, offset: int, *, whole: bool) -> int | float:
-    """Return a valid number: the minimum plus `offset`, a percentage of the range if there is a
-    maximum.
+    """Return a valid number: the minimum plus `offset`.
+
+    If there is a maximum, `offset` is a percentage of the range. Without a minimum, the range
+    begins at 0, or at a negative maximum.
     """
     low = _lower_limit(schema.get("minimum"), schema.get("exclusiveMinimum"), whole=whole)
     high = _upper_limit(schema.get("maximum"), schema.get("exclusiveMaximum"), whole=whole)
