@@ -6,13 +6,13 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import BaseModel
 
-from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
+from mochi_stub import Choice, Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.replies import hash_sized, lorem
 from tests.stub.clients import openai_client, stub_replying
 from tests.stub.requests import send_request
@@ -641,6 +641,22 @@ def test_log_probabilities_are_sent_only_on_request(stub: StubServer) -> None:
     )
     wrong = {**body, "logprobs": True, "top_logprobs": 21}
     assert send_request(stub, "POST", "/v1/chat/completions", wrong).status == 400
+
+
+@cases("stream", [False, True])
+def test_log_probabilities_of_each_choice_start_anew(stream: bool) -> None:
+    choices = [Choice(0), Text("hello"), Choice(1), Text("hello")]
+    body = {"model": "token-stream", "messages": HELLO, "logprobs": True}
+    with stub_replying(Reply(choices)) as stub:
+        tokens: dict[int, list[str]] = {0: [], 1: []}
+        if stream:
+            sent = events(stub, "/v1/chat/completions", body)
+        else:
+            sent = [send_request(stub, "POST", "/v1/chat/completions", body).json]
+        for choice in chain.from_iterable(chunk["choices"] for chunk in sent):
+            logprobs = choice.get("logprobs") or {"content": []}
+            tokens[choice["index"]] += [entry["token"] for entry in logprobs["content"]]
+    assert tokens == {0: ["hell", "o"], 1: ["hell", "o"]}
 
 
 def test_each_response_has_a_request_id(stub: StubServer) -> None:

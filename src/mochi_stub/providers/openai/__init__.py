@@ -153,6 +153,7 @@ class ChunkEncoder(pipeline.EventEncoder):
     def complete_response(self) -> HttpResponse:
         choices = []
         for index, reply in self.replies.items():
+            self.characters = 0
             choice = self.choice(index, reply)
             choice["finish_reason"] = self.reasons.get(index, self.reasons[0])
             choices.append(choice)
@@ -262,6 +263,7 @@ class ChatChunks(ChunkEncoder):
         if kind is Choice:
             self.choices = (piece.value.index,)
             self.calls_of_choice = 0
+            self.characters = 0
             self.content_head = None
             return ""
         if kind is ToolCall:
@@ -443,7 +445,6 @@ class CompletionChunks(ChunkEncoder):
         return f"{self.head}[{choice}]{self.tail}"
 
     def choice(self, index: int, reply: Reply) -> JsonObject:
-        self.characters = 0
         logprobs = self._logprobs(pieces(reply))
         return {"text": reply.text, "index": index, "logprobs": logprobs}
 
