@@ -98,8 +98,10 @@ class ChunkEncoder(pipeline.EventEncoder):
 
     Every chunk begins with `common_fields`.
 
-    `replies` has the reply of each choice. `reasons` has the finish reason of each choice that ends
-    in a stream.
+    Subclasses set `replies`, the reply of each choice, and `reasons`, the finish reason of each
+    choice that ends in a stream. Other choices have the reason of the first one. `top` is the
+    number of alternatives for each token, or None if the request wants no log probabilities.
+    `characters` is the number of characters that the current choice already has.
     """
 
     replies: Mapping[int, Reply]
@@ -167,10 +169,7 @@ class ChunkEncoder(pipeline.EventEncoder):
         return pipeline.json_response(response)
 
     def tokens(self, pieces: Iterable[Piece]) -> list[Logprob]:
-        """Return the log probabilities of the next pieces.
-
-        `top` is None if the request wants no probabilities.
-        """
+        """Return the log probabilities of the next pieces of a choice."""
         if self.top is None:
             return []
         found: list[Logprob] = []
@@ -213,7 +212,8 @@ def chat(stub: Stub, request: Request, body: JsonObject) -> Result:
 class ChatChunks(ChunkEncoder):
     """Encoder of a chat completion.
 
-    All `n` choices have the same content, unless the reply has scripted choices.
+    All `n` choices have the same content, unless the reply has scripted choices. A piece belongs to
+    all `open_choices`.
     """
 
     def __init__(self, body: JsonObject, evaluated: EvaluatedPrompt) -> None:
@@ -222,17 +222,17 @@ class ChatChunks(ChunkEncoder):
         if body.get("logprobs"):
             self.top = body.get("top_logprobs", 0)
         reply = evaluated.reply
-        self.choices: tuple[int, ...]
+        self.open_choices: tuple[int, ...]
         reason: str = reply.finish
         if any(isinstance(part, Choice) for part in reply.parts):
             self.replies = _by_choice(reply.parts)
-            self.choices = (0,)
+            self.open_choices = (0,)
         else:
-            self.choices = tuple(range(body.get("n", 1)))
-            self.replies = dict.fromkeys(self.choices, reply)
+            self.open_choices = tuple(range(body.get("n", 1)))
+            self.replies = dict.fromkeys(self.open_choices, reply)
             if reply.finish == "stop" and reply.tool_calls:
                 reason = "tool_calls"
-        self.reasons = dict.fromkeys(self.choices, reason)
+        self.reasons = dict.fromkeys(self.open_choices, reason)
         created = self.ids.start // 10**9
         common_fields = {
             "id": f"gen-{created}-{self.ids.id(0, 20)}",
@@ -242,18 +242,18 @@ class ChatChunks(ChunkEncoder):
         }
         usage = evaluated.usage
         counts = usage._replace(
-            output=usage.output * len(self.choices),
-            reasoning=usage.reasoning * len(self.choices),
+            output=usage.output * len(self.open_choices),
+            reasoning=usage.reasoning * len(self.open_choices),
         )
         super().__init__(evaluated, common_fields, counts, body)
         self.content_head: str | None = None
         """Cached start of content chunks.
 
-        None if several choices are active, or before the first text of a choice.
+        None if several choices are open, or before the first text of a choice.
         """
         self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
         self.roles_sent: set[int] = set()
-        self.calls = 0
+        self.calls = 0  # of all choices, for the IDs
         self.calls_of_choice = 0
 
     def piece(self, piece: Piece) -> str:
@@ -261,7 +261,7 @@ class ChatChunks(ChunkEncoder):
         if kind is Text and self.content_head is not None:
             return f"{self.content_head}{dumps(piece.value)}{self.content_tail}"
         if kind is Choice:
-            self.choices = (piece.value.index,)
+            self.open_choices = (piece.value.index,)
             self.calls_of_choice = 0
             self.characters = 0
             self.content_head = None
@@ -276,9 +276,9 @@ class ChatChunks(ChunkEncoder):
         if self.top is not None:
             logprobs = dumps(self._logprobs([piece]))
             reason += f',"logprobs":{logprobs}'
-        chunks = [self.line(index, delta, reason) for index in self.choices]
-        if len(self.choices) == 1 and self.top is None:
-            index = self.choices[0]
+        chunks = [self.line(index, delta, reason) for index in self.open_choices]
+        if len(self.open_choices) == 1 and self.top is None:
+            index = self.open_choices[0]
             self.content_head = f'{self.head}[{{"index":{index},"delta":{{"content":'
         return "".join(chunks)
 
@@ -304,7 +304,7 @@ class ChatChunks(ChunkEncoder):
         for piece in pipeline.argument_pieces(call):
             deltas.append({"index": index, "function": {"arguments": piece}})
         lines = ""
-        for choice in self.choices:
+        for choice in self.open_choices:
             for delta in deltas:
                 tool_calls = dumps([delta])
                 lines += self.line(choice, f'"tool_calls":{tool_calls}')

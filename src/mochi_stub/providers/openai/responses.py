@@ -302,7 +302,7 @@ def _token_fields(token: str, logprob: float) -> JsonObject:
 class ResponseEvents(pipeline.EventEncoder):
     """Encoder of a response.
 
-    For the item of the kind `open`, `target` has its place and `text` its pieces of text.
+    The open item has the kind `open_kind`, the place `target` and the pieces of text `texts`.
     """
 
     def __init__(self, body: JsonObject, evaluated: pipeline.EvaluatedPrompt) -> None:
@@ -313,9 +313,9 @@ class ResponseEvents(pipeline.EventEncoder):
         if evaluated.reply.finish in _INCOMPLETE_REASONS:
             self.status = "incomplete"
         self.items: list[JsonObject] = []
-        self.open: type | None = None
+        self.open_kind: type | None = None
         self.target: JsonObject = {}
-        self.text: list[str] = []
+        self.texts: list[str] = []
         self.top: int | None = None
         if "message.output_text.logprobs" in body.get("include", ()):
             self.top = body.get("top_logprobs", 0)
@@ -334,7 +334,7 @@ class ResponseEvents(pipeline.EventEncoder):
         }
 
     def end(self) -> bytes:
-        last = self.start()
+        last = self.start()  # not empty if the reply has no pieces
         last += self._close(self.status)
         response = self._response(self.status)
         last += self._event(f"response.{self.status}", response=response)
@@ -355,7 +355,7 @@ class ResponseEvents(pipeline.EventEncoder):
 
     def complete_response(self) -> HttpResponse:
         for piece in pipeline.blocks(self.evaluated.reply):
-            self.piece(piece)
+            self.piece(piece)  # adds to `items`
         self._close(self.status)
         response = self._response(self.status)
         return pipeline.json_response(response)
@@ -377,11 +377,11 @@ class ResponseEvents(pipeline.EventEncoder):
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
         opening = ""
-        if self.open is not piece.kind:
+        if self.open_kind is not piece.kind:
             opening = self._close()
             opening += self._begin(piece.kind)
         logprobs = self._logprobs(piece)
-        self.text.append(piece.value)
+        self.texts.append(piece.value)
         self.logprobs += logprobs
         delta = {"delta": piece.value}
         return opening + self._text_event("delta", delta, logprobs)
@@ -390,7 +390,7 @@ class ResponseEvents(pipeline.EventEncoder):
         """Return the log probabilities of the next piece, or [] if the request wants none."""
         if self.top is None or piece.kind is not Text:
             return []
-        start = sum(map(len, self.text))
+        start = sum(map(len, self.texts))
         per_token = self.evaluated.model.chars_per_token
         objects = []
         for token in token_logprobs(piece, start, per_token):
@@ -400,7 +400,7 @@ class ResponseEvents(pipeline.EventEncoder):
 
     def _begin(self, kind: type) -> str:
         prefix, index, self.text_events, self.part_events = _EVENTS[kind]
-        self.open = kind
+        self.open_kind = kind
         self.target = {
             "item_id": self._id(prefix),
             "output_index": len(self.items),
@@ -411,16 +411,16 @@ class ResponseEvents(pipeline.EventEncoder):
         return added + self._part_event("added", "")
 
     def _close(self, status: str = "completed") -> str:
-        if self.open is None:
+        if self.open_kind is None:
             return ""
-        text = "".join(self.text)
+        text = "".join(self.texts)
         item = self._item(text, status)
         ending = self._text_event("done", {"text": text}, self.logprobs)
         ending += self._part_event("done", text)
         ending += self._item_event("done", item)
         self.items.append(item)
-        self.open = None
-        self.text.clear()
+        self.open_kind = None
+        self.texts.clear()
         self.logprobs = []
         return ending
 
@@ -434,12 +434,12 @@ class ResponseEvents(pipeline.EventEncoder):
 
     def _text_event(self, name: str, text: JsonObject, logprobs: list[JsonObject]) -> str:
         fields = {**self.target, **text}
-        if self.open is Text:
+        if self.open_kind is Text:
             fields["logprobs"] = logprobs
         return self._event(f"{self.text_events}.{name}", **fields)
 
     def _part(self, text: str) -> JsonObject:
-        if self.open is Reasoning:
+        if self.open_kind is Reasoning:
             return {"type": "summary_text", "text": text}
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": self.logprobs}
 
@@ -449,7 +449,7 @@ class ResponseEvents(pipeline.EventEncoder):
 
     def _item(self, text: str, status: str) -> JsonObject:
         item_id = self.target["item_id"]
-        if self.open is Reasoning:
+        if self.open_kind is Reasoning:
             summary = [self._part(text)] if text else []
             return {"id": item_id, "type": "reasoning", "summary": summary}
         content = []
