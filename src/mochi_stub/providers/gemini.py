@@ -165,6 +165,7 @@ def _camel_case(name: str) -> str:
 
 
 def _messages(content: JsonObject) -> list[Message]:
+    """Return a message for each result of a function, then one for the other parts, if any."""
     results = []
     others = []
     for part in content.get("parts", ()):
@@ -258,12 +259,13 @@ def model(stub: Stub, request: Request) -> Result:
     return json_response(_model_object(found))
 
 
-def _verb(stub: Stub, request: Request) -> Result:
-    version, name_and_verb = _version_and_name(request)
-    name, _, action = name_and_verb.rpartition(":")
-    if action not in _VERBS:
+def _act(stub: Stub, request: Request) -> Result:
+    """Handle `POST models/{model}:{action}`."""
+    version, name_and_action = _version_and_name(request)
+    name, _, action = name_and_action.rpartition(":")
+    if action not in _ACTIONS:
         return _UNKNOWN_PATH(stub, request)
-    _, check, handler = _VERBS[action]
+    _, check, handler = _ACTIONS[action]
     problem = (
         f"models/{name} is not found for API version {version}, or is not supported for {action}."
     )
@@ -319,7 +321,9 @@ def _embedding(
     return {"values": pipeline.shortened_vector(vector, dimensions)}
 
 
-_VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, JsonObject], Result]]] = {
+_ACTIONS: dict[
+    str, tuple[str, Check, Callable[[Stub, Request, Model, str, JsonObject], Result]]
+] = {
     "generateContent": ("completion", GENERATE, generate),
     "streamGenerateContent": ("completion", GENERATE, generate),
     "countTokens": ("completion", COUNT, _count),
@@ -338,10 +342,10 @@ def _version_and_name(request: Request) -> tuple[str, str]:
 
 
 def _model_object(model: Model) -> JsonObject:
-    verbs = []
-    for verb, (capability, _, _) in _VERBS.items():
+    actions = []
+    for action, (capability, _, _) in _ACTIONS.items():
         if model.has_capability(capability):
-            verbs.append(verb)
+            actions.append(action)
     fields = {
         "name": f"models/{model.name}",
         "version": "001",
@@ -349,7 +353,7 @@ def _model_object(model: Model) -> JsonObject:
         "description": f"The stub's model {model.name}",
         "inputTokenLimit": model.context_length,
         "outputTokenLimit": model.context_length,
-        "supportedGenerationMethods": verbs,
+        "supportedGenerationMethods": actions,
     }
     if model.has_capability("thinking"):
         fields["thinking"] = True
@@ -402,13 +406,13 @@ class Candidates(pipeline.EventEncoder):
     ) -> None:
         self.evaluated = evaluated
         self.ids = evaluated.ids
-        self.hidden: type | None = Reasoning
+        self.hidden: type | None = Reasoning  # kind of pieces that are not sent
         thinking = body.get("generationConfig", {}).get("thinkingConfig", {})
         if thinking.get("includeThoughts"):
             self.hidden = None
         self.content_type = JSON
-        self.events = request.query.get("alt") == "sse"
-        if self.events:
+        self.sends_events = request.query.get("alt") == "sse"
+        if self.sends_events:
             self.content_type = b"text/event-stream"
         self.calls = 0
         self.has_sent = False
@@ -432,7 +436,7 @@ class Candidates(pipeline.EventEncoder):
 
     def _ended(self, last: JsonObject) -> bytes:
         ending = self._framed(last)
-        if not self.events:
+        if not self.sends_events:
             ending += "]"
         return ending.encode()
 
@@ -444,7 +448,7 @@ class Candidates(pipeline.EventEncoder):
         return json_response(self._last_response(parts))
 
     def _framed(self, response: JsonObject) -> str:
-        if self.events:
+        if self.sends_events:
             return f"data: {compact_json(response)}\r\n\r\n"
         before = ",\r\n" if self.has_sent else "["
         self.has_sent = True
@@ -511,7 +515,7 @@ def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
 
 _ROUTES: Routes = {
     "/models": {"GET": models},
-    "/models/*": {"GET": model, "POST": _verb},
+    "/models/*": {"GET": model, "POST": _act},
     "/*": {ANY: _UNKNOWN_PATH},
 }
 _WRONG_METHOD = pipeline.refuse(
