@@ -156,8 +156,8 @@ def fit_prompt(
     """Truncate a prompt so that its tokens and `before` earlier tokens fit into the context of a
     loaded model.
 
-    A prompt that fills the context loses its middle. Raises HttpError if the prompt is too long and
-    cannot be truncated.
+    First, a chat loses its oldest messages. If that is not enough, the prompt loses its middle.
+    Raises HttpError if the prompt is too long and cannot be truncated.
     """
     model = lease.request.model
     context = lease.limit
@@ -181,7 +181,7 @@ def fit_prompt(
     if not lease.request.shift:
         raise HttpError(400, _TOO_LONG)
     keep = _kept_tokens(prompt, context)
-    free = (context - keep) // 2  # half of the context after the first `keep` tokens
+    free = (context - keep) // 2  # room for the reply: half of what follows the first `keep` tokens
     removed = tokens - (context - free)
     start = int(keep * per_token)
     length = int(removed * per_token)
@@ -375,10 +375,9 @@ class Counts(NamedTuple):
 class EvaluatedPrompt:
     """Prompt of `tokens` tokens that fits the context, with its reply.
 
-    `dropped` is the number of removed messages.
-
-    `seconds` is the simulated time of the evaluation, or None if the simulated machine has no
-    `prompt_speed`.
+    `dropped` is the number of removed messages. `evaluated_tokens` is the number of tokens that are
+    not in the prompt cache. `seconds` is the simulated time of their evaluation, or None if the
+    simulated machine has no `prompt_speed`.
     """
 
     stub: Stub
@@ -420,11 +419,11 @@ class EvaluatedPrompt:
             output=to_tokens(characters, per_token),
             reasoning=to_tokens(len(self.reply.reasoning), per_token),
         )
-        own = {}
+        from_reply = {}
         for name, count in vars(self.reply.usage).items():
             if count is not None:
-                own[name] = count
-        return counts._replace(**own)
+                from_reply[name] = count
+        return counts._replace(**from_reply)
 
     def generation(self, encoder: Encoder, **journal_fields: Any) -> Generation:
         """Return the response that sends the reply.
@@ -471,9 +470,9 @@ def evaluate_prompt(
     fitted = fit_prompt(prompt, lease, truncate=truncate, before=context_tokens)
     if fitted.truncated:
         stub.scheduler.truncations += 1
-    found = stub.resolve(fitted.prompt, model)
+    whole_reply = stub.resolve(fitted.prompt, model)
     options = _limited_options(fitted, lease)
-    reply = apply_stop_conditions(found, options, model.chars_per_token)
+    reply = apply_stop_conditions(whole_reply, options, model.chars_per_token)
     answer = render_message("assistant", reply.text, reply.tool_calls)
     rendered = render(fitted.prompt)
     evaluated = lease.prompt_cache.evaluate(rendered, f"\n{answer}", fitted.tokens)
