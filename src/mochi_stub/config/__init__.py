@@ -35,7 +35,7 @@ FAULT_MODELS = (
 LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
 _UNDECLARED = Model(
     name="",
-    capabilities=get_args(entries.Capability)[:6],
+    capabilities=get_args(entries.Capability)[:6],  # all but "audio" and "image"
     context_length=131072,
     embedding_length=768,
 )
@@ -315,6 +315,7 @@ def _response(value: Any, document: Document, path: Location) -> Response:
 
 @contextmanager
 def _collected(problems: list[ConfigError]) -> Iterator[None]:
+    """Add a ConfigError in the block to `problems` instead of raising it."""
     try:
         yield
     except ConfigError as error:

@@ -122,8 +122,9 @@ class ReplySettings(Entry):
         return reply
 
     def _paced(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
-        """Return the reply with the chunk size and the speed of these settings, if they set
-        them.
+        """Return the reply with the chunk size and the speed of these settings.
+
+        If they set neither, it keeps its own.
         """
         if not any((self.profile, self.tokens_per_second, self.jitter, self.delay)):
             return reply
@@ -269,8 +270,8 @@ class GeneratedResponse(Response, ReplySettings):
             parts.append(self._calls())
         if self.reasoning and self.think_tags:
             parts = [part for part in parts if not isinstance(part, (Reasoning, Text))]
-            tagged = f"<think>{joined(self.reasoning)}</think>\n\n{generated.text}"
-            parts.insert(0, Text(tagged))
+            tagged_text = f"<think>{joined(self.reasoning)}</think>\n\n{generated.text}"
+            parts.insert(0, Text(tagged_text))
         elif self.reasoning:
             parts = [part for part in parts if not isinstance(part, Reasoning)]
             parts.insert(0, Reasoning(self.reasoning))
