@@ -74,24 +74,24 @@ async def start(
     turn: TurnInput,
     sent: SentMessages,
     *,
-    stops_waiting: bool = False,
+    stops_waiting_turn: bool = False,
 ) -> FrontendRun:
     """Start the turn that answers the sent messages.
 
-    If ``stops_waiting`` is true, a turn that waits for a decision and has no subscribers is
-    stopped first, unless the request repeats an earlier one. Raises ``MochiError`` if the turn
-    cannot start, for example because another turn is running.
+    If ``stops_waiting_turn`` is true, a turn that waits for a decision is stopped first if it is
+    suspended or has no subscribers, unless the request repeats an earlier one. Raises
+    ``MochiError`` if the turn cannot start, for example because another turn is running.
     """
     conversation = services.conversations.stored(session_id)
     session = await conversation.store.load(session_id)
-    if stops_waiting and not keyed_indexes(session, turn.key):
+    if stops_waiting_turn and not keyed_indexes(session, turn.key):
         await _stop_waiting_turn(services, session, turn, sent)
         session = await conversation.store.load(session_id)
     try:
         run = await services.turns.start(conversation, to_turn(session, sent, turn))
     except errors.IdempotencyKeyReused:  # some clients use an ID for several messages
         turn = replace(turn, key=None)
-        return await start(services, session_id, turn, sent, stops_waiting=stops_waiting)
+        return await start(services, session_id, turn, sent, stops_waiting_turn=stops_waiting_turn)
     return FrontendRun(run)
 
 

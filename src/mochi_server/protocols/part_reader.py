@@ -138,7 +138,7 @@ class PartReader:
         The run has ended.
         """
         parts: list[Part] = []
-        if not self._checks_format:  # an incomplete answer does not have it
+        if not self._checks_format:  # an incomplete answer does not have its format
             parts += self._release(is_answer=True)
         for call_id in self._open_calls:
             parts.append(Result(call_id, "", "The turn was stopped before this call ended."))

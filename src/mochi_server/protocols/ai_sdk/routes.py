@@ -35,7 +35,7 @@ async def chat_with_ai_sdk(
         starting = frontends.decide(services, session_id, decisions)
     else:
         turn, sent = await parse(body)
-        starting = frontends.start(services, session_id, turn, sent, stops_waiting=True)
+        starting = frontends.start(services, session_id, turn, sent, stops_waiting_turn=True)
     encoder = AiSdkEncoder(await until_disconnect(request, starting))
     return InteractiveResponse(encoder, services.ping_seconds)
 
