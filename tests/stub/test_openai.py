@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from mochi_stub import Choice, Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.replies import hash_sized, lorem
+from mochi_stub.reply import Part
 from tests.stub.clients import openai_client, stub_replying
 from tests.stub.requests import send_request
 from tests.support.cases import cases
@@ -645,7 +646,7 @@ def test_log_probabilities_are_sent_only_on_request(stub: StubServer) -> None:
 
 @cases("stream", [False, True])
 def test_log_probabilities_of_each_choice_start_anew(stream: bool) -> None:
-    choices = [Choice(0), Text("hello"), Choice(1), Text("hello")]
+    choices: list[Part] = [Choice(0), Text("hello"), Choice(1), Text("hello")]
     body = {"model": "token-stream", "messages": HELLO, "logprobs": True}
     with stub_replying(Reply(choices)) as stub:
         tokens: dict[int, list[str]] = {0: [], 1: []}
