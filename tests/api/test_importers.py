@@ -3,6 +3,7 @@
 The files in `exports` are written by hand after public descriptions of the formats.
 """
 
+import codecs
 import copy
 import io
 import json
@@ -309,6 +310,23 @@ def test_long_conversation_of_librechat_is_a_deep_tree(api: Api) -> None:
     chat["messages"] = [child]
     (imported,) = api.ok(send(api, json.dumps(chat).encode()), 201)["sessions"]
     assert imported["message_count"] == 401
+
+
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
+def test_long_conversation_of_librechat_is_complete_in_a_file_that_is_repaired(
+    api: Api, mark: bytes
+) -> None:
+    tree: list[dict[str, Any]] = []
+    for number in range(300, 0, -1):
+        is_question = number % 2 == 1
+        message = {"messageId": str(number), "isCreatedByUser": is_question, "text": "Hi"}
+        tree = [message | {"children": tree}]
+    if not mark:
+        tree[0]["text"] = "Hi \ud83d"
+    chat = {"conversationId": "c", "messagesTree": tree}
+    for content in (chat, [chat]):
+        (imported,) = api.ok(send(api, mark + json.dumps(content).encode()), 201)["sessions"]
+        assert imported["message_count"] == 300
 
 
 def test_successive_answers_become_one_message(api: Api) -> None:

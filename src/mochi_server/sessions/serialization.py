@@ -62,7 +62,7 @@ def parse(data: bytes) -> Any:
         return orjson.loads(data)
     except ValueError:
         try:
-            return sanitize(json.loads(data.decode("utf-8-sig")))
+            return sanitize(json.loads(data.decode("utf-8-sig")), math.inf)
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
 
@@ -134,18 +134,25 @@ def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
     return ChatSession.from_dict(stored)
 
 
-def sanitize(value: object, levels: int = MAX_LEVELS) -> Any:
+def sanitize(value: object, levels: float = MAX_LEVELS) -> Any:
     """Return a copy that JSON can encode: U+FFFD for lone surrogates, None for NaN, infinity and
-    too deep values.
+    values below this number of levels.
     """
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict | list | tuple) and levels == 0:
         return None
+    # Without comprehensions, each of which is a second call per level before Python 3.12.
     if isinstance(value, dict):
-        return {sanitize(str(key)): sanitize(item, levels - 1) for key, item in value.items()}
+        fields = {}
+        for key, item in value.items():
+            fields[sanitize(str(key))] = sanitize(item, levels - 1)
+        return fields
     if isinstance(value, list | tuple):
-        return [sanitize(item, levels - 1) for item in value]
+        items = []
+        for item in value:
+            items.append(sanitize(item, levels - 1))
+        return items
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
