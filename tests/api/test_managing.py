@@ -329,6 +329,18 @@ def test_imported_options_that_reload_model_are_not_sent(api: Api, stub: StubSer
         {"tags": ["home", "a" * 101]},
         {"tags": ["home", " "]},
         {"tags": ["two\nlines"]},
+        {"model": "  "},
+        {"summary_model": "  "},
+        {"summary_model": "a" * 501},
+        {"pinned": "yes"},
+        {"archived": 1},
+        {"tool_settings": ["add"]},
+        {"tool_settings": {"tools": ["add"] * 1001}},
+        {"tool_settings": {"tool_group": 5}},
+        {"tool_settings": {"execution_policy": "sometimes"}},
+        {"agent_settings": "researcher"},
+        {"agent_settings": {"enabled_agents": "researcher"}},
+        {"agent_settings": {"selection_metadata": [1]}},
     ],
     ids=lambda settings: str(settings)[:60],
 )
@@ -339,7 +351,7 @@ def test_import_rejects_settings_that_patch_rejects(
     file = {"metadata": {"model": "mochi", **settings}, "messages": []}
     message = error_message(_import(api, orjson.dumps([GOOD, file])))
     (name,) = settings
-    assert re.match(rf"Item 1 of the file cannot be imported: metadata\.{name}(\.\d+)?: ", message)
+    assert re.match(rf"Item 1 of the file cannot be imported: metadata\.{name}(\.\w+)*: ", message)
     assert rejected.startswith(
         message.removeprefix("Item 1 of the file cannot be imported: metadata.")
     )
@@ -382,11 +394,40 @@ def test_import_accepts_calls_without_id(api: Api) -> None:
     assert api.session(again["session_id"])["message_count"] == 6
 
 
+def test_import_strips_names_as_patch_does(api: Api, session_id: str) -> None:
+    settings = {
+        "model": " mochi ",
+        "summary_model": " mochi ",
+        "title": "  Bread ",
+        "tags": [" baking ", "baking"],
+    }
+    changed = api.ok(api.http.patch(f"/sessions/{session_id}", json=settings))
+    file = {"metadata": settings, "messages": []}
+    (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
+    stripped = {
+        "model": "mochi",
+        "summary_model": "mochi",
+        "title": "Bread",
+        "tags": ["baking"],
+    }
+    for session in (changed, imported):
+        assert {name: session[name] for name in stripped} == stripped
+
+
 def test_import_accepts_null_settings(api: Api) -> None:
-    nulls = dict.fromkeys(("options", "keep_alive", "think", "format"))
-    file = {"metadata": {"model": "mochi", **nulls}, "messages": []}
+    nulls = dict.fromkeys(("options", "keep_alive", "think", "format", "summary_model"))
+    defaults = {
+        "tool_settings": {"tools": None, "tool_group": None, "execution_policy": None},
+        "agent_settings": {"enabled_agents": None},
+        "tags": None,
+        "pinned": None,
+        "archived": None,
+    }
+    file = {"metadata": {"model": "mochi", **nulls, **defaults}, "messages": []}
     (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
     assert nulls.items() <= imported.items()
+    new = api.create_session("mochi")
+    assert {name: imported[name] for name in defaults} == {name: new[name] for name in defaults}
 
 
 @cases("approved", [5, "add", {"add": True}, [["add"]]], ids=str)

@@ -38,7 +38,7 @@ from mochi_server.sessions.types import (
     UserMessage,
 )
 from mochi_server.util.text import nearest
-from mochi_server.util.validation import MAX_REPORTED
+from mochi_server.util.validation import MAX_REPORTED, NOT_BLANK
 
 _MAX_NAME_CHARS = 100
 
@@ -47,11 +47,6 @@ Images = Annotated[
     Field(max_length=MAX_IMAGES, fail_fast=True),
 ]
 NO_HINTS: Mapping[str, str] = {}
-NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
-"""Pattern for text that is not blank, for the OpenAPI document.
-
-JavaScript's ``\\s`` lacks some of Python's blanks.
-"""
 
 
 SYSTEM_PROMPT_HINT = "Set it with `PUT /api/v1/sessions/{session_id}/system-prompt`."

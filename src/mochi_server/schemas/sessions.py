@@ -13,7 +13,6 @@ from pydantic import (
     ConfigDict,
     Field,
     RootModel,
-    StringConstraints,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
@@ -47,6 +46,7 @@ from mochi_server.sessions.types import (
     Image,
     KeepAlive,
     Message,
+    ModelName,
     Names,
     SessionCreationOptions,
     Tags,
@@ -56,9 +56,7 @@ from mochi_server.sessions.types import (
 )
 from mochi_server.sessions.versions import count_versions
 from mochi_server.util.clock import as_datetime, as_text
-
-_NAME = StringConstraints(strip_whitespace=True, min_length=1, max_length=500)
-ModelName = Annotated[str, _NAME, Field(json_schema_extra=common.NOT_BLANK)]
+from mochi_server.util.validation import NOT_BLANK
 
 _TIME: TypeAdapter[AwareDatetime] = TypeAdapter(AwareDatetime)
 
@@ -250,7 +248,7 @@ class SystemPromptUpdate(StrictBody):
             "anyOf": [
                 {
                     "required": ["content"],
-                    "properties": {"content": {"type": "string", **common.NOT_BLANK}},
+                    "properties": {"content": {"type": "string", **NOT_BLANK}},
                 },
                 {
                     "required": ["source_file"],

@@ -3,8 +3,9 @@
 from pydantic import Field
 
 from mochi_server.constants import MAX_PROMPT_CHARS
-from mochi_server.schemas.common import NOT_BLANK, Schema, StrictBody
+from mochi_server.schemas.common import Schema, StrictBody
 from mochi_server.services.system_prompts import PromptEntry
+from mochi_server.util.validation import NOT_BLANK
 
 
 class PromptContent(StrictBody):

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.errors import (
@@ -44,17 +44,21 @@ from mochi_server.sessions.session import (
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import (
+    APPROVED,
+    AgentSettings,
     AttachmentReference,
     Blob,
     Format,
     Image,
     KeepAlive,
     Message,
+    ModelName,
     Role,
     StoredOptions,
     Tags,
     Think,
     Title,
+    ToolSettings,
     attachments_of,
     blobs_in,
     blobs_of_file,
@@ -110,14 +114,41 @@ class FileVersion(OpenModel):
     inside: StorableText | None = None
 
 
+def _set_values(settings: object) -> object:
+    """Return stored settings without nulls, which become defaults, and without approvals, which
+    reset the settings if they are invalid.
+    """
+    if not isinstance(settings, dict):
+        return settings
+    return {k: v for k, v in settings.items() if v is not None and k != APPROVED}
+
+
+class FileToolSettings(ToolSettings):
+    """Tool settings of a file, of which each may be absent."""
+
+
+class FileAgentSettings(AgentSettings):
+    """Agent settings of a file, of which each may be absent."""
+
+
 class FileMetadata(OpenModel):
-    model: Annotated[str, Field(min_length=1, max_length=500)]
+    model: ModelName
+    summary_model: ModelName | None = None
     options: StoredOptions | None = None
     keep_alive: KeepAlive = None
     think: Think = None
     format: Format | None = None
     title: Title | None = None
     tags: Tags | None = None
+    pinned: bool | None = None
+    archived: bool | None = None
+    tool_settings: Annotated[FileToolSettings | None, BeforeValidator(_set_values)] = None
+    agent_settings: Annotated[FileAgentSettings | None, BeforeValidator(_set_values)] = None
+
+    def texts(self) -> dict[str, Any]:
+        """Return the texts that are set, without blanks at their ends."""
+        names = {"model", "summary_model", "title", "tags"}
+        return self.model_dump(include=names, exclude_none=True)
 
 
 class SessionFile(OpenModel):
@@ -364,8 +395,8 @@ def _read(number: int, item: object, files: Files) -> tuple[ChatSession, list[Bl
 
 
 def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Blob]]:
-    _validate(number, item, SessionFile)
-    item["metadata"]["session_id"] = new_id()
+    file = _validate(number, item, SessionFile)
+    item["metadata"] |= {**file.metadata.texts(), "session_id": new_id()}
     blobs = item.pop("blobs", None) or {}
     try:
         session = ChatSession.from_dict(item)

@@ -27,6 +27,7 @@ from typing_extensions import NotRequired, Required, TypedDict, is_typeddict
 
 from mochi_server.constants import MAX_TAG_CHARS, MAX_TAGS, MAX_TITLE_CHARS
 from mochi_server.util.clock import as_utc, timestamp
+from mochi_server.util.validation import NOT_BLANK
 
 _NUMBERS = (
     "num_keep",
@@ -129,6 +130,11 @@ def _line(text: str) -> str:
     return text.strip()
 
 
+ModelName = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
+    Field(json_schema_extra=NOT_BLANK),
+]
 Title = Annotated[
     str,
     StringConstraints(max_length=MAX_TITLE_CHARS),

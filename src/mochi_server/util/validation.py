@@ -44,6 +44,13 @@ StorableText = Annotated[
 """Text for a column of PostgreSQL, which cannot store NUL characters."""
 
 
+NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
+"""Pattern for text that is not blank, for the OpenAPI document.
+
+JavaScript's ``\\s`` lacks some of Python's blanks.
+"""
+
+
 def to_entry(error: Mapping[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
     """Return the entry of the invalid field at ``location`` for the details of an API error."""
     text = error["msg"].removeprefix("Value error, ")
