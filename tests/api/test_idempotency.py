@@ -197,6 +197,23 @@ def test_same_regeneration_after_restart_gets_its_answer(tmp_path: Path) -> None
             assert contents(api, session_id) == ["Hi", "Three."]
 
 
+def test_same_regeneration_without_the_system_prompt_gets_its_answer(tmp_path: Path) -> None:
+    replies = iter([Reply.of("One."), Reply.of("Two."), Reply.of("Three.")])
+    settings = {"summarization_enabled": False}
+    with StubServer(speed=0, resolve=lambda _: next(replies)) as stub:
+        with RunningServer(tmp_path, stub.url, **settings) as server:
+            api = server.client
+            session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
+            path = f"/chat/{session_id}"
+            api.send_message(session_id, "Hi")
+            regenerated = api.ok(api.http.post(path, json={}, headers=KEY))["message"]
+            assert api.http.delete(f"/sessions/{session_id}/system-prompt").status_code == 204
+        with RunningServer(tmp_path, stub.url, **settings) as server:
+            api = server.client
+            assert api.ok(api.http.post(path, json={}, headers=KEY))["message"] == regenerated
+            assert contents(api, session_id) == ["Hi", "Two."]
+
+
 def test_repetition_after_a_failed_regeneration_can_be_resumed(tmp_path: Path) -> None:
     replies = iter([Reply.of("One."), Reply([Failure("out of order", 500)])])
     with (

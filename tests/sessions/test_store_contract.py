@@ -15,7 +15,8 @@ from mochi_server.sessions import (
     ToolSettings,
 )
 from mochi_server.sessions.change import Change
-from mochi_server.sessions.session import user_message
+from mochi_server.sessions.session import user_message, with_system_prompt, without_system_prompt
+from mochi_server.sessions.turn import StoredTurn
 from mochi_server.util.clock import timestamp
 from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user
 from tests.support.cases import cases
@@ -277,6 +278,23 @@ async def test_turn_may_replace_earlier_messages(store: SessionStore) -> None:
         await store.write(session.session_id, Change([user("A")], start=0))
         await store.write(session.session_id, Change([assistant("newest")]))
     assert contents(await store.load(session.session_id)) == ["A", "newest"]
+
+
+async def test_system_prompt_moves_the_position_of_the_turn(store: SessionStore) -> None:
+    session_id = (await stored_session(store, user("a"))).session_id
+    await store.write(session_id, Change([assistant("b")], turn=StoredTurn(["r"], "failed", 1)))
+    for content in ("Be brief.", "Be kind."):
+        await store.write(session_id, with_system_prompt(await store.load(session_id), content))
+        assert await first_of_turn(store, session_id) == 2
+    for _ in range(2):
+        await store.write(session_id, without_system_prompt(await store.load(session_id)))
+        assert await first_of_turn(store, session_id) == 1
+
+
+async def first_of_turn(store: SessionStore, session_id: str) -> int:
+    turn = (await store.load(session_id)).metadata.turn
+    assert turn is not None
+    return turn.first
 
 
 async def test_deleting_during_a_turn_is_final(store: SessionStore) -> None:

@@ -604,14 +604,26 @@ def with_system_prompt(
     session: ChatSession, content: str, source_file: str | None = None
 ) -> Change:
     """Return the change that sets or replaces the system message."""
-    removal = without_system_prompt(session)
-    return replace(removal, messages=[system_message(content, source_file), *removal.messages])
+    return _with_beginning(session, [system_message(content, source_file)])
 
 
 def without_system_prompt(session: ChatSession) -> Change:
     """Return the change that removes the system message, if any."""
-    others = session.history[1:] if session.system_prompt else session.history
-    return Change(list(others), start=0, revision=session.revision)
+    return _with_beginning(session, [])
+
+
+def _with_beginning(session: ChatSession, beginning: Sequence[SystemMessage]) -> Change:
+    """Return the change that begins the history with these messages, without its system message.
+
+    The position of the stored turn moves with its messages.
+    """
+    removed = 0 if session.system_prompt is None else 1
+    turn = session.metadata.turn
+    if turn is not None:
+        first = max(0, turn.first - removed) + len(beginning)
+        turn = replace(turn, first=first)
+    messages = [*beginning, *session.history[removed:]]
+    return Change(messages, start=0, turn=turn, revision=session.revision)
 
 
 def forked(session: ChatSession, index: int | None = None) -> ChatSession:
