@@ -130,6 +130,26 @@ def test_image_for_model_without_vision_is_refused(api: Api, server: RunningServ
     assert not stored(server, UNSTORED_IMAGE)
 
 
+def test_image_of_an_edit_for_model_without_vision_is_refused(
+    api: Api, server: RunningServer
+) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Hi")
+    messages = api.messages(session_id)
+    image = new_image()
+    images = [base64_image(image)]
+    path = f"/sessions/{session_id}/messages/0"
+
+    refused = api.http.put(path, json={"content": "Look!", "images": images})
+
+    assert error_of(refused) == (422, "VALIDATION_ERROR")
+    message = api.http.post(f"/chat/{session_id}", json={"message": "Look!", "images": images})
+    assert refused.json() == message.json()
+    assert api.messages(session_id) == messages
+    assert not stored(server, image)
+    api.ok(api.http.put(path, json={"content": "Hi!", "images": []}))
+
+
 BROKEN = {
     "broken base64": "iVBORw0KGgo!",
     "cut short": base64_image(PNG)[:-3],
@@ -221,6 +241,17 @@ def test_image_is_stored_while_ollama_is_down(private_api: Api, private_stub: St
     with StubServer(port=private_stub.port, speed=0) as stub:
         private_api.send_message(session_id)
         assert sent_images(stub) == [[base64_image(PNG)]]
+
+
+def test_edit_with_an_image_is_stored_while_ollama_is_down(
+    private_api: Api, private_stub: StubServer
+) -> None:
+    session_id = session_with_images(private_api, PNG)
+    private_stub.stop()
+    edit = {"content": "Look!", "images": [base64_image(GIF)]}
+    private_api.ok(private_api.http.put(f"/sessions/{session_id}/messages/0", json=edit))
+    (message,) = private_api.messages(session_id)
+    assert [image["sha256"] for image in message["images"]] == [sha256_of(GIF)]
 
 
 def test_images_count_towards_context_window(tmp_path: Path) -> None:

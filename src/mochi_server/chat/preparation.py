@@ -21,7 +21,7 @@ from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.session_window import turn_allocation
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.sessions import SessionService
+from mochi_server.services.sessions import SessionService, check_vision
 from mochi_server.sessions.session import ChatSession, edited, has_stale_checkpoint
 from mochi_server.sessions.turn import Approval, StoredTurn
 from mochi_server.sessions.types import ToolSettings
@@ -104,10 +104,8 @@ class ModelTurns(TurnPreparation):
         gateway, model = await self._find_model(session, name)
         if isinstance(model, errors.ModelNotFound):
             raise model
-        sees = isinstance(model, MochiError) or model.has_capability("vision")
-        if turn_input.images and not sees:
-            text = f"images: model {name!r} cannot see images. Choose a vision model."
-            raise errors.ValidationFailed(text, model=name)
+        if turn_input.images and not isinstance(model, MochiError):
+            check_vision(model, name)
         prepared = await self._prepared(
             run, session, turn_input, writer, gateway=gateway, model=model
         )

@@ -251,8 +251,8 @@ class SessionService:
     ) -> ChangedHistory:
         """Replace a user message and remove the later messages. The replaced ones become a version.
 
-        ``images`` replace its images, unless they are None. Raise ``InvalidMessageIndex`` or
-        ``SessionBusy``.
+        ``images`` replace its images, unless they are None. Raise ``InvalidMessageIndex``,
+        ``SessionBusy``, or ``ValidationFailed`` if the model cannot see them.
         """
         async with self.changing(session_id) as session:
             return await self.edit(session, index, content, images)
@@ -269,7 +269,19 @@ class SessionService:
         May also raise ``SessionConflict``.
         """
         change = edited(session, index, content, images)
+        if images:
+            await self._check_vision(session)
         return await change_history(self.store, session, change)
+
+    async def _check_vision(self, session: ChatSession) -> None:
+        """Raise ``ValidationFailed`` if the model of a session cannot see images.
+
+        If the model cannot be found, skip this check, as a message does while Ollama is
+        unreachable.
+        """
+        with suppress(errors.OllamaUnreachable, errors.OllamaError, errors.ModelNotFound):
+            gateway = await self.gateway.pinned(session.metadata.ollama_host)
+            check_vision(await gateway.find_model(session.model), session.model)
 
     async def set_system_prompt(
         self, session_id: str, content: str | None, source_file: str | None
@@ -438,6 +450,13 @@ def _switched(
         others[previous] = {key: config[key] for key in _STORED_OF_OTHER_MODELS}
     of_model = window_config(others.pop(name, None))
     return of_model, {**config, "other_models": others}
+
+
+def check_vision(model: ModelInfo, name: str) -> None:
+    """Raise ``ValidationFailed`` if a model cannot see images. ``name`` is its requested name."""
+    if not model.has_capability("vision"):
+        text = f"images: model {name!r} cannot see images. Choose a vision model."
+        raise errors.ValidationFailed(text, model=name)
 
 
 def check_policy(
