@@ -108,6 +108,20 @@ def test_patch_changes_and_clears_the_order(api: Api) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59.000000+00:00"),
+        ("9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.999999+00:00"),
+    ],
+)
+@pytest.mark.two_servers
+def test_latest_times_are_kept(api: Api, sent: str, stored: str) -> None:
+    created = api.create_session("mochi", expires_at=sent)
+    assert created["expires_at"] == stored
+    assert api.session(created["session_id"])["expires_at"] == stored
+
+
 @cases(
     ("field", "value", "reason"),
     [
@@ -122,6 +136,8 @@ def test_patch_changes_and_clears_the_order(api: Api) -> None:
         ("expires_at", "2999-01-01T00:00:00", "must be a time with a time zone, such as 2030-"),
         ("expires_at", "tomorrow", "must be a time with a time zone, such as 2030-"),
         ("expires_at", 32503680000, "Input should be a valid string"),
+        ("expires_at", "4102444800", "must be a time with a time zone, such as 2030-"),
+        ("expires_at", "+4102444800.5", "must be a time with a time zone, such as 2030-"),
         ("expires_at", "9999-12-31T23:59:59-23:59", None),
     ],
 )

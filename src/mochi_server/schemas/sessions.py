@@ -1,8 +1,10 @@
 """Schemas of sessions. A session is a flat object. Only ``SessionDetail`` has messages."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -55,10 +57,13 @@ from mochi_server.sessions.types import (
     ToolSettings,
 )
 from mochi_server.sessions.versions import count_versions
-from mochi_server.util.clock import as_datetime, as_text
+from mochi_server.util.clock import as_text
 from mochi_server.util.validation import NOT_BLANK
 
 _TIME: TypeAdapter[AwareDatetime] = TypeAdapter(AwareDatetime)
+_YEAR = re.compile("[0-9]{4}-")
+_LATEST = datetime.max.replace(tzinfo=timezone.utc)
+_NOT_A_TIME = "must be a time with a time zone, such as 2030-01-31T12:00:00Z"
 
 
 def _future_time(text: str) -> str:
@@ -66,11 +71,12 @@ def _future_time(text: str) -> str:
     try:
         moment = _TIME.validate_python(text)
     except ValidationError as error:
-        raise ValueError("must be a time with a time zone, such as 2030-01-31T12:00:00Z") from error
-    seconds = moment.timestamp()
-    if seconds <= time.time():
+        raise ValueError(_NOT_A_TIME) from error
+    if not _YEAR.match(text):  # pydantic accepts Unix seconds as text
+        raise ValueError(_NOT_A_TIME)
+    if moment.timestamp() <= time.time():
         raise ValueError("must be in the future")
-    return as_text(as_datetime(seconds))
+    return as_text(min(moment, _LATEST))
 
 
 FutureTime = Annotated[
