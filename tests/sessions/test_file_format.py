@@ -206,6 +206,20 @@ def test_unknown_keys_and_nulls_are_written_back(
     }
 
 
+def test_unknown_keys_of_a_version_are_written_back(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
+    version = {
+        "version_id": "v1",
+        "message_id": AS_STORED["message_id"],
+        "replaced_at": AS_STORED["timestamp"],
+        "messages": [AS_STORED],
+        "mine": {"anything": [1, None]},
+    }
+    path = put(sessions_dir, {"metadata": OF_1_2, "messages": [A_MESSAGE], "versions": [version]})
+    assert rewrite(manager, path)["versions"] == [version]
+
+
 @pytest.mark.parametrize(
     "times", [{}, {"created_at": None, "updated_at": None}], ids=["absent", "null"]
 )

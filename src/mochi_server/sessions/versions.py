@@ -6,7 +6,7 @@ after it. The place can also be in another version.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +30,8 @@ class Version:
     """Messages that were replaced, at least one.
 
     ``message_id`` is the ID of the message that is shown at their place. ``inside`` is the ID of
-    the version that has this message, or None for the history.
+    the version that has this message, or None for the history. ``extra`` contains unknown keys of
+    the session file, which PostgreSQL does not store.
     """
 
     version_id: str
@@ -38,6 +39,7 @@ class Version:
     replaced_at: str
     messages: Sequence[Message]
     inside: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def line(self) -> bytes:
@@ -64,8 +66,16 @@ class Version:
         }
         if self.inside is not None:
             stored["inside"] = self.inside
-        return stored
+        return {**stored, **self.extra}
 
+
+_FIELDS = (
+    "version_id",
+    "message_id",
+    "replaced_at",
+    "messages",
+    "inside",
+)
 
 Versions = tuple[Version, ...]
 """Versions of a session. The one that was replaced first is the first."""
@@ -99,12 +109,16 @@ def _read_version(item: object) -> Version | None:
     completed = [
         complete_message(message, index, replaced_at) for index, message in enumerate(messages)
     ]
+    extra = dict(item)
+    for name in _FIELDS:
+        extra.pop(name, None)
     return Version(
         version_id=version_id,
         message_id=message_id,
         replaced_at=replaced_at,
         messages=tuple(completed),
         inside=inside if isinstance(inside, str) else None,
+        extra=extra,
     )
 
 
