@@ -142,6 +142,79 @@ def test_description_in_the_annotation_is_shown_unless_the_docstring_has_one() -
     assert make_schema(function, "tool").overview["value"]["description"] == "From the docstring."
 
 
+GOOGLE_WITH_PARAGRAPHS = """Book a seat.
+
+At length.
+
+Args:
+    value: The seat.
+
+        Its row comes first.
+
+Never book two seats.
+
+Note:
+    Seats are free.
+
+Example:
+    book(1)
+
+Raises:
+    ValueError: If it is taken.
+
+Ask before you book."""
+
+NUMPY_WITH_PARAGRAPHS = """Book a seat.
+
+At length.
+
+Parameters
+----------
+value : int
+    The seat.
+
+    Its row comes first.
+
+Notes
+-----
+Seats are free.
+
+Raises
+------
+ValueError
+    If it is taken.
+
+Examples
+--------
+>>> book(1)"""
+
+
+@cases(
+    ("documentation", "description"),
+    [
+        (
+            GOOGLE_WITH_PARAGRAPHS,
+            "Book a seat.\n\nAt length.\n\nNever book two seats.\n\nNote:\n    Seats are free.\n\n"
+            "Example:\n    book(1)\n\nAsk before you book.",
+        ),
+        (
+            NUMPY_WITH_PARAGRAPHS,
+            "Book a seat.\n\nAt length.\n\nNotes\n-----\nSeats are free.\n\n"
+            "Examples\n--------\n>>> book(1)",
+        ),
+        ("Args:\n    value: The seat.\n\nNever book two seats.", "Never book two seats."),
+    ],
+)
+def test_paragraphs_and_notes_after_the_parameters_reach_the_model(
+    documentation: str, description: str
+) -> None:
+    function = returns(int)
+    function.__doc__ = documentation
+    tool = make_schema(function, "tool")
+    assert tool.description == description
+    assert tool.overview["value"]["description"].startswith("The seat.")
+
+
 @pytest.mark.parametrize(
     ("documentation", "description"),
     [

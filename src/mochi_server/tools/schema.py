@@ -3,6 +3,7 @@ functions.
 """
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,20 @@ _TEXT_KEYWORDS = ("type", "required")
 """Keywords whose value contains only strings."""
 _NOT_VALIDATING = ("metadata", "serialization")
 """Keys in the schemas of pydantic-core that do not affect validation."""
+_PARAMETERS = "Parameters|Params|Arguments|Args"
+_USED_SECTIONS = {
+    "GOOGLE": re.compile(
+        rf"^({_PARAMETERS}|Attributes|Returns|Yields|Raises|Exceptions|Except):[ \t]*$"
+        r"(\n([ \t].*)?)*",
+        re.MULTILINE,
+    ),
+    "NUMPYDOC": re.compile(
+        rf"^((Other )?({_PARAMETERS})|Receives?|Attributes?|Returns?|Yields?|Raises?|Warns?)[ \t]*"
+        r"\n-+[ \t]*$(\n(?!.+\n---).*)*\n?",
+        re.MULTILINE,
+    ),
+}
+"""Sections of parameters, results and errors by docstring style. Descriptions omit them."""
 MAX_NODES = 5_000
 _VALUES_PER_NODE = 100
 """Characters of a text, or values of a list, that count as one node of a schema."""
@@ -134,7 +149,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     parameter_schema = core_schema.get("arguments_schema", core_schema)
     return ToolSchema(
         name=name,
-        description=_description(docstring) or documentation.strip(),
+        description=_description(docstring, documentation) or documentation.strip(),
         parameters=supported_schema(inlined, descriptions),
         overview=overview,
         bind=partial(_bind_without_thread, bind),
@@ -143,7 +158,13 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     )
 
 
-def _description(docstring: "Docstring") -> str:
+def _description(docstring: "Docstring", documentation: str) -> str:
+    """Return a docstring without its sections of parameters, results and errors."""
+    style = docstring.style.name if docstring.style else ""
+    if style in _USED_SECTIONS:
+        text = _USED_SECTIONS[style].sub("", documentation)
+        summary, _, details = text.partition("\n")
+        return f"{summary}\n\n{details.strip()}".strip()
     parts = (docstring.short_description or "", docstring.long_description or "")
     return "\n\n".join(part.strip() for part in parts).strip()
 
