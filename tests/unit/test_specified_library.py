@@ -9,7 +9,10 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 import mochi_server
 from mochi_server import MochiServerSettings, create_app, services, sessions
@@ -21,6 +24,7 @@ from mochi_server.sessions import SessionManager
 from mochi_server.sessions.session import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.sessions.types import SessionCreationOptions
 from mochi_server.tools import ToolDiscoveryService
+from mochi_server.web.middleware import ignore_trailing_slash
 from mochi_stub import StubServer
 from tests.support.lazy import LazyModule
 
@@ -202,6 +206,38 @@ def test_dependencies_serve_own_routes(tmp_path: Path, stub: StubServer) -> None
     with testclient.TestClient(app) as http:
         http.post("/api/v1/sessions", json={"model": "mochi"})
         assert http.get("/own").json() == [stub.url, "mochi:latest", 1]
+
+
+def test_own_routes_and_mounts_keep_the_slash_at_the_end(tmp_path: Path, stub: StubServer) -> None:
+    app = create_app(ollama_host=stub.url, data_dir=str(tmp_path / "data"))
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "index.html").write_text("Hello!")
+    app.mount("/ui", StaticFiles(directory=pages, html=True))
+    items = APIRouter(prefix="/items")
+    items.add_api_route("/", lambda: ["a"])
+    app.include_router(items)
+    with testclient.TestClient(app) as http:
+        assert http.get("/items/").json() == ["a"]
+        assert http.get("/ui/").text == "Hello!"
+
+
+async def test_routes_of_the_server_ignore_a_slash_at_the_end(tmp_path: Path) -> None:
+    app = create_app(data_dir=str(tmp_path))
+    received = []
+
+    async def record(scope: Scope, receive: Receive, send: Send) -> None:
+        received.append(scope["path"])
+
+    async def no_messages(*_: Any) -> Any:
+        raise NotImplementedError
+
+    routes = [route for route in app.routes if isinstance(route, Route)]
+    paths = [route.path.rstrip("/") for route in routes if route.path != "/"]
+    for path in paths:
+        scope = {"type": "http", "path": f"{path}/"}
+        await ignore_trailing_slash(record)(scope, no_messages, no_messages)
+    assert received == paths
 
 
 def test_dependencies_serve_an_own_app_and_direct_calls(

@@ -14,7 +14,7 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server import errors
-from mochi_server.constants import API_PREFIX
+from mochi_server.constants import API_PREFIX, OPENAI_PREFIX
 from mochi_server.errors import MochiError
 from mochi_server.services.keys import UNNAMED, KeyRing
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED, Caller
@@ -43,6 +43,10 @@ _SHARED = re.compile(
 
 Like a route of Starlette, a path may end with a line feed.
 """
+_OWN_PATHS = re.compile(
+    rf"({API_PREFIX}|{OPENAI_PREFIX}|/health|/metrics|/models/test|/docs|/openapi\.json)/"
+)
+"""Beginnings of the paths of this server's routes, unlike those that a library user adds."""
 _SINGLE_HEADERS = (
     b"host",
     b"origin",
@@ -110,11 +114,11 @@ def limit_bodies(app: ASGIApp, max_bytes: int) -> ASGIApp:
 
 
 def ignore_trailing_slash(app: ASGIApp) -> ASGIApp:
-    """Return middleware that removes a slash at the end of the path, except from the path `/`."""
+    """Return middleware that removes a slash at the end of the paths of this server's routes."""
 
     def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("path", "")
-        if path.endswith("/") and route_path(scope) != "/":
+        if path.endswith("/") and _OWN_PATHS.match(route_path(scope)):
             scope["path"] = path[:-1]
         return app(scope, receive, send)
 
