@@ -1,14 +1,17 @@
 """Tool schemas from functions: the schema for models and the arguments for the function."""
 
 import functools
+import math
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from datetime import date
 from typing import Annotated, Any, Literal, Optional
 
 import orjson
 import pytest
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, StrictFloat, StrictInt
 
 from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchemaService, make_schema
 from tests.support.cases import cases
@@ -57,6 +60,52 @@ async def test_default_makes_a_parameter_optional() -> None:
 async def test_missing_and_misspelled_arguments_are_named(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments):
         await make_schema(returns(int), "tool").bind(arguments)
+
+
+class Booking(BaseModel):
+    """A booking."""
+
+    model_config = ConfigDict(strict=True)
+    day: date
+    colours: set[Colour]
+    size: tuple[int, float] = (1, 1.0)
+
+
+@cases(
+    ("annotation", "fitting", "received", "refused", "reason"),
+    [
+        (
+            Booking,
+            {"day": "2026-01-02", "colours": ["red"], "size": [2, 3]},
+            Booking(day=date(2026, 1, 2), colours={Colour.RED}, size=(2, 3.0)),
+            {"day": "2026-01-02", "colours": [], "size": ["2", 3]},
+            "value.size.0: Input should be a valid integer",
+        ),
+        (
+            Annotated[date, Field(strict=True)],
+            "2026-01-02",
+            date(2026, 1, 2),
+            "tomorrow",
+            "value: Input should be a valid date",
+        ),
+        (Annotated[bytes, Strict()], "x", b"x", 5, "value: Input should be a valid bytes"),
+        (list[StrictFloat], [1, math.inf], [1.0, math.inf], ["1"], "value.0: Input should be a"),
+    ],
+)
+async def test_strict_types_accept_their_values_in_json(
+    annotation: Any, fitting: Any, received: Any, refused: Any, reason: str
+) -> None:
+    tool = make_schema(returns(annotation), "tool")
+    assert (await tool.bind({"value": fitting})).arguments == {"value": received}
+    with pytest.raises(InvalidArguments, match=re.escape(reason)):
+        await tool.bind({"value": refused})
+
+
+async def test_missing_and_misspelled_arguments_of_strict_types_are_named() -> None:
+    tool = make_schema(returns(StrictInt, 3), "tool")
+    assert (await tool.bind({})).arguments == {"value": 3}
+    with pytest.raises(InvalidArguments, match="valeu: Unexpected keyword argument"):
+        await tool.bind({"valeu": 1})
 
 
 def fail(value: int) -> int:

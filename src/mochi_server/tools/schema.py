@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import ArgsKwargs
+from pydantic_core import ArgsKwargs, to_json
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
 from mochi_server.util.text import text_of_error
@@ -144,8 +144,8 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         text = _one_line(descriptions.get(parameter, ""))
         overview[parameter] = {"type": python_type(node), "description": text}
     returns = docstring.returns
-    bind = partial(_bind, signature, adapter)
     core_schema = adapter.core_schema
+    bind = partial(_bind, signature, adapter, is_strict=_is_strict(core_schema))
     parameter_schema = core_schema.get("arguments_schema", core_schema)
     return ToolSchema(
         name=name,
@@ -191,6 +191,15 @@ def _has_code(schema: object) -> bool:
     return callable(schema)
 
 
+def _is_strict(schema: object) -> bool:
+    """Return whether a schema of pydantic-core contains strict types."""
+    if isinstance(schema, Mapping):
+        return schema.get("strict") is True or any(map(_is_strict, schema.values()))
+    if isinstance(schema, list | tuple):
+        return any(map(_is_strict, schema))
+    return False
+
+
 async def _bind_without_thread(
     bind: Callable[[Mapping[str, Any]], inspect.BoundArguments], arguments: Mapping[str, Any]
 ) -> inspect.BoundArguments:
@@ -198,14 +207,21 @@ async def _bind_without_thread(
 
 
 def _bind(
-    signature: inspect.Signature, adapter: TypeAdapter[Any], arguments: Mapping[str, Any]
+    signature: inspect.Signature,
+    adapter: TypeAdapter[Any],
+    arguments: Mapping[str, Any],
+    *,
+    is_strict: bool,
 ) -> inspect.BoundArguments:
     """Convert and validate arguments with the adapter of a signature.
 
     Raises ``InvalidArguments``.
     """
     try:
-        values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
+        if is_strict:  # only from JSON, a strict date can be a string
+            values = adapter.validate_json(to_json(dict(arguments), inf_nan_mode="constants"))
+        else:
+            values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
     except ValidationError as error:
         raise InvalidArguments(explain(error)) from error
     except BaseException as error:  # validators of types are user code, which may raise SystemExit
