@@ -515,6 +515,7 @@ def test_references_to_environment_variables_are_replaced(
     entry = by_hand(
         tmp_path, "${MCP_TEST_TOOL}", "${env:MCP_TEST_TOOL}_2", "${MCP_TEST_UNSET:-note}"
     )
+    entry["envFile"] = "${workspaceFolder}/.env"  # a key of an editor, which the server ignores
     write_mcp(tmp_path, hand=entry, bad={"url": "http://127.0.0.1:9/${MCP_TEST_UNSET}"})
     with PatientServer(tmp_path, stub.url) as server:
         body = server.api().ok(server.api().http.get("/tools"))

@@ -260,7 +260,10 @@ def _server(entry: object) -> ServerConfig:
     if not (entry.get("command") or entry.get("url")):
         raise _InvalidEntry('it needs a "command" or a "url"')
     server: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
-    expanded = {key: _expanded(value) for key, value in entry.items() if value is not None}
+    expanded: dict[str, Any] = {}
+    for key in server.model_fields:  # other keys may have variables of an editor
+        if entry.get(key) is not None:
+            expanded[key] = _expanded(entry[key])
     expanded["variables"] = _variables_in(entry.get("args"))
     try:
         return server.model_validate(expanded)
