@@ -15,11 +15,12 @@ def get_settings(request: Request = None) -> MochiServerSettings:  # type: ignor
 
     Without an app of `create_app`, read them from the environment variables.
     """
-    settings: MochiServerSettings | None = (
-        getattr(request.app.state, "settings", None) if request else None
-    )
+    if request:
+        settings = getattr(request.app.state, "settings", None)
+        if isinstance(settings, MochiServerSettings):  # another app may store its own settings
+            return settings
     defaults: dict[str, Any] = {}
-    return settings or MochiServerSettings(**defaults)
+    return MochiServerSettings(**defaults)
 
 
 def get_ollama_client(
@@ -32,10 +33,11 @@ def get_ollama_client(
 
     If `create_app` received an ``ollama_client``, return that client.
     """
-    injected: OllamaClient | None = (
-        getattr(request.app.state, "ollama_client", None) if request else None
-    )
-    return OllamaClient(settings.ollama_host) if injected is None else injected
+    if request and _has_services(request):  # another app may store a client of its own
+        injected: OllamaClient | None = request.app.state.ollama_client
+        if injected is not None:
+            return injected
+    return OllamaClient(settings.ollama_host)
 
 
 def get_session_manager(
@@ -58,13 +60,19 @@ async def get_services(request: Request) -> Services:
 
     Raises RuntimeError in an app that `create_app` has not created.
     """
-    services: Services | None = getattr(request.app.state, "services", None)
-    if services is None:
+    if not _has_services(request):
         raise RuntimeError(
             "This app has no services of mochi-server. A router works only in the app of "
             "create_app(): mount that app, as docs/how-to/use-as-a-library.md shows."
         )
+    services: Services = request.app.state.services
     return services
+
+
+def _has_services(request: Request) -> bool:
+    """Return whether `create_app` has created the app of the request."""
+    services = getattr(request.app.state, "services", None)
+    return isinstance(services, Services)
 
 
 ServicesDep = Annotated[Services, Depends(get_services)]

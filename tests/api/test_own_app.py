@@ -50,6 +50,7 @@ def outer_app(first: Path, second: Path, ollama_host: str) -> FastAPI:
             yield
 
     app = FastAPI(lifespan=lifespan)
+    app.state.services = "those of the other app"
     app.add_middleware(LoggedIn)
     app.mount("/one", one)
     app.mount("/two", two)

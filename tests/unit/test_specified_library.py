@@ -251,13 +251,18 @@ def test_dependencies_serve_an_own_app_and_direct_calls(
     with get_ollama_client(settings) as client:
         assert client.list_models()
     app = FastAPI()
+    app.state.settings = {"debug": True}
+    app.state.ollama_client = object()
 
-    def own(client: Annotated[OllamaClient, Depends(get_ollama_client)]) -> str:
-        return client.list_models()[0].name
+    def own(
+        client: Annotated[OllamaClient, Depends(get_ollama_client)],
+        manager: Annotated[SessionManager, Depends(get_session_manager)],
+    ) -> list[Any]:
+        return [client.list_models()[0].name, manager.list_sessions()]
 
     app.add_api_route("/own", own)
     with testclient.TestClient(app) as http:
-        assert http.get("/own").json() == "mochi:latest"
+        assert http.get("/own").json() == ["mochi:latest", []]
 
 
 class OwnClient:
