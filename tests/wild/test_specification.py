@@ -16,7 +16,10 @@ from tests.support.lazy import LazyModule
 from tests.support.server import RunningServer
 from tests.support.waiting import until
 
+ollama = LazyModule("ollama")
 testclient = LazyModule("starlette.testclient")
+
+SUMMARY = '{"summary": "Test summary", "topics": ["test"]}'
 
 
 class OwnClient:
@@ -31,16 +34,46 @@ class OwnClient:
 class OwnInstructor:
     """The client of the specification's chapter on mocks."""
 
-    async def structured_response(self, model: str, messages: Any, format: Any) -> ChatResponse:
+    async def structured_response(self, model: str, messages: Any, format: Any) -> Any:
         assert (model, messages[-1]["role"]) == ("test-model", "user")
         assert format.__name__ == "ConversationSummary"
-        content = '{"summary": "Test summary", "topics": ["test"]}'
-        return ChatResponse(message=ReceivedMessage(role="assistant", content=content))
+        return self.response(format)
+
+    def response(self, _: Any) -> Any:
+        message = ReceivedMessage(role="assistant", content=SUMMARY)
+        return ChatResponse(message=message)
 
 
-def test_own_instructor_client_writes_the_summary(tmp_path: Path) -> None:
+class InstructorWithDictionaries(OwnInstructor):
+    def response(self, _: Any) -> Any:
+        return {"message": {"role": "assistant", "content": SUMMARY}, "done": True}
+
+
+class InstructorWithLibraryResponses(OwnInstructor):
+    def response(self, _: Any) -> Any:
+        message = ollama.Message(role="assistant", content=SUMMARY)
+        return ollama.ChatResponse(message=message, done=True)
+
+
+class InstructorWithInstances(OwnInstructor):
+    def response(self, format: Any) -> Any:
+        return format.model_validate_json(SUMMARY)
+
+
+@pytest.mark.parametrize(
+    "instructor",
+    [
+        OwnInstructor,
+        InstructorWithDictionaries,
+        InstructorWithLibraryResponses,
+        InstructorWithInstances,
+    ],
+)
+def test_own_instructor_client_writes_the_summary(
+    tmp_path: Path, instructor: type[OwnInstructor]
+) -> None:
     app = create_app(
-        data_dir=str(tmp_path), ollama_client=OwnClient(), instructor_client=OwnInstructor()
+        data_dir=str(tmp_path), ollama_client=OwnClient(), instructor_client=instructor()
     )
     with testclient.TestClient(app) as http:
         session = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
@@ -55,8 +88,7 @@ def test_own_clients_write_automatic_summaries(
 ) -> None:
     class Summarizing(OwnClient):
         def chat_stream(self, **_: Any) -> Any:
-            content = '{"summary": "Test summary", "topics": ["test"]}'
-            message = ReceivedMessage(role="assistant", content=content)
+            message = ReceivedMessage(role="assistant", content=SUMMARY)
             yield ChatResponse(message=message, done=True)
 
     settings = MochiServerSettings(data_dir=str(tmp_path), summarization_interval_seconds=0)

@@ -10,9 +10,13 @@ from pydantic import ValidationError
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient
-from mochi_server.ollama.injected_client import StructuredClient, translating_errors
+from mochi_server.ollama.injected_client import (
+    StructuredClient,
+    structured_content,
+    translating_errors,
+)
 from mochi_server.ollama.transport import Line, OnLines
-from mochi_server.ollama.types import ChatResponse
+from mochi_server.ollama.types import ChatResponse, ReceivedMessage
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -50,7 +54,8 @@ class StructuredRequest:
             return await self._injected(self.instructor, format)
         client = AsyncInstructorOllamaClient(post=self._post)
         # The gateway fits the prompt into the window, so the client has no messages.
-        return await client.structured_response(self.request.payload["model"], (), format)
+        model = self.request.payload["model"]
+        return await client.structured_response(model, (), format)
 
     async def _injected(self, client: StructuredClient, format: Any) -> ChatResponse:
         prompt = await self.request.prompt.fit(None)
@@ -59,10 +64,10 @@ class StructuredRequest:
         messages = orjson.loads(orjson.dumps(prompt.messages))  # parts of it are encoded
         with translating_errors(ValidationError):
             answer = await client.structured_response(self.request.model, messages, format)
-            content = answer.message["content"]
-        message = {"content": content}
+            content = structured_content(answer, format)
+        message = ReceivedMessage(role="assistant", content=content)
         self.lines.append({"message": message})
-        return answer
+        return ChatResponse(message=message)
 
     async def _post(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         def receive(lines: list[Line]) -> None:

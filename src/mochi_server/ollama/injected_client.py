@@ -38,8 +38,24 @@ class ChatClient(Protocol):
 class StructuredClient(Protocol):
     """Client that answers the structured requests of summaries in place of Ollama."""
 
-    async def structured_response(self, model: str, messages: Any, format: Any) -> ChatResponse:
-        """Return an answer whose content is JSON for ``format``, a class or a JSON schema."""
+    async def structured_response(self, model: str, messages: Any, format: Any) -> Any:
+        """Return an instance of the class ``format``, or a response whose content is its JSON.
+
+        The response is a ``ChatResponse``, of this package or of the ollama library, or a
+        dictionary with the same fields. ``format`` can also be a JSON schema.
+        """
+
+
+def structured_content(answer: Any, format: Any) -> str:
+    """Return the JSON in an answer of a ``StructuredClient``."""
+    is_instance = isinstance(format, type) and isinstance(answer, format)
+    if is_instance:
+        return str(answer.model_dump_json())
+    if isinstance(answer, Mapping):
+        message = answer["message"]
+        return str(message["content"])
+    message = answer.message
+    return str(message["content"])
 
 
 class InjectedOllamaClient(AsyncOllamaClient):
