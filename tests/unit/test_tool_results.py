@@ -1,11 +1,13 @@
 """Conversion of tool results to text: limits of values, characters and time."""
 
 import asyncio
+import sys
 import threading
-from collections import deque
+from collections import ChainMap, UserDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -164,6 +166,8 @@ async def test_bytes_in_a_structure_are_decoded(value: object) -> None:
         lambda: ["x" * (MAX_CHARACTERS + 1)],
         lambda: [["é" * 1_000_000] * MAX_VALUES] * MAX_VALUES,
         lambda: dict.fromkeys(range(MAX_VALUES + 1), 0),
+        lambda: MappingProxyType(dict.fromkeys(range(MAX_VALUES + 1), 0)),
+        lambda: range(sys.maxsize),
     ],
 )
 async def test_huge_results_are_cut(huge: Callable[[], object]) -> None:
@@ -184,7 +188,10 @@ async def test_huge_results_are_cut(huge: Callable[[], object]) -> None:
         ({1: Pair([Pair(1)])}, '{"1":{"first":[{"first":1,"second":2}],"second":2}}'),
         (Opaque(), '"opaque"'),
         ([Opaque()], '["opaque"]'),
-        (range(3), '"range(0, 3)"'),
+        (range(3), "[0,1,2]"),
+        (MappingProxyType({"a": range(1)}), '{"a":[0]}'),
+        (UserDict({"a": {1}}), '{"a":[1]}'),
+        ([ChainMap({"a": 1}, {"a": 2, "b": 3})], '[{"a":1,"b":3}]'),
         (Pair, f'"{Pair!s}"'),
     ],
 )

@@ -3,7 +3,7 @@ iterator.
 """
 
 from collections import deque
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ MAX_VALUES = 100_000
 MAX_CHARACTERS = 10_000_000
 MAX_LEVELS = 200
 
-_LISTS = (list, tuple, set, frozenset, deque, Iterator, KeysView, ValuesView, ItemsView)
+_LISTS = (list, tuple, set, frozenset, deque, range, Iterator, KeysView, ValuesView, ItemsView)
 _CUT = (
     f"The rest of the result is left out: it has more than {MAX_VALUES:,} values or "
     f"{MAX_CHARACTERS:,} characters."
@@ -77,19 +77,24 @@ class ResultConversion:
                 f"the result is nested deeper than {MAX_LEVELS} levels, or contains itself"
             )
         if isinstance(value, dict):
-            return {
-                self._key(key): self._plain(item, levels - 1)
-                for key, item in self._limited(value.items())
-            }
+            return self._of_mapping(value, levels)
         if isinstance(value, _LISTS):
             return [self._plain(item, levels - 1) for item in self._limited(value)]
         return self._of_object(value, levels)
+
+    def _of_mapping(self, value: Mapping[Any, Any], levels: int) -> dict[object, Any]:
+        return {
+            self._key(key): self._plain(item, levels - 1)
+            for key, item in self._limited(value.items())
+        }
 
     def _of_object(self, value: Any, levels: int) -> Any:
         if _is_model(value):
             return self._plain(self._content(value), levels)
         if _is_dataclass(value):
             return self._plain(_fields(value), levels)
+        if isinstance(value, Mapping):
+            return self._of_mapping(value, levels)
         plain = to_jsonable_python(value, fallback=str, inf_nan_mode="strings")
         return self._within_limit(plain) if isinstance(plain, str) else plain
 
