@@ -46,8 +46,9 @@ def requesting_run(confirmation_id: str) -> str:
 def stored_error(
     turn: StoredTurn | None, messages: Sequence[Message], confirmation_id: str
 ) -> type[errors.MochiError]:
-    """Return the class of the error of a decision on a request that does not wait, as the latest
-    turn and the ``messages`` of a session show it.
+    """Return the error class for a late decision, on a request that no longer waits.
+
+    The latest turn of the session and ``messages`` show what became of the request.
     """
     approval = None if turn is None else turn.approval
     if approval is not None and approval.decision is None and confirmation_id in approval.stale_ids:
@@ -62,7 +63,7 @@ def stored_error(
 
 
 def fingerprint(tool: Tool) -> str:
-    """Return a hash of the name, schema, source and mark of a tool."""
+    """Return a hash of the name, schema, source and ``read_only`` of a tool."""
     return hashlib.sha256(
         orjson.dumps(tool.identity, option=orjson.OPT_SORT_KEYS, default=str)
     ).hexdigest()[:32]
@@ -76,9 +77,7 @@ class ApprovalService:
     suspend_seconds: float = 30  # time after which a turn that waits is suspended
     execution: ToolExecutionService = field(default_factory=ToolExecutionService)
     _ended: dict[tuple[str, str], type[errors.MochiError]] = field(default_factory=dict)
-    """Errors of later decisions on the requests that were decided or timed out, by session and
-    confirmation ID.
-    """
+    """Error class for late decisions on a request, by session ID and confirmation ID."""
 
     def expires_at(self) -> float | None:
         """Return the Unix time in seconds at which a request of now expires, or None for never."""
@@ -101,8 +100,8 @@ class ApprovalService:
                 await asyncio.wait([request.decision], timeout=left)
         finally:  # also if the turn is stopped
             timer.cancel()
-        if request.decision.cancel():
-            self.end(session_id, request.confirmation_id, errors.ConfirmationTimeout)
+        if request.decision.cancel():  # there was no decision
+            self.close_request(session_id, request.confirmation_id, errors.ConfirmationTimeout)
             return None
         return request.decision.result()
 
@@ -115,24 +114,24 @@ class ApprovalService:
         ``ConfirmationTimeout``, and ``ConfirmationStale`` if the tool has changed. After
         ``ValidationFailed`` and ``StorageFailed``, the call stays pending.
         """
-        request = self._undecided(session_id, control, confirmation_id)
+        request = self._waiting_request(session_id, control, confirmation_id)
         is_stale = decision.approved and await request.is_stale()
         bound = await self.bind_decision(request.bound, decision)
-        # Meanwhile, it may have been decided or ended.
-        self._undecided(session_id, control, confirmation_id)
+        # Meanwhile, the request may have been decided, or the turn may have ended.
+        self._waiting_request(session_id, control, confirmation_id)
         request.bound = bound
         bound.call.progress.decided_by = "user"
         control.request = None
         control.decided_at = asyncio.get_running_loop().time()
-        # Of a changed tool, the turn requests the approval again.
+        # If the tool has changed, the turn requests the approval again.
         request.decision.set_result(decision)
         if is_stale:
-            self.end(session_id, confirmation_id, errors.ConfirmationStale)
+            self.close_request(session_id, confirmation_id, errors.ConfirmationStale)
             raise errors.ConfirmationStale(confirmation_id)
         await request.decision_settled.wait()
         if request.failure is not None:
             raise request.failure
-        self.end(session_id, confirmation_id, errors.ConfirmationResolved)
+        self.close_request(session_id, confirmation_id, errors.ConfirmationResolved)
         return bound.call
 
     async def bind_decision(self, bound: BoundCall, decision: Decision) -> BoundCall:
@@ -152,9 +151,11 @@ class ApprovalService:
         except InvalidArguments as error:
             raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
 
-    def end(self, session_id: str, confirmation_id: str, kind: type[errors.MochiError]) -> None:
-        """Answer later decisions on a request with an error of class ``kind``."""
-        self._ended[session_id, confirmation_id] = kind
+    def close_request(
+        self, session_id: str, confirmation_id: str, late_error: type[errors.MochiError]
+    ) -> None:
+        """Refuse late decisions on a request with this class of error."""
+        self._ended[session_id, confirmation_id] = late_error
         if len(self._ended) > _MAX_ENDED:
             del self._ended[next(iter(self._ended))]
 
@@ -164,15 +165,16 @@ class ApprovalService:
         confirmation_id: str,
         stored: type[errors.MochiError] = errors.ConfirmationNotFound,
     ) -> errors.MochiError:
-        """Return the error of a decision on a request that does not wait.
+        """Return the error for a late decision.
 
-        ``stored`` is the class of the error of a request that another process has ended.
+        ``stored`` is its class if this process has not closed the request.
         """
         return self._ended.get((session_id, confirmation_id), stored)(confirmation_id)
 
-    def _undecided(
+    def _waiting_request(
         self, session_id: str, control: TurnControl, confirmation_id: str
     ) -> ApprovalRequest:
+        """Return the request of a live turn on which clients can decide, else raise the error."""
         request = control.request
         if request is None or request.confirmation_id != confirmation_id:
             raise self.error_of(session_id, confirmation_id)
@@ -210,6 +212,8 @@ class SessionApprover(Approver):
     ) -> tuple[Decision, BoundCall] | None:
         """Return the user's decision and the call with edited arguments, or None after the
         timeout.
+
+        The decision may have been stored before the turn continued.
         """
         stored = self._stored_approval(bound.call)
         if stored is not None:
@@ -246,8 +250,8 @@ class SessionApprover(Approver):
         self.control.request = request  # a client may decide as soon as the request is stored
         try:
             if self.own_writer is not self.writer:
-                await self.own_writer.keep()
-            await self.writer.request(approval, self.log.last)
+                await self.own_writer.make_survive()
+            await self.writer.store_request(approval, self.log.last)
             request.is_stored = True
             announce(approval.confirmation_id)
             decision = await self.approvals.wait_for_decision(session_id, self.control, request)
@@ -269,23 +273,21 @@ class SessionApprover(Approver):
             raise TurnSuspended from error
 
     async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
-        if self._stored_approval(call) is not None:
+        if self._stored_approval(call) is not None:  # `obtain_decision` returns the stored decision
             return True
         settings = (await self.writer.conversation.load()).metadata.tool_settings
-        is_remembered = self._key(tool) in settings.approved
+        is_remembered = self._session_key(tool) in settings.approved
         return needs_approval(settings.execution_policy, tool, is_remembered=is_remembered)
 
     async def approve_for_session(self, tool: Tool) -> None:
-        await self.writer.conversation.patch(approve_tool(self._key(tool)))
+        await self.writer.conversation.patch(approve_tool(self._session_key(tool)))
 
     async def starting(self, bound: BoundCall) -> None:
         if self.writer.turn.survives and not bound.tool.read_only:
             await self.own_writer.start_call(bound.call)
 
     def decided_by(self, call: ToolInvocation) -> DecidedBy:
-        """Return the source of the stored decision on a call, which is the policy if there
-        is none.
-        """
+        """Return the source of the stored decision on a call, or the policy if there is none."""
         stored = self._stored_approval(call)
         if stored is None:
             return "policy"
@@ -303,13 +305,14 @@ class SessionApprover(Approver):
         return stored if is_for_call else None
 
     def _is_same_call(self, stored: Approval, bound: BoundCall) -> bool:
-        """Return whether the user has seen this call of this tool.
+        """Return whether the user has approved this call of this tool.
 
-        The file may have been changed.
+        The stored session, or the tool, may have been changed.
         """
         call = bound.call
         is_same = stored.tool_name == call.name and stored.arguments == call.arguments
         return is_same and stored.fingerprint == fingerprint(bound.tool)
 
-    def _key(self, tool: Tool) -> str:
+    def _session_key(self, tool: Tool) -> str:
+        """Return the key under which the session stores that it always approves a tool."""
         return tool.approved_as if self.agent is None else f"{self.agent.name}/{tool.approved_as}"

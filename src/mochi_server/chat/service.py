@@ -510,7 +510,7 @@ class TurnService:
                 raise self._approvals.error_of(session_id, confirmation_id) from error
             if run is None:
                 run = await self._store_decision(session, turn, decided)
-        self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
+        self._approvals.close_request(session_id, confirmation_id, errors.ConfirmationResolved)
         return run, call
 
     async def _check_decision(
@@ -605,7 +605,7 @@ class TurnService:
         if turn.state == "waiting_for_approval" and turn.approval is not None:
             approval = turn.approval
             confirmation_id = approval.confirmation_id
-            self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
+            self._approvals.close_request(session_id, confirmation_id, errors.ConfirmationResolved)
             decision = Decision(approved=False)
             _audit_decision(session_id, confirmation_id, approval.tool_name, decision)
         if turn.approval is not None and run.log.ends_with(turn.approval.confirmation_id):
@@ -630,7 +630,9 @@ class TurnService:
     async def _announce_again(
         self, session: ChatSession, turn: StoredTurn, approval: Approval, tool: Tool
     ) -> None:
-        self._approvals.end(session.session_id, approval.confirmation_id, errors.ConfirmationStale)
+        self._approvals.close_request(
+            session.session_id, approval.confirmation_id, errors.ConfirmationStale
+        )
         run = await self._stored_runs.find_or_create(session, turn)
         # The clients have received the first announcement, and receive the warning.
         again = replace(
@@ -783,7 +785,7 @@ class TurnService:
     ) -> None:
         is_expired = turn.state == "waiting_for_approval"
         if is_expired and turn.approval is not None:
-            self._approvals.end(
+            self._approvals.close_request(
                 session.session_id, turn.approval.confirmation_id, errors.ConfirmationTimeout
             )
         continuing = turn.decided(None) if is_expired else turn

@@ -95,9 +95,9 @@ class TurnWriter:
         self.history = session.history.extended(self._new_messages)
         """Messages of the session, and the new messages."""
         self.added: list[Message] = []  # messages that the turn has added, oldest first
-        # A regeneration replaces stored messages.
         if continued is None:
             first = turn_input.answer_index(self.history)
+            # A regeneration replaces stored messages.
             self.is_regeneration = first < len(self.history)
             self.turn = StoredTurn(
                 [run_id],
@@ -118,16 +118,13 @@ class TurnWriter:
             )
         self._revision = session.revision if self.is_regeneration else None
         user_index = last_user_index(self.history)
-        self.messages, self.turn_start = with_instructions(
-            self.history.prefix(self.turn.first),
-            len(self.history) if user_index is None else user_index,
-            turn_input.instructions,
+        if user_index is None:
+            user_index = len(self.history)
+        earlier, self.turn_start = with_instructions(
+            self.history.prefix(self.turn.first), user_index, turn_input.instructions
         )
-        """``messages`` are the messages for the model.
-
-        ``turn_start`` is the index of the user message to answer.
-        """
-        self.messages = self.messages.extended(self.added)
+        """``turn_start`` is the index in ``messages`` of the user message to answer."""
+        self.messages = earlier.extended(self.added)  # for the model
         self.outcomes: list[ToolOutcome] = stored_outcomes(self.added)
 
     def begin(self, blobs: Sequence[Blob] = ()) -> "asyncio.Future[None]":
@@ -175,7 +172,7 @@ class TurnWriter:
         await run_shielded(self._add(message, is_last=is_last))
 
     def begin_call(self, call: ToolInvocation) -> None:
-        """Note the call that runs, whose progress determines its result if the turn ends now."""
+        """Set the latest call, whose progress determines its result if the turn ends now."""
         self._latest_call = (call, None)
 
     async def add_result(self, call: ToolInvocation, outcome: ToolOutcome) -> None:
@@ -186,15 +183,15 @@ class TurnWriter:
         await self._finish_writes()
         await run_shielded(self._add(tool_message(call, outcome)))
 
-    async def request(self, approval: Approval, events: int) -> None:
+    async def store_request(self, approval: Approval, events: int) -> None:
         """Store that the turn waits for the approval of a call, after so many published events."""
         turn = self.turn.requested(approval, self._stored_input(), events)
         if self.is_regeneration:
             turn = _with_replacement(turn, self.added, self._images())
         await self._write(Change(turn=turn))
 
-    async def keep(self) -> None:
-        """Store what the turn needs to continue after a crash."""
+    async def make_survive(self) -> None:
+        """Store what the turn needs to continue after a crash, unless it is stored already."""
         if not self.turn.survives:
             await self._write(Change(turn=replace(self.turn, input=self._stored_input())))
 
@@ -285,19 +282,19 @@ class TurnWriter:
 
     async def _end(self, state: TurnState, error: MochiError | None) -> None:
         await self._finish_writes()
-        answer, self.answer = self.answer, None
+        answer = self.answer
+        self.answer = None
         messages = self._results_of_open_calls()
         needs_content = self.is_regeneration or state == "failed"
         if answer is not None and answer.has_text and (answer.content or not needs_content):
             messages.append(answer.message(interrupted=True))
-        stays = self.is_regeneration and state in ("failed", "cancelled")
-        if stays:
+        old_answer_stays = self.is_regeneration and state in ("failed", "cancelled")
+        if old_answer_stays:
             messages = []
-        else:
-            self.added.extend(messages)
+        self.added.extend(messages)
         reason = None if error is None else {"code": error.code, "message": error.message}
         turn = self.turn.ended(state, self.result().answer_id, reason)
-        if self.is_regeneration and not stays and self.added:
+        if self.is_regeneration and not old_answer_stays and self.added:
             await self._replace(self.added, turn)
         else:
             await self._write(Change(messages, images=self._images(), turn=turn))
@@ -405,7 +402,8 @@ def _placeholder(messages: Sequence[Message]) -> UnfinishedCalls | None:
 
 def _new_messages(turn_input: TurnInput, session: ChatSession) -> list[Message]:
     messages: list[Message] = list(turn_input.results)
-    if (text := turn_input.new_message) is not None:
+    text = turn_input.new_message
+    if text is not None:
         digest = _key_digest(turn_input, session)
         message = user_message(text, turn_input.images, turn_input.attachments, key_digest=digest)
         messages.append(message)
