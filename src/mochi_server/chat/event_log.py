@@ -101,7 +101,7 @@ class EventLog:
         return self.confirmations.get(confirmation_id) == self.last
 
     def add(self, events: list[ChatEvent]) -> Batch:
-        lines = list[bytes]()
+        lines = []
         for number, event in enumerate(events, self.last + 1):
             line = encode(event)
             lines.append(line)
@@ -121,14 +121,16 @@ class EventLog:
         return batch
 
     def after(self, position: int) -> Batch | None:
-        """Return a batch of events, or the snapshot, that follow event number ``position``, or
-        None.
+        """Return the events after number ``position`` or some of them, or None if there are none.
+
+        The batch may begin with the snapshot in place of events that were dropped.
         """
         if position >= self.last:
             return None
         recent = [batch for batch in self._recent if batch.first > position]
         if recent and recent[0].first == position + 1:
-            lines, events = list[bytes](), list[ChatEvent]()
+            lines: list[bytes] = []
+            events: list[ChatEvent] = []
             for batch in recent:
                 lines += batch.lines
                 events += batch.events
@@ -157,10 +159,12 @@ class EventLog:
             size += len(self._lines[count]) + _LINE_BYTES
             count += 1
         earlier = self._snapshot or Snapshot("", "")
-        content, thinking = [earlier.content], [earlier.thinking]
+        content = [earlier.content]
+        thinking = [earlier.thinking]
         for event in map(decode, self._lines[:count]):
             if isinstance(event, Snapshot):
-                content, thinking = [event.content], [event.thinking]
+                content = [event.content]
+                thinking = [event.thinking]
             elif isinstance(event, ContentDelta):
                 content.append(event.content)
             elif isinstance(event, ThinkingDelta):

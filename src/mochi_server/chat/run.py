@@ -37,7 +37,7 @@ class Run:
     conversation: Conversation
     input: TurnInput = TurnInput()  # noqa: RUF009 - immutable; without the bytes of its images
     run_ids: Sequence[str] = field(default_factory=lambda: [new_id()])
-    """Of the turn until this run, which is the last."""
+    """IDs of the turn's runs. This run is the last."""
     model: str = ""  # of the request or the session
     position: int = 0  # number of messages in the session before the messages of the turn
     holds_text: bool = False
@@ -52,7 +52,7 @@ class Run:
     result: TurnResult = field(default_factory=TurnResult)
     is_stored: bool = False  # whether the run has ended, and only its stored result is known
     continued_after: int = 0  # number of the last event that repeats events of the run before
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=time.monotonic)  # time of the monotonic clock
     subscribers: int = 0
     """Number of clients that receive the events of the run or wait for its result."""
     awaited_decision: str | None = None
@@ -63,8 +63,8 @@ class Run:
     _cancel_timer: asyncio.TimerHandle | None = None
     """Ends the run after its last client has disconnected."""
     _subscribed: "set[Subscriber]" = field(default_factory=set)
-    _left: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when another run continues a suspended run, or none."""
+    _clients_released: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by ``release_clients``. After it, this run has no further events."""
 
     @property
     def session_id(self) -> str:
@@ -87,7 +87,7 @@ class Run:
     @property
     def running(self) -> bool:
         """Whether the turn goes on in this run."""
-        return self.state in ("running", "waiting_for_approval") and not self._left.is_set()
+        return not self.has_ended and not self._clients_released.is_set()
 
     @property
     def is_suspended(self) -> bool:
@@ -113,7 +113,8 @@ class Run:
 
     @property
     def failure(self) -> MochiError | None:
-        if self._left.is_set() and not self.has_ended and self.continued_by is None:
+        """Error that ended the run, or ``ShuttingDown`` if its turn goes on at another server."""
+        if not self.has_ended and not self.running and self.continued_by is None:
             return ShuttingDown(was_running=True)
         if self.result.cancelled and self.result.failure is None:
             return self.control.abort_error
@@ -145,8 +146,10 @@ class Run:
         self.task = asyncio.get_running_loop().create_task(work)
 
     def suspend(self, state: TurnState, result: TurnResult) -> None:
-        """End the task of a turn that goes on. The clients of the run stay connected."""
-        self.state, self.result, self.task = state, result, None
+        """Record that the turn goes on without a task. The clients of the run stay connected."""
+        self.state = state
+        self.result = result
+        self.task = None
 
     def release_clients(self, continued_by: "Run | None" = None) -> None:
         """Hand the clients of this run over to the run that continues its turn, or end their
@@ -155,12 +158,14 @@ class Run:
         self.continued_by = continued_by
         if continued_by is not None:
             continued_by.subscribers += self.subscribers
-        self._left.set()
+        self._clients_released.set()
         for subscriber in self._subscribed:
             subscriber.wake()
 
     def end(self, state: TurnState, result: TurnResult) -> None:
-        self.state, self.result, self.task = state, replace(result, turn=None), None
+        self.state = state
+        self.result = replace(result, turn=None)
+        self.task = None
         self.first_write = None
 
     async def stop(self) -> None:
@@ -237,7 +242,7 @@ class Run:
         if self.task is not None:
             await asyncio.wait([self.task])
         if not self.has_ended:
-            await self._left.wait()
+            await self._clients_released.wait()
             if self.continued_by is not None:
                 return await self.continued_by.collect()
         if self.failure is not None:

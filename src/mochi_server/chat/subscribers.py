@@ -21,9 +21,9 @@ class EventSource(Protocol):
 
 
 class Subscriber:
-    """Subscriber to the events of a run, which ``receive`` gets.
+    """Subscriber to the events of a run, which it passes to ``receive``.
 
-    It gets them without a task switch, as long as it returns without waiting.
+    As long as ``receive`` returns without waiting, it is called without a task switch.
     """
 
     def __init__(self, source: EventSource, receive: Receive, position: int) -> None:
@@ -31,7 +31,7 @@ class Subscriber:
         self._source = source
         self._receive = receive
         self._position = position
-        self._is_fast = False
+        self._is_fast = False  # whether the latest call of ``receive`` returned without waiting
         self._call: EagerCall | None = None
         self._loop = asyncio.get_running_loop()
         self._wakeup: asyncio.Future[None] | None = None  # ends the wait of the task, if it waits
