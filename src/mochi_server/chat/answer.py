@@ -21,6 +21,8 @@ from mochi_server.util.clock import new_id, now
 _COUNTERS = tuple(
     name for name in AssistantMessage.__annotations__ if name.endswith(("_count", "_duration"))
 )
+_MAX_REPETITIONS = 4
+"""Maximum number of calls in an answer, also equal ones, for each of ``max_calls``."""
 
 
 class AnswerBuilder:
@@ -57,7 +59,7 @@ class AnswerBuilder:
         self._content = StringIO()
         self._thinking = StringIO()
         self._raw = StringIO()  # text and renamed calls of the model before the repair
-        self._last: Line = {}
+        self._last_line: Line = {}
         self._distinct_calls: set[str] = set()
 
     @property
@@ -84,16 +86,16 @@ class AnswerBuilder:
 
     @property
     def done_reason(self) -> object:
-        return self._last.get("done_reason")
+        return self._last_line.get("done_reason")
 
     def calls_any(self, names: Collection[str]) -> bool:
         """Return whether the answer calls one of the tools ``names``."""
         return any(call["function"]["name"] in names for call in self.tool_calls)
 
     def replace_text_by_call(self, names: Collection[str]) -> bool:
-        """Replace the text by the call of one of the tools ``names`` that it contains as JSON.
+        """Replace the text by the call that it contains as JSON, and return True.
 
-        Return False if none.
+        If it is no call of one of the tools ``names``, change nothing and return False.
         """
         call = parsed_object(self.content)
         if call is None or call.get("name") not in names:
@@ -108,7 +110,7 @@ class AnswerBuilder:
         """Replace the text without events. ``last`` is the last line of the new answer."""
         self._content = StringIO()
         self._content.write(text)
-        self._last = last
+        self._last_line = last
 
     def feed(self, lines: list[Line]) -> None:
         """Add response lines and publish one event for each piece of text.
@@ -120,17 +122,18 @@ class AnswerBuilder:
             self.first_chunk = time.monotonic() - self._began
         try:
             for line in lines:
-                message, logprobs = line.get("message"), line.get("logprobs")
+                message = line.get("message")
+                logprobs = line.get("logprobs")
                 if type(message) is not dict:
                     continue
                 if isinstance(logprobs, list) and not message.get("thinking"):
                     events.append(TokenLogprobs(logprobs))
                 self._add_message(message, events)
-        finally:
+        finally:  # also the text before an invalid call
             if events:
                 self._publish(events)
         if lines[-1].get("done") is True:  # only the last line of a response
-            self._last = lines[-1]
+            self._last_line = lines[-1]
 
     def finish(self, *, is_cut: bool = False) -> None:
         """Add the text that was held back, because it could have been a tag or a call.
@@ -160,6 +163,7 @@ class AnswerBuilder:
         return has_moved
 
     def message(self, *, interrupted: bool = False) -> AssistantMessage:
+        """Return the answer until now. An interrupted answer has no calls."""
         message: AssistantMessage = {
             "role": "assistant",
             "content": self.content,
@@ -176,22 +180,24 @@ class AnswerBuilder:
             message["tool_calls"] = self.tool_calls
         if interrupted:
             message["interrupted"] = True
-        message |= {
-            name: value for name in _COUNTERS if isinstance(value := self._last.get(name), int)
-        }  # type: ignore[typeddict-item]  # a TypedDict by names
-        if isinstance(reason := self._last.get("done_reason"), str):
-            message["done_reason"] = reason
+        for name in _COUNTERS:
+            count = self._last_line.get(name)
+            if isinstance(count, int):
+                message[name] = count  # type: ignore[literal-required]
+        if isinstance(self.done_reason, str):
+            message["done_reason"] = self.done_reason
         return message
 
     def _add_message(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
-        thinking, content = message.get("thinking"), message.get("content")
+        thinking = message.get("thinking")
+        content = message.get("content")
         if thinking and isinstance(thinking, str):
             self._add_thinking(thinking, events)
         if content and isinstance(content, str):
             self._add_content(content, events)
-        if calls := message.get("tool_calls"):
-            for call in calls if isinstance(calls, list) else [calls]:
-                self._add_call(call)
+        calls = message.get("tool_calls") or []
+        for call in calls if isinstance(calls, list) else [calls]:
+            self._add_call(call)
 
     def _add_content(self, content: str, events: list[ChatEvent]) -> None:
         repair = self._repair
@@ -217,20 +223,19 @@ class AnswerBuilder:
                 self._add_text(piece.text, events)
             case "thinking":
                 self._add_thinking(piece.text, events)
-            case "was_thinking":
+            case "was_thinking":  # all text before this piece
                 self._thinking.write(self.content)
                 self._content = StringIO()
                 self._has_moved_text = True
-            case "was_text":
+            case "was_text":  # all reasoning before this piece, which has the beginning of the text
                 self._content.write(piece.text + self.thinking)
                 self._thinking = StringIO()
                 self._has_moved_text = True
 
     def _add_call(self, call: Any) -> None:
-        """Add a tool call.
+        """Add a tool call, or skip it if there are too many.
 
-        If the call has no ID, or that of an earlier call, create one. If the call has no name,
-        raise ``OllamaError``.
+        Raises ``OllamaError`` for a call without a name.
         """
         function = call.get("function") if isinstance(call, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
@@ -241,28 +246,37 @@ class AnswerBuilder:
             self._raw.write(orjson.dumps({"name": name, "arguments": written}).decode())
             name = without_channel(name)
             self._has_renamed_tool = True
-        arguments, defect = _arguments(written), None
-        if arguments is None:
-            defect = NOT_AN_OBJECT
-        elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
-            arguments, defect = None, TOO_DEEP
+        arguments, defect = _checked_arguments(written)
         index = len(self.tool_calls)
         distinct = self._distinct_calls | {repr((name, arguments, defect))}
-        if len(distinct) > self._max_calls or index >= 4 * self._max_calls:
+        if len(distinct) > self._max_calls or index >= _MAX_REPETITIONS * self._max_calls:
             self.skipped_calls += 1
             return
         self._distinct_calls = distinct
-        written_id = call.get("id")
-        call_id = str(written_id or "") if isinstance(written_id, str | int) else ""
-        if not call_id or call_id in self._call_ids:
-            call_id = f"call_{new_id()}"
-        self._call_ids.add(call_id)
-        sent: ToolCallFunction = {"index": index, "name": name, "arguments": arguments or {}}
+        sent: ToolCallFunction = {"index": index, "name": name, "arguments": arguments}
         if defect is not None:
             sent["defect"] = defect
             if not isinstance(written, dict):
                 sent["raw_arguments"] = _as_written(written)
-        self.tool_calls.append({"id": call_id, "function": sent})
+        self.tool_calls.append({"id": self._call_id(call.get("id")), "function": sent})
+
+    def _call_id(self, written: object) -> str:
+        """Return the ID of a call as written, or a new one if it is missing or was used before."""
+        call_id = str(written or "") if isinstance(written, str | int) else ""
+        if not call_id or call_id in self._call_ids:
+            call_id = f"call_{new_id()}"
+        self._call_ids.add(call_id)
+        return call_id
+
+
+def _checked_arguments(written: object) -> tuple[dict[str, Any], str | None]:
+    """Return tool arguments and their defect, if any. Arguments with a defect become empty."""
+    arguments = _arguments(written)
+    if arguments is None:
+        return {}, NOT_AN_OBJECT
+    if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
+        return {}, TOO_DEEP
+    return arguments, None
 
 
 def _arguments(value: object) -> dict[str, Any] | None:

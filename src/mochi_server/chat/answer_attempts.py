@@ -104,15 +104,14 @@ class AnswerAttempts:
     async def forced(self) -> AnswerBuilder:
         """Request an answer that calls a tool.
 
-        A text is dropped, and the model is called once more.
-
-        Raises ``ToolNotCalled``.
+        If the model only writes text, drop the text and request a call as JSON. Raises
+        ``ToolNotCalled`` if this also fails.
         """
         self._held_events = []
-        functions = [schema["function"] for schema in self.schemas]
         names = self._tool_names
         answer = await self._send(may_repeat=True)
-        held, self._held_events = self._held_events, None
+        held = self._held_events
+        self._held_events = None
         if answer.calls_any(names):
             self.turn.writer.answer = answer
             if answer.take_move():
@@ -120,10 +119,9 @@ class AnswerAttempts:
             elif held:
                 self.publish(held)
             return answer
-        text = f"{_INSTRUCTION}\n\n{orjson.dumps(functions).decode()}"
-        again = replace(
-            self, reminders=[*self.reminders, user_message(text)], schemas=[], _held_events=[]
-        )
+        functions = [schema["function"] for schema in self.schemas]
+        instruction = user_message(f"{_INSTRUCTION}\n\n{orjson.dumps(functions).decode()}")
+        again = replace(self, reminders=[*self.reminders, instruction], schemas=[], _held_events=[])
         self.turn.writer.replaced.append(answer.message())
         answer = await again._send(call_format(self.schemas))
         # Some models call the tool in spite of the format.
@@ -165,8 +163,8 @@ class AnswerAttempts:
         reason = error.message.removesuffix(".")
         self.model_call.warn("ANSWER_REPEATED", _REPEATED.format(reason))
         self._take_back_reasoning(answer)
-        if self._held_events:
-            self._held_events = []
+        if self._held_events is not None:
+            self._held_events.clear()
 
     def _new_answer(self) -> AnswerBuilder:
         writer = self.turn.writer
