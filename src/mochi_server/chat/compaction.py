@@ -36,8 +36,8 @@ class CompactionPrompt:
     to ``required_end``.
     """
 
-    def __init__(self, window: Allocation, prompt: Prompt, budget: Budget) -> None:
-        self._window = window
+    def __init__(self, allocation: Allocation, prompt: Prompt, budget: Budget) -> None:
+        self._allocation = allocation
         self._prompt = prompt
         self.budget = budget
         self.summary = prompt.checkpoint.text if prompt.checkpoint and prompt.covered else None
@@ -48,7 +48,7 @@ class CompactionPrompt:
         self._set_required_end()
 
     def _set_required_end(self) -> None:
-        """Calculate how many messages the summary must cover.
+        """Calculate how many messages the summary must cover. A call never lowers the number.
 
         Raise ``ContextOverflow`` if no summary is enough.
         """
@@ -65,10 +65,10 @@ class CompactionPrompt:
         Raises ``OllamaError``.
         """
         payload = payload_without_thinking(
-            self._window.model, model, self.summary_tokens, keep_alive
+            self._allocation.model, model, self.summary_tokens, keep_alive
         )
-        allocation = self._window.fixed(self._window.size)
-        request = ModelRequest(allocation=allocation, payload=payload, prompt=self)
+        fixed = self._allocation.fixed(self._allocation.size)
+        request = ModelRequest(allocation=fixed, payload=payload, prompt=self)
         while self.end < self.required_end:
             self.continue_with(await _summary(gateway, request))
         last = self._prompt.history[self.end - 1]["message_id"]
@@ -89,28 +89,32 @@ class CompactionPrompt:
 
         A refusal has improved the estimate.
         """
-        before = self.size
+        refused_size = self.size
         if refused is not None:
             self._set_required_end()
         text = self._take_text()  # may shorten the summary
         messages = _compaction_messages(text, self.summary)
         self.size = PromptSize.of(messages)
-        if refused is not None and self.size.characters >= before.characters:
+        if refused is not None and self.size.characters >= refused_size.characters:
             raise self.budget.overflow(self._prompt)
         return FixedPrompt(messages, self.size)
 
     def _take_text(self) -> str:
         """Join messages into a text that fits, and set ``end``.
 
-        The middle of a message that does not fit is cut.
+        If not even the first message fits, its middle is cut.
         """
         text = ""
         for index in range(self.start, self.required_end):
             self.end = index
             line = _transcript(self._prompt.history[index])
-            if text and not self._fits(f"{text}\n\n{line}", self.summary_tokens // 4):
+            if not text:
+                text = self._cut(line)
+                continue
+            longer = f"{text}\n\n{line}"
+            if not self._fits(longer, self.summary_tokens // 4):
                 return text
-            text = f"{text}\n\n{line}" if text else self._cut(line)
+            text = longer
         self.end = self.required_end
         return text
 
@@ -126,7 +130,7 @@ class CompactionPrompt:
         self._make_room(line, MIN_ANSWER_TOKENS)
         return line
 
-    def _make_room(self, text: str, summary_tokens: int) -> None:
+    def _make_room(self, text: str, answer_tokens: int) -> None:
         """Shorten the earlier summary, or drop it, if the text then fits.
 
         Otherwise leave it as it is.
@@ -134,17 +138,17 @@ class CompactionPrompt:
         earlier = self.summary or ""
         for divisor in (1, 2, 4, 8, len(earlier) + 1):
             self.summary = earlier[: len(earlier) // divisor]
-            if self._fits(text, summary_tokens):
+            if self._fits(text, answer_tokens):
                 return
         self.summary = earlier
 
-    def _fits(self, text: str, summary_tokens: int) -> bool:
-        """Return whether a text leaves room for a summary, which may be shorter than its maximum
-        length.
+    def _fits(self, text: str, answer_tokens: int) -> bool:
+        """Return whether a text, after the earlier summary, leaves room for a summary of at least
+        ``answer_tokens`` tokens.
         """
         size = PromptSize.of(_compaction_messages(text, self.summary or ""))
-        room = self._window.estimate.room(size, self.budget.window)
-        return room >= max(summary_tokens, MIN_ANSWER_TOKENS)
+        room = self._allocation.estimate.room(size, self.budget.window)
+        return room >= max(answer_tokens, MIN_ANSWER_TOKENS)
 
 
 async def _summary(gateway: ModelGateway, request: ModelRequest) -> str:

@@ -67,7 +67,8 @@ class ModelCall:
     ticket: Ticket = field(default_factory=Ticket)
 
     def __post_init__(self) -> None:
-        defaults, generation = self.session.metadata, self.generation
+        defaults = self.session.metadata
+        generation = self.generation
         self.name = self.session.model
         self._think = generation.thinking(defaults.think)
         options = {**(defaults.options or {}), **(generation.options or {})}
@@ -134,34 +135,37 @@ class ModelCall:
         on_lines: OnLines,
         *,
         answer_id: str,
-        format: dict[str, Any] | None = None,
+        format: str | dict[str, Any] | None = None,
         plans: bool = False,
     ) -> None:
         """Send a history to the model and pass the lines of its answer to ``on_lines``.
 
-        A request with ``tools`` has no format, because the model would not call them. Raises
-        ``MochiError``.
+        ``format`` overrides the format of the turn. A request with ``tools`` does not have the
+        latter, because the model would not call them. Raises ``MochiError``.
         """
-        tools = tools if self.model.has_capability("tools") else []
-        shows = self.model.has_capability("vision")
-        prompt = Prompt(history, turn_start, self._checkpoint, shows_images=shows)
+        if not self.model.has_capability("tools"):
+            tools = []
+        prompt = Prompt(
+            history,
+            turn_start,
+            self._checkpoint,
+            shows_images=self.model.has_capability("vision"),
+        )
         turn_prompt = TurnPrompt(self, prompt, tools)
-        if largest := self.allocation.context_length:
+        largest = self.allocation.context_length
+        if largest:
             budget = turn_prompt.budget(largest)
             if budget.is_exceeded_by(prompt):
                 budget.check(prompt.shortest)  # neither a larger window nor a summary would help
-        think = self._think
-        if not self.model.has_capability("thinking"):
-            think = None
-        elif think is None and not self.generation.thinks_by_default:
-            think = False
+        if format is None and not tools and not plans:
+            format = self._format
         payload = chat_payload(
             self.name,
             (),
             tools=tools,
-            think=think,
+            think=self._request_think(),
             options=self._options,
-            format=format or (None if tools or plans else self._format),
+            format=format,
             keep_alive=self._keep_alive,
             logprobs=self.generation.logprobs,
         )
@@ -182,18 +186,25 @@ class ModelCall:
             ticket=self.ticket,
         )
         answer = await self._send(request, on_lines)
-        # A reference cycle, which would keep the turn in memory until a full collection.
-        if self._format:
-            self._last = (
-                request,
-                FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(())),
-            )
+        if self._format:  # for `repair`
+            # Only then, because the request refers to this object. Such a reference cycle keeps
+            # the turn in memory until a full collection.
+            without_tools = FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(()))
+            self._latest = (request, without_tools)
         self.is_cut = answer.is_cut
         self.has_grown = answer.is_cut and self.allocation.has_grown
         if answer.is_prompt_truncated:
             self.warn("PROMPT_TRUNCATED", _TRUNCATED)
         if answer.is_cut:
             self.publish([_ANSWER_CUT])
+
+    def _request_think(self) -> bool | str | None:
+        """Return the ``think`` of a request, or None to omit it."""
+        if not self.model.has_capability("thinking"):
+            return None
+        if self._think is None and not self.generation.thinks_by_default:
+            return False
+        return self._think
 
     async def _send(self, request: ModelRequest, on_lines: OnLines) -> AnswerReport:
         """Send a request.
@@ -212,7 +223,7 @@ class ModelCall:
 
         Return it and its last line. Raises ``MochiError``.
         """
-        request, prompt = self._last
+        request, prompt = self._latest
         prompt = prompt.extended(text, _CORRECTION.format(problem[:_MAX_PROBLEM_CHARS]))
         payload = dict(request.payload)
         payload.pop("tools", None)  # the model must not call one
@@ -226,8 +237,8 @@ class ModelCall:
         Raises ``ContextOverflow`` if that is not enough.
         """
         self._report("compacting")
-        part = CompactionPrompt(self.allocation, prompt, budget)
-        self._checkpoint = await part.summarize(self.gateway, self.name, self._keep_alive)
+        compaction = CompactionPrompt(self.allocation, prompt, budget)
+        self._checkpoint = await compaction.summarize(self.gateway, self.name, self._keep_alive)
         await self.writer.conversation.patch({"compaction": asdict(self._checkpoint)})
         self.gateway.observer.context_compacted()
         return replace(prompt, checkpoint=self._checkpoint)
@@ -247,27 +258,31 @@ class ModelCall:
 
 @dataclass(eq=False)
 class TurnPrompt:
+    """Prompt of one request, which becomes shorter if it does not fit."""
+
     call: ModelCall
     prompt: Prompt
     tools: Sequence[dict[str, Any]]
-    _is_new: bool = field(default=True, init=False)
+    _is_first_fit: bool = field(default=True, init=False)
 
     @property
     def size(self) -> PromptSize:
         return self.prompt.size_with(self.tools)
 
     async def fit(self, refused: int | None) -> FixedPrompt:
-        """Shorten the prompt if it is too long or has been refused.
+        """Return the prompt to send, shortened if it is too long or has been refused.
 
-        Raise ``ContextOverflow`` if that is impossible.
+        ``refused`` is the number of tokens of the refused prompt. Raise ``ContextOverflow`` if the
+        prompt cannot become shorter.
         """
         call = self.call
         window = call.allocation.prompt_window
         if window is None and refused is not None:
             raise ContextOverflow(None, refused)
-        if self._is_new:
-            self._is_new = False
-            if call.allocation.decision is not None and call.allocation.decision.differs:
+        if self._is_first_fit:
+            self._is_first_fit = False
+            decision = call.allocation.decision
+            if decision is not None and decision.differs:
                 call.warn("WINDOW_DIFFERS", _RELOAD)
             trim_end = self._earlier_trim_end(window)
             if trim_end:

@@ -23,6 +23,13 @@ from mochi_server.sessions.types import (
     attachments_of,
 )
 
+BEGIN_RATIO = 0.85  # share of the context window; longer prompts are compacted
+TARGET_RATIO = 0.5  # share that a compacted prompt may use; a low share makes compaction rare
+CHECKPOINT_TOKENS = 1500
+TRIMMED_CHARS = 400  # of a trimmed tool result: half from its start, half from its end
+HIDDEN_IMAGES = "[The images are not shown, because this model cannot see images.]"
+HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"
+
 
 def with_instructions(
     history: History, user_index: int, instructions: str | None
@@ -40,14 +47,6 @@ def with_instructions(
         return history, user_index
     combined: SystemMessage = {**first, "content": f"{first['content']}\n\n{instructions}"}
     return History.of([combined, *history[1:]]), user_index
-
-
-BEGIN_RATIO = 0.85  # share of the context window; longer prompts are compacted
-TARGET_RATIO = 0.5  # share that a compacted prompt may use; a low share makes compaction rare
-CHECKPOINT_TOKENS = 1500
-TRIMMED_CHARS = 400  # of a trimmed tool result: half from its start, half from its end
-HIDDEN_IMAGES = "[The images are not shown, because this model cannot see images.]"
-HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,8 @@ class Prompt:
 
     @property
     def trim_limit(self) -> int:
-        """Number of messages at the start of the history that can be trimmed.
-
-        All later messages stay complete.
-        """
-        return max(self.trim_end, self._latest_round) if self.trim_turn else self.trim_end
+        """Index from which all messages are complete."""
+        return max(self.trim_end, self._latest_answer_index) if self.trim_turn else self.trim_end
 
     @property
     def dropped(self) -> int:
@@ -115,7 +111,8 @@ class Prompt:
         return self._sent[0]
 
     def size_with(self, tools: Sequence[dict[str, Any]]) -> PromptSize:
-        return self._sent[1] + PromptSize.of((), tools) if tools else self._sent[1]
+        _, size = self._sent
+        return size + PromptSize.of((), tools)
 
     @cached_property
     def _sent(self) -> tuple[list[ChatMessage | Encoded], PromptSize]:
@@ -144,7 +141,8 @@ class Prompt:
             ]
             position = max(self.covered, self.system_count)
         for block in self.history.blocks:
-            begin, end = block.end - len(block.messages), block.end
+            end = block.end
+            begin = end - len(block.messages)
             if position <= begin and end <= self.turn_start and self._is_unchanged(block, begin):
                 if position < begin:
                     yield self._to_ollama(position, begin)
@@ -181,7 +179,7 @@ class Prompt:
         return index < self.trim_limit and _is_long_result(message)
 
     @cached_property
-    def _latest_round(self) -> int:
+    def _latest_answer_index(self) -> int:
         """Index of the model's latest answer.
 
         The model has not yet received the tool results after this index.
@@ -208,7 +206,8 @@ def checkpoint_tokens(window: int) -> int:
 
 
 def _shortened(result: ToolMessage) -> ToolMessage:
-    half, text = TRIMMED_CHARS // 2, result["content"]
+    half = TRIMMED_CHARS // 2
+    text = result["content"]
     if len(text) > TRIMMED_CHARS:
         note = f"\n[... {len(text) - TRIMMED_CHARS} characters of an old result left out ...]\n"
         text = text[:half] + note + text[-half:]
@@ -249,13 +248,13 @@ class Budget:
         return self.estimate(prompt) > self.window * BEGIN_RATIO
 
     def boundary(self, prompt: Prompt) -> int | None:
-        """Return how many messages, in whole turns, a checkpoint must cover, or None.
+        """Return how many messages, in whole turns, a checkpoint must cover.
 
-        Raises ``ContextOverflow``.
+        Return None if there is no earlier turn that it could cover. Raises ``ContextOverflow``.
         """
         first = max(prompt.covered, prompt.system_count) + 1
-        last = min(prompt.turn_start + 1, len(prompt.history))
-        ends = [i for i in range(first, last) if prompt.history[i]["role"] == "user"]
+        stop = min(prompt.turn_start + 1, len(prompt.history))
+        ends = [i for i in range(first, stop) if prompt.history[i]["role"] == "user"]
         if not ends:
             return None
         self.check(prompt.shortest)
@@ -273,7 +272,8 @@ class Budget:
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
         """Return the prompt, if necessary with trimmed results of the current turn.
 
-        Raises ``ContextOverflow``.
+        If ``forced`` is true, trim them even if the prompt seems to fit. Raises
+        ``ContextOverflow``.
         """
         if forced and prompt.trim_turn:
             raise self.overflow(prompt)
