@@ -43,15 +43,12 @@ class Conversation:
     async def write(self, change: Change) -> int:
         """Store a change, with the webhook that reports the new state of its turn, if any.
 
-        Return how many versions exceeded a limit, as the store does.
+        Return the number of old versions that were removed because of a limit.
         """
-        notices = (
-            []
-            if change.turn is None or not self.reports
-            else notices_of(self.session_id, change.turn)
-        )
-        reported = replace(change, notices=notices)
-        return await self.retry.run(lambda: self.store.write(self.session_id, reported))
+        if self.reports and change.turn is not None:
+            notices = notices_of(self.session_id, change.turn)
+            change = replace(change, notices=notices)
+        return await self.retry.run(lambda: self.store.write(self.session_id, change))
 
     async def patch(self, fields: FieldChanges) -> None:
         await self.retry.run(lambda: self.store.patch(self.session_id, fields))

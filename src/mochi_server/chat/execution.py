@@ -93,7 +93,8 @@ class _EventGate:
         if self.error is not None:
             self._run.cancel()
             return
-        events, self._buffered = self._buffered, None
+        events = self._buffered
+        self._buffered = None
         if events:
             self._run.publish(events)
 

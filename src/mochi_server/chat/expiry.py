@@ -1,4 +1,4 @@
-"""Background deletion of temporary sessions and of sessions whose time has come."""
+"""Background deletion of expired sessions."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ class SessionExpiry:
     async def _delete(self, session_id: str) -> None:
         """Delete a session, unless it was changed meanwhile.
 
-        A turn that waits for approval keeps a temporary session.
+        A temporary session does not expire while its turn goes on.
         """
         async with self._store.hold(session_id):
             session = await self._store.load(session_id)

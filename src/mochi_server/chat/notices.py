@@ -14,7 +14,8 @@ def notices_of(session_id: str, turn: StoredTurn) -> list[Notice]:
     """
     subject = turn.run_id
     if turn.waiting is not None:
-        kind, subject = "run.waiting_for_approval", turn.waiting.confirmation_id
+        kind = "run.waiting_for_approval"
+        subject = turn.waiting.confirmation_id
     elif turn.state == "completed":
         kind = "run.completed"
     elif turn.state == "failed" or (turn.state == "cancelled" and turn.error is not None):

@@ -104,24 +104,24 @@ def next_step(messages: Sequence[Message], turn: StoredTurn, rules: TurnRules) -
     answers = [message for message in messages if message["role"] == "assistant"]
     last = last_answer(answers)
     if last is None or last.get("interrupted"):
-        return _first_question(rules)
+        return _first_request(rules)
     if last.get("client_tool_calls"):
         return Finish()
     executed = answers[1:] if rules.plans else answers
     if last.get("tool_calls"):
-        return _question_after_calls(executed, messages, rules)
+        return _request_after_calls(executed, messages, rules)
     if rules.plans and not _is_complete(executed, rules):
         return AskModel("execution")
     return Finish()
 
 
-def _first_question(rules: TurnRules) -> AskModel:
+def _first_request(rules: TurnRules) -> AskModel:
     if rules.plans:
         return AskModel("planning", offers_tools=False)
     return AskModel(must_call=rules.must_call)
 
 
-def _question_after_calls(
+def _request_after_calls(
     executed: Sequence[AssistantMessage], messages: Sequence[Message], rules: TurnRules
 ) -> AskModel:
     phase: Phase = "execution" if rules.plans else "answer"
@@ -134,7 +134,10 @@ def _question_after_calls(
 
 
 def _is_complete(executed: Sequence[AssistantMessage], rules: TurnRules) -> bool:
-    """Return whether an agent has executed its plan. Its first answer may only announce calls."""
+    """Return whether an agent has executed its plan, when its latest answer has no calls.
+
+    If that is its first answer, it may only announce calls, so that the agent is asked again.
+    """
     needed = 1 if rules.rounds == 1 else 2
     return len(executed) >= needed
 
@@ -156,14 +159,11 @@ def _planned(
 def _counted(messages: Sequence[Message]) -> list[tuple[ToolInvocation, int]]:
     """Return the calls of a turn, each with the number of equal calls in a row until then."""
     counted: list[tuple[ToolInvocation, int]] = []
-    previous: ToolInvocation | None = None
+    previous = None
     count = 0
     for call in all_calls(messages):
-        is_same = previous is not None and (previous.name, previous.arguments) == (
-            call.name,
-            call.arguments,
-        )
-        count = count + 1 if is_same else 1
-        previous = call
+        content = (call.name, call.arguments)
+        count = count + 1 if content == previous else 1
+        previous = content
         counted.append((call, count))
     return counted

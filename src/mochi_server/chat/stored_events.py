@@ -23,6 +23,7 @@ from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, denied
 
 
 def snapshot(messages: Sequence[Message]) -> Snapshot:
+    """Return the joined text and the joined reasoning of all answers in ``messages``."""
     content = thinking = ""
     for message in messages:
         if message["role"] == "assistant":
@@ -66,15 +67,17 @@ def _text_events(
     return events
 
 
-def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCalled | ToolResult]:
-    """Return the events of the calls in the messages of a turn, and of its open call with the index
-    ``waiting``.
+def call_events(
+    messages: Sequence[Message], open_index: int | None
+) -> list[ToolCalled | ToolResult]:
+    """Return the events of the calls with results in the messages of a turn, and of its open call
+    with the index ``open_index``.
     """
     events: list[ToolCalled | ToolResult] = []
     for outcome in stored_outcomes(messages):
         events += _outcome_events(outcome)
     for call in open_calls(messages):
-        if call.index == waiting:
+        if call.index == open_index:
             events.append(call.event())
     return events
 

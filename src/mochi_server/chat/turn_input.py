@@ -75,16 +75,16 @@ class ToolSelection:
     """Names of the only tools to offer, or None to offer all tools."""
     parallel: bool = True
     """Whether an answer may call several tools; else the server drops all but the first."""
-
     takes_text: bool = True
-    """Whether the client gets arguments as text, so that also malformed ones reach it."""
+    """Whether the client receives arguments as text, which may be malformed."""
 
     @property
     def offered_client_tools(self) -> frozenset[str]:
-        names = (tool["function"]["name"] for tool in self.client_tools)
-        return frozenset(
-            name for name in names if self.may_call and (self.only is None or name in self.only)
-        )
+        """Names of the client's tools that the model may call."""
+        if not self.may_call:
+            return frozenset()
+        names = frozenset(tool["function"]["name"] for tool in self.client_tools)
+        return names if self.only is None else names & self.only
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class TurnInput:
     """Overrides the session's defaults."""
     tools: ToolSelection = field(default_factory=ToolSelection)
     policy: ToolExecutionPolicy | None = None
-    """Of an agent without a user; None is `always_confirm`."""
+    """Tool execution policy of an agent without a user; None is `always_confirm`."""
     model: str | None = None
     """Requested model, to which a stored session switches; None for the session's model."""
     agent: str | None = None  # name of the agent that answers in its own session, if any
@@ -148,6 +148,7 @@ class TurnInput:
         return tuple(blobs)
 
     def without_data(self) -> "TurnInput":
+        """Return the input without the bytes of its images and files."""
         if not self.new_blobs:
             return self
         attachments = tuple(attachment.without_data() for attachment in self.attachments)

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mochi_server.errors import MochiError
-from mochi_server.events import (
-    MessageComplete,
-)
+from mochi_server.events import MessageComplete
 from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.session import last_answer, usage_tokens
 from mochi_server.sessions.turn import StoredTurn
@@ -55,7 +53,7 @@ class TurnResult:
     @property
     def partial_id(self) -> str | None:
         """ID of the partial answer of an interrupted turn, or None if the turn has none."""
-        answer = last_answer(self.stored)
+        answer = self.answer
         if answer is None or not answer.get("interrupted"):
             return None
         return answer["message_id"]
@@ -73,6 +71,7 @@ class TurnResult:
         }
 
     def completed(self) -> MessageComplete:
+        """Return the event for the complete answer."""
         message = self.answer
         assert message is not None  # noqa: S101 - without an answer, the turn has failed
         return MessageComplete(
