@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService, SessionApprover
-from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt import Prompt
 from mochi_server.chat.run import Run
 from mochi_server.chat.steps import TurnRules
@@ -42,12 +41,12 @@ from mochi_server.util.schema_checks import SchemaChecks
 
 
 class AgentSource(Protocol):
-    """What the turns of sessions need of agents, which call turns in their own sessions."""
+    """Source of the agents that the turns of sessions can call."""
 
     async def toolbox(self, session: ChatSession, approver: SessionApprover) -> Toolbox | None:
-        """Return the toolbox that calls the agents of a session, or None.
+        """Return the toolbox that calls the agents of a session, or None if it has none.
 
-        They request approval from ``approver``.
+        The tool calls of the agents request approval from ``approver``.
         """
 
     async def tools_of(self, name: str) -> Mapping[str, Tool] | None:
@@ -100,7 +99,9 @@ class ModelTurns(TurnPreparation):
             opening=opening,
             survives=is_background and self.continues_background_turns,
         )
-        name = _requested_model(session, turn_input, conversation)
+        name = session.model
+        if turn_input.model is not None and conversation.kind == "session":
+            name = turn_input.model
         gateway, model = await self._find_model(session, name)
         if isinstance(model, errors.ModelNotFound):
             raise model
@@ -119,9 +120,9 @@ class ModelTurns(TurnPreparation):
     ) -> PreparedTurn:
         """Check a stored turn that continues. A full queue does not refuse it.
 
-        A missing model ends it. It cannot continue while Ollama does not respond: raises
-        ``OllamaUnreachable`` or ``OllamaError``. Raises ``ValueError`` if the stored turn is
-        invalid.
+        If its model is missing, the turn fails when it continues. Raises ``OllamaUnreachable`` or
+        ``OllamaError`` while Ollama does not respond, so that the turn continues later. Raises
+        ``ValueError`` if the stored turn is invalid.
         """
         if turn.first > len(session.history):
             raise ValueError("first: the session has fewer messages")
@@ -223,9 +224,10 @@ class ModelTurns(TurnPreparation):
     async def _enabled(
         self, session: ChatSession, tools: Sequence[str] | None
     ) -> Mapping[str, Tool]:
-        settings = (
-            session.metadata.tool_settings if tools is None else ToolSettings(tools=list(tools))
-        )
+        """Return the tools by name, or those that the session enables if ``tools`` is None."""
+        settings = session.metadata.tool_settings
+        if tools is not None:
+            settings = ToolSettings(tools=list(tools))
         if not (settings.tools or settings.tool_group):
             return {}
         return (await self.registry.catalogue()).selected(settings.tools, settings.tool_group)
@@ -267,21 +269,33 @@ def _check_attachments(prepared: PreparedTurn, model: ModelInfo) -> None:
     raise errors.ValidationFailed(problem, window=largest, estimated_tokens=tokens)
 
 
-def _requested_model(
-    session: ChatSession, turn_input: TurnInput, conversation: Conversation
-) -> str:
-    if turn_input.model is not None and conversation.kind == "session":
-        return turn_input.model
-    return session.model
+def is_answer_checked(session: ChatSession, turn_input: TurnInput) -> bool:
+    """Return whether the turn checks the format of its answer, and replaces an answer without it.
+
+    Ollama itself ensures the format `json`, unless the request has tools.
+    """
+    answer_format = turn_input.generation.answer_format(session.metadata.format)
+    if answer_format == "json":
+        return _may_offer_tools(session, turn_input.tools)
+    return answer_format is not None
+
+
+def _may_offer_tools(session: ChatSession, selected: ToolSelection) -> bool:
+    enabled = session.metadata.tool_settings
+    agents = session.metadata.agent_settings.enabled_agents
+    own: object = selected.names
+    if own is None:
+        own = enabled.tools or enabled.tool_group
+    return selected.may_call and bool(own or agents or selected.client_tools)
 
 
 def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
     """Add the client's tools, which take precedence, and remove tools that must not be called."""
     if not selected.may_call:
         return LimitedToolbox(own, names=())
-    toolbox = (
-        JoinedToolbox(ClientToolbox(selected.client_tools), own) if selected.client_tools else own
-    )
+    toolbox = own
+    if selected.client_tools:
+        toolbox = JoinedToolbox(ClientToolbox(selected.client_tools), own)
     if selected.only is not None:
         toolbox = LimitedToolbox(toolbox, names=selected.only)
     return toolbox
@@ -292,10 +306,12 @@ def _check_choice(toolbox: Toolbox, selected: ToolSelection) -> None:
     if not selected.may_call:
         return
     names = {schema["function"]["name"] for schema in toolbox.schemas()}
-    missing = [
-        f"there is no tool {name!r}" for name in sorted((selected.only or frozenset()) - names)
-    ]
+    missing = sorted((selected.only or frozenset()) - names)
     needs_tool = selected.must_call and not selected.omits_tools
-    if missing or (needs_tool and not names):
-        problem = missing[0] if missing else "the request has no tools"
-        raise errors.ValidationFailed.at("tool_choice", f"{problem}; add one to `tools`")
+    if missing:
+        problem = f"there is no tool {missing[0]!r}"
+    elif needs_tool and not names:
+        problem = "the request has no tools"
+    else:
+        return
+    raise errors.ValidationFailed.at("tool_choice", f"{problem}; add one to `tools`")

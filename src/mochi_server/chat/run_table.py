@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain
 from weakref import WeakValueDictionary
 
 from mochi_server.chat.conversation import Conversation
@@ -42,8 +41,14 @@ class RunTable:
         self._runs.setdefault(run.conversation.run_key, {})[run.run_id] = run
 
     def running(self) -> list[Run]:
-        runs = chain.from_iterable(runs.values() for runs in self._runs.values())
-        return [run for run in runs if run.running]
+        running: list[Run] = []
+        for runs in self._runs.values():
+            running += [run for run in runs.values() if run.running]
+        return running
+
+    def tasks(self) -> "list[asyncio.Task[None]]":
+        """Return the tasks that execute turns."""
+        return [run.task for run in self.running() if run.task]
 
     def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id`` if it is cached, else the latest run, if the caller may
@@ -69,7 +74,7 @@ class RunTable:
     def retain(self, run: Run) -> None:
         """Retain an ended run until it expires or the memory limit is reached.
 
-        Remove a run without a session now.
+        Remove the run of an agent chat or of a conversation in memory at once.
         """
         run.log.release()
         if run.conversation.kind != "session":
@@ -82,7 +87,7 @@ class RunTable:
             self._drop(next(iter(self._ended)))
 
     def suspend(self, run: Run) -> None:
-        """Move a run whose turn is suspended aside. Another run continues the turn.
+        """Retain a suspended run, apart from the live and ended runs, while a client uses it.
 
         The clients of an earlier suspended run of the session are released.
         """
@@ -95,9 +100,9 @@ class RunTable:
         self._suspended[run.session_id] = run
 
     def suspended(self, session_id: str, run_id: str) -> Run | None:
-        """Return the suspended run with this ID if a client is connected to it, or None.
+        """Return the suspended run of a session if ``run_id`` is its ID, or None.
 
-        It also has the ID of the run that is about to continue its turn here.
+        ``run_id`` may also be the ID of the run that is about to continue the turn here.
         """
         run = self._suspended.get(session_id)
         if run is None or not run.is_suspended:
@@ -114,7 +119,7 @@ class RunTable:
             del self._continuing[run.session_id]
 
     def take_suspended(self, session_id: str) -> Run | None:
-        """Remove the suspended run of a session, which another run continues."""
+        """Remove and return the suspended run of a session, which continues or ends."""
         return self._suspended.pop(session_id, None)
 
     def all_suspended(self) -> list[Run]:

@@ -27,23 +27,16 @@ from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.execution import as_mochi_error, execute_run
 from mochi_server.chat.idempotency import Repetition, find_repetition, repeats_turn
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
-from mochi_server.chat.preparation import ModelTurns, TurnPreparation
+from mochi_server.chat.preparation import ModelTurns, TurnPreparation, is_answer_checked
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
 from mochi_server.chat.stored_events import announcement, answer_events, snapshot, stopped_event
 from mochi_server.chat.stored_runs import StoredRuns
 from mochi_server.chat.turn import PreparedTurn
-from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
+from mochi_server.chat.turn_input import TurnInput, restored_input
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.writer import stopped_change, stopped_messages, turn_messages
-from mochi_server.events import (
-    ChatEvent,
-    Done,
-    Status,
-    Stopped,
-    TurnError,
-)
-from mochi_server.ollama.payloads import qualified_name
+from mochi_server.events import ChatEvent, Done, Status, Stopped, TurnError
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.usage import TurnLimiter
@@ -126,7 +119,7 @@ class TurnService:
         self._starting = set[anyio.CancelScope]()  # of starts that wait for another turn
         self._stored_runs = StoredRuns(conversations, self.table, self.shutdown)
         self._due = DueTurns()
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks = set[asyncio.Future[Any]]()
 
     def open(self, *, is_shared: bool) -> None:
         """Continue or end the turns that a crash has interrupted, and continue the others when
@@ -146,8 +139,9 @@ class TurnService:
         start = partial(self._start, conversation, turn_input)
         run = await self.table.get_or_start(conversation, turn_input, start)
         if turn_input.on_disconnect == "continue" and run.first_write is not None:
-            await asyncio.shield(run.first_write)  # a client may disconnect when it has the answer
-        # Another server generates the answer again.
+            # A client may disconnect as soon as it receives the run.
+            await asyncio.shield(run.first_write)
+        # The request fails, so that it is sent again to another server.
         if self.ending.is_set() and run.state == "cancelled":
             raise errors.ShuttingDown
         return run
@@ -155,8 +149,7 @@ class TurnService:
     async def check_before_denial(self, conversation: Conversation, turn_input: TurnInput) -> None:
         """Raise the error that would refuse a new turn after the denial of a turn that waits.
 
-        Nothing changes. Without such a turn, nothing is checked. The limit of turns at a time is
-        left out if the turn that waits counts as running.
+        Nothing changes. Without such a turn, nothing is checked.
         """
         session = await conversation.store.load(conversation.session_id)
         if _turn_to_end(session, only_waiting=True) is None:
@@ -164,12 +157,10 @@ class TurnService:
         repetition = find_repetition(session, turn_input)
         if repetition is not None and repetition.answer_start is not None:
             return
-        new_input = _input_to_answer(session, turn_input, repetition)
-        position = _position(session, new_input)
-        run = self._new_run(conversation, session, turn_input, [new_id()], position)
+        run, new_input = self._new_turn(conversation, session, turn_input, repetition, new_id())
         caller = CALLER.get()
-        waiting = self.table.find(conversation.session_id)
-        if waiting is not None and not waiting.is_suspended and not waiting.has_ended:
+        live = self.table.find(conversation.session_id)
+        if live is not None and live.task is not None:  # counted until it is denied
             caller = replace(caller, turns_at_a_time=None)
         with acting_as(caller):
             async with self._limiter.turn():
@@ -190,8 +181,8 @@ class TurnService:
         Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``. Raises
         ``SessionBusy`` if something else holds the session for long.
         """
-        await self.conversations.stored(session_id).load()  # the caller may not see the session
-        # It is busy while its turn is suspended, or another request decides.
+        await self.conversations.stored(session_id).load()  # raises if the caller may not see it
+        # The session is busy while its turn is suspended, or another request decides.
         run, call = await _when_free(partial(self._decide, session_id, confirmation_id, decision))
         _audit_decision(session_id, confirmation_id, call.name, decision)
         return run, call
@@ -206,7 +197,7 @@ class TurnService:
                     session_id, run.control, confirmation_id, decision
                 )
                 return run, call
-        await self._load_waiting(session_id, confirmation_id)
+        await self._load_waiting(session_id, confirmation_id)  # its errors need no lock
         return await self._decide_stored(session_id, confirmation_id, decision)
 
     async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
@@ -214,8 +205,7 @@ class TurnService:
 
         Raises ``SessionNotFound``.
         """
-        session = await self.store.load(session_id)
-        return waiting_calls(session)
+        return waiting_calls(await self.store.load(session_id))
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id``, or a later run of its turn, else the session's latest
@@ -229,14 +219,14 @@ class TurnService:
             return run
         session = await self.store.load(session_id)  # another server may have deleted it
         run = self.table.find(session_id, run_id)  # meanwhile, a turn may have started
-        turn = session.metadata.turn
         if run is not None and (run.running or run.run_id == run_id):
             return run
+        turn = session.metadata.turn
         if turn is None:
             return run
         is_latest = run is not None and run.run_id == turn.run_id
-        is_here = is_latest and turn.state == "running"
-        if turn.survives and not is_here:
+        end_is_unstored = is_latest and turn.state == "running"
+        if turn.survives and not end_is_unstored:
             return await self._stored_runs.find_or_create(session, turn)
         if is_latest or run_id not in (None, *turn.run_ids):
             return run
@@ -255,12 +245,12 @@ class TurnService:
             return run
         if run.task is not None:
             await run.stop()
-            if run.state != "waiting_for_approval":  # it was suspended at this moment
+            if run.state != "waiting_for_approval":  # else the turn was suspended at this moment
                 return run
-        denied_run = await self._deny_stored(session_id)
-        if denied_run is None:  # a decision continues the turn, here or at another server
+        stopped_run = await self._stop_stored(session_id)
+        if stopped_run is None:  # a decision continues the turn, here or at another server
             raise errors.SessionBusy(session_id, run.run_id)
-        return denied_run
+        return stopped_run
 
     async def abandon(self, session_id: str) -> None:
         """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
@@ -318,40 +308,40 @@ class TurnService:
                 return self._repeated_run(
                     conversation, session, turn_input, repetition.answer_start
                 )
-            new_input = _input_to_answer(session, turn_input, repetition)
-            position = _position(session, new_input)
-            run = self._new_run(conversation, session, turn_input, [run_id], position)
+            run, new_input = self._new_turn(conversation, session, turn_input, repetition, run_id)
             count_start = await locks.enter_async_context(self._limiter.turn())
             turn = await self._prepare(run, session, new_input)
             self.refuse_at_shutdown()
             with acting_as(run.caller):
-                # A turn that continues later answers with the model that the session has then.
-                turn = await _with_requested_model(turn)
+                turn = await turn.with_requested_model()
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_blobs)
             count_start()
             return self._launch(run, execute_run(turn, run), locks.pop_all(), first_write)
 
     def _repeated_run(
-        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, first: int
+        self,
+        conversation: Conversation,
+        session: ChatSession,
+        turn_input: TurnInput,
+        answer_start: int,
     ) -> Run:
-        """Return an ended run with the events of a stored answer, which begins at index ``first``.
+        """Return an ended run with the events of a stored answer.
 
         Nothing is stored. If the answer is that of the stored turn, the run has the IDs of the
         turn. Otherwise, clients find the run by its new ID until it leaves memory.
         """
-        messages = session.history[first:]
+        messages = session.history[answer_start:]
         result = TurnResult(messages, outcomes=stored_outcomes(messages))
         turn = session.metadata.turn
-        run_ids = [new_id()]
-        is_stored = turn is not None and turn.answer_id == result.answer_id
-        if turn is not None and is_stored:
-            run_ids = turn.run_ids
-        run = self._new_run(conversation, session, turn_input, run_ids, first)
+        if turn is not None and turn.answer_id != result.answer_id:
+            turn = None  # the answer is that of an earlier turn
+        run_ids = [new_id()] if turn is None else turn.run_ids
+        run = self._new_run(conversation, session, turn_input, run_ids, answer_start)
         run.end("completed", result)
         events = answer_events(messages, is_agent=turn_input.agent is not None)
         run.publish([*events, result.completed(), Done(run.session_id)])
-        if not is_stored:
+        if turn is None:
             self.table.add(run)
             self.table.retain(run)
         return run
@@ -382,6 +372,30 @@ class TurnService:
             session = await self.store.load(session_id)
             raise with_waiting_calls(error, session) from None
 
+    def _new_turn(
+        self,
+        conversation: Conversation,
+        session: ChatSession,
+        turn_input: TurnInput,
+        repetition: Repetition | None,
+        run_id: str,
+    ) -> tuple[Run, TurnInput]:
+        """Return the run of a new turn, and the input from which it is prepared.
+
+        Raises ``EmptyHistory`` if the turn has no message to answer.
+        """
+        new_input = turn_input if repetition is None else repetition.input
+        if new_input.change == "regenerate" and last_user_index(session.history) is None:
+            raise errors.EmptyHistory(session.session_id)
+        if new_input.edit_index is not None:
+            position = new_input.edit_index + 1
+        elif new_input.text is not None:
+            position = len(session.history)
+        else:
+            position = new_input.answer_index(session.history)  # may replace the last answer
+        run = self._new_run(conversation, session, turn_input, [run_id], position)
+        return run, new_input
+
     def _new_run(
         self,
         conversation: Conversation,
@@ -399,7 +413,7 @@ class TurnService:
             run_ids,
             model=turn_input.model or session.model,
             position=position,
-            holds_text=_is_answer_checked(session, turn_input),
+            holds_text=is_answer_checked(session, turn_input),
             caller=self._keys.caller_inside(session.metadata.owner, sender),
             disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
             log=EventLog(self._limits.log_bytes),
@@ -409,7 +423,7 @@ class TurnService:
     async def _find_repeated(self, conversation: Conversation, turn_input: TurnInput) -> Run | None:
         """Return the run of the stored turn that the same request has started, or None.
 
-        It goes on, or has just ended. Raises ``IdempotencyKeyReused``.
+        The turn goes on, or has just ended. Raises ``IdempotencyKeyReused``.
         """
         if turn_input.key is None:
             return None
@@ -472,15 +486,14 @@ class TurnService:
         state = run.control.state_after(result.failure, cancelled=result.cancelled)
         failure = result.failure or (run.control.abort_error if result.cancelled else None)
         if failure is not None:
-            # They refer to all data.
+            # These refer to all data of the turn.
             failure.__traceback__ = failure.__cause__ = failure.__context__ = None
             run.publish([TurnError.of(failure)])
-        # The session lock is released before `done`, because a client may start its next turn on
-        # `done`.
         run.end(state, result)
         self._on_ended(run)
         if state == "stopped" and failure is None:
             run.publish([Stopped(result.partial_id)])
+        # A client may start its next turn on `done`. The lock of the session is released already.
         run.publish([Done(run.session_id)])
         if run.conversation.kind != "session":
             self._summaries.drop_session(run.session_id)
@@ -579,14 +592,15 @@ class TurnService:
             is_suspending = live.control.suspend()
             if is_suspending:
                 await asyncio.wait([live.task])
-        await self._deny_stored(session_id, only_waiting=True)
+        await self._stop_stored(session_id, only_waiting=True)
 
-    async def _deny_stored(self, session_id: str, *, only_waiting: bool = False) -> Run | None:
-        """End a stored turn that goes on, with denied calls. Return its run, or None if none
-        does.
+    async def _stop_stored(self, session_id: str, *, only_waiting: bool = False) -> Run | None:
+        """Stop a stored turn that goes on, and deny its call that waits. Return its run.
 
-        If ``only_waiting`` is true, a turn that is about to continue does not end.
+        Return None if no turn goes on. If ``only_waiting`` is true, do not stop a turn that is
+        about to continue.
         """
+        # Without such a turn, do not wait for the lock.
         if _turn_to_end(await self.store.load(session_id), only_waiting=only_waiting) is None:
             return None
         async with self.store.hold(session_id):
@@ -601,40 +615,46 @@ class TurnService:
             except ValueError as error:
                 await self._end_unreadable(session, turn, error)
                 return await self.find(session_id)
-        shown: list[ChatEvent] = []
-        if turn.state == "waiting_for_approval" and turn.approval is not None:
-            approval = turn.approval
+        approval = turn.approval
+        last_events: list[ChatEvent] = []
+        if approval is not None:
             confirmation_id = approval.confirmation_id
-            self._approvals.close_request(session_id, confirmation_id, errors.ConfirmationResolved)
-            decision = Decision(approved=False)
-            _audit_decision(session_id, confirmation_id, approval.tool_name, decision)
-        if turn.approval is not None and run.log.ends_with(turn.approval.confirmation_id):
-            shown = [stopped_event(turn.approval)]
+            if turn.state == "waiting_for_approval":
+                self._approvals.close_request(
+                    session_id, confirmation_id, errors.ConfirmationResolved
+                )
+                _audit_decision(
+                    session_id, confirmation_id, approval.tool_name, Decision(approved=False)
+                )
+            if run.log.ends_with(confirmation_id):
+                last_events.append(stopped_event(approval))
         if removed:
-            shown.append(versions_removed(removed))
+            last_events.append(versions_removed(removed))
         self._due.remove(session_id)
         self.table.take_suspended(session_id)
         result = replace(run.result, stored=messages, outcomes=stored_outcomes(messages))
-        self._end_suspended(run, result, shown)
+        self._end_suspended(run, result, last_events)
         self.table.add(run)
         self.table.retain(run)
         return run
 
-    def _end_suspended(self, run: Run, result: TurnResult, last: Sequence[ChatEvent] = ()) -> None:
+    def _end_suspended(
+        self, run: Run, result: TurnResult, events: Sequence[ChatEvent] = ()
+    ) -> None:
         run.control.is_stopped = True
         run.end("stopped", replace(result, cancelled=True))
         self._on_ended(run)
-        run.publish([*last, Stopped(None), Done(run.session_id)])
+        run.publish([*events, Stopped(None), Done(run.session_id)])
         run.release_clients()
 
     async def _announce_again(
         self, session: ChatSession, turn: StoredTurn, approval: Approval, tool: Tool
     ) -> None:
+        """Request the approval again, because the tool of the call has changed."""
         self._approvals.close_request(
             session.session_id, approval.confirmation_id, errors.ConfirmationStale
         )
         run = await self._stored_runs.find_or_create(session, turn)
-        # The clients have received the first announcement, and receive the warning.
         again = replace(
             approval,
             confirmation_id=new_confirmation_id(turn.run_id),
@@ -643,6 +663,7 @@ class TurnService:
             expires_at=self._approvals.expires_at(),
             stale_ids=(*approval.stale_ids, approval.confirmation_id),
         )
+        # Clients receive the first announcement and the warning before this announcement.
         again_turn = replace(turn, approval=again, events=turn.events + 2)
         await run.conversation.write(Change(turn=again_turn))
         run.publish([changed_warning(approval.tool_name), announcement(again)])
@@ -659,17 +680,19 @@ class TurnService:
     ) -> Run | None:
         """Make a stored turn live, and hand its clients over. Return its new run.
 
-        If the server has begun to stop meanwhile, start no run and return None. Raise
-        ``RateLimited`` if a client requests it and the limit of running turns is reached.
+        If this server is shutting down, start no run and return None. ``is_new_start`` states
+        whether a crash has interrupted the turn, and ``is_requested`` whether a client's decision
+        continues it. Raise ``RateLimited`` if the client has reached its limit of running turns,
+        and ``ValueError`` if the stored turn is invalid.
         """
         if self.shutdown.is_set():
             return None
         conversation = self.conversations.stored(session.session_id)
-        waiting = self.table.suspended(session.session_id, turn.run_id)
-        warnings = [] if waiting is None else waiting.log.warnings
+        earlier = self.table.suspended(session.session_id, turn.run_id)
+        warnings = [] if earlier is None else earlier.log.warnings
         turn = turn.continued(run_id, is_new_start=is_new_start)
         calls = await self._stored_runs.events_of_calls(session, turn, includes_approval_call=True)
-        earlier = [*warnings, snapshot(turn_messages(session, turn)), *calls]
+        repeated = [*warnings, snapshot(turn_messages(session, turn)), *calls]
         turn_input = restored_input(turn.input or {})
         run = self._new_run(
             conversation,
@@ -677,7 +700,7 @@ class TurnService:
             turn_input,
             turn.run_ids,
             turn.first,
-            continued_after=len(earlier),
+            continued_after=len(repeated),
             sender=turn.sender,
         )
         await locks.enter_async_context(self._limiter.running(run.caller, is_limited=is_requested))
@@ -687,7 +710,7 @@ class TurnService:
             await prepared.writer.begin()
             if self.shutdown.is_set():
                 return None
-            run.log.add([*earlier, Status("continued", 0, continues=run.continues)])
+            run.log.add([*repeated, Status("continued", 0, continues=run.continues)])
             if is_requested:
                 run.control.decided_at = asyncio.get_running_loop().time()
             self._launch(run, execute_run(prepared, run), locks.pop_all())
@@ -704,15 +727,15 @@ class TurnService:
 
         A shared store is searched again and again, because other servers may die.
         """
-        is_searched = False
+        has_searched = False
         while True:
             try:
-                if is_shared or not is_searched:
+                if is_shared or not has_searched:
                     # The server at which a turn waits continues it first, because it may have
                     # connected clients.
                     until = time.time() - self._limits.scan_seconds if is_shared else math.inf
                     self._due.add_found(await self.store.due_turns(until))
-                    is_searched = True
+                    has_searched = True
             except errors.MochiError as error:
                 logger.warning("interrupted turns not found: %s", error.message)
             for session_id in self._due.take_due():
@@ -758,7 +781,7 @@ class TurnService:
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn
-        # New turns wait for a lock without a run.
+        # If the turn ends, a new turn waits for the lock. A lock with a run would refuse it.
         run_id = new_id() if turn is not None and turn.survives else None
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
@@ -768,17 +791,18 @@ class TurnService:
                 return
             if turn.waiting is not None:
                 self._due.add(session_id, turn.due)
-            elif run_id is None or self._is_lost(turn):
+            elif run_id is None or not self._can_continue(turn):
                 await self._end_interrupted(session, turn)
             elif not self.shutdown.is_set():
                 await self._continue_interrupted(session, turn, run_id, locks)
 
-    def _is_lost(self, turn: StoredTurn) -> bool:
-        """Return whether a turn whose server died does not continue."""
+    def _can_continue(self, turn: StoredTurn) -> bool:
+        """Return whether a turn continues whose approval has expired, or whose server died."""
         if turn.state == "waiting_for_approval":
+            return True
+        if not turn.survives or turn.starts >= MAX_STARTS:
             return False
-        continues = turn.approval is not None or self._preparation.continues_background_turns
-        return not turn.survives or not continues or turn.starts >= MAX_STARTS
+        return turn.approval is not None or self._preparation.continues_background_turns
 
     async def _continue_interrupted(
         self, session: ChatSession, turn: StoredTurn, run_id: str, locks: AsyncExitStack
@@ -802,9 +826,9 @@ class TurnService:
         await self._end_interrupted(session, turn)
 
     async def _end_interrupted(self, session: ChatSession, turn: StoredTurn) -> None:
-        """End a turn whose server died and that does not continue.
+        """Store that a turn has failed because it cannot continue.
 
-        The store completes its messages.
+        The store completes the messages of the turn.
         """
         failure = errors.ServerLost(session.session_id, starts=turn.starts if turn.survives else 1)
         reason = {"code": failure.code, "message": failure.message}
@@ -823,8 +847,8 @@ class TurnService:
         """
         self._close()
         with anyio.move_on_after(self._shutdown_grace):
-            while running := [run.task for run in self.table.running() if run.task]:
-                await asyncio.wait(running)
+            while self.table.tasks():
+                await asyncio.wait(self.table.tasks())
             # From now on, no further request is forwarded that could delay the end.
             self.turns_ended = True
             while self.forwarded:
@@ -839,12 +863,12 @@ class TurnService:
         """
         self.ending.set()
         self.conversations.retry.close()
-        running = self.table.running()
-        for run in running:
+        for run in self.table.running():
             run.control.ends_for_shutdown = True
             run.suspend_or_cancel(errors.ShuttingDown(was_running=True))
-        if running:
-            await asyncio.wait([run.task for run in running if run.task])
+        tasks = self.table.tasks()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def abort_all(self, session_ids: Collection[str]) -> None:
         """Cancel the running turns of the given sessions, because other servers have taken these
@@ -904,42 +928,6 @@ async def _when_free(attempt: Callable[[], Awaitable[_Result]]) -> _Result:
     return await attempt()
 
 
-def _is_answer_checked(session: ChatSession, turn_input: TurnInput) -> bool:
-    """Return whether an answer that does not have its format is replaced.
-
-    Without tools, the answers of Ollama always have the format `json`.
-    """
-    answer_format = turn_input.generation.answer_format(session.metadata.format)
-    if answer_format == "json":
-        return _may_offer_tools(session, turn_input.tools)
-    return answer_format is not None
-
-
-def _may_offer_tools(session: ChatSession, selected: ToolSelection) -> bool:
-    if not selected.may_call:
-        return False
-    metadata = session.metadata
-    enabled = metadata.tool_settings
-    has_own = bool(selected.names)
-    if selected.names is None:
-        has_own = bool(enabled.tools or enabled.tool_group)
-    return has_own or bool(metadata.agent_settings.enabled_agents or selected.client_tools)
-
-
-async def _with_requested_model(turn: PreparedTurn) -> PreparedTurn:
-    """Store another model of the request with the session. Return the turn with that session.
-
-    Nothing changes if the model was not found.
-    """
-    wanted = turn.input.model
-    if turn.sessions is None or wanted is None or isinstance(turn.model, errors.MochiError):
-        return turn
-    if qualified_name(wanted) == qualified_name(turn.session.model):
-        return turn
-    session = await turn.sessions.patch(turn.session.session_id, {"model": wanted})
-    return replace(turn, session=session)
-
-
 def _turn_to_end(session: ChatSession, *, only_waiting: bool) -> StoredTurn | None:
     """Return the turn of a session if it goes on, or None.
 
@@ -951,25 +939,6 @@ def _turn_to_end(session: ChatSession, *, only_waiting: bool) -> StoredTurn | No
     if only_waiting and turn.state != "waiting_for_approval":
         return None
     return turn
-
-
-def _input_to_answer(
-    session: ChatSession, turn_input: TurnInput, repetition: Repetition | None
-) -> TurnInput:
-    """Return the input of a new turn. Raises ``EmptyHistory`` if it has no message to answer."""
-    new_input = turn_input if repetition is None else repetition.input
-    if new_input.change == "regenerate" and last_user_index(session.history) is None:
-        raise errors.EmptyHistory(session.session_id)
-    return new_input
-
-
-def _position(session: ChatSession, turn_input: TurnInput) -> int:
-    """Return the number of messages in the session before the messages of a turn."""
-    if turn_input.edit_index is not None:
-        return turn_input.edit_index + 1
-    if turn_input.text is not None:
-        return len(session.history)
-    return turn_input.answer_index(session.history)  # the turn may replace the last answer
 
 
 def _audit_decision(

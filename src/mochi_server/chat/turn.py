@@ -1,7 +1,7 @@
 """One turn that can begin: its checked request, its writer, its tools and its model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.steps import Phase, Step, TurnRules, next_step
@@ -11,6 +11,7 @@ from mochi_server.errors import MochiError
 from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.waiting import Ticket
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.session import ChatSession
@@ -65,6 +66,20 @@ class PreparedTurn:
     checks: SchemaChecks | None = None  # check of the last answer with the JSON schema of the turn
     drops_checkpoint: bool = False
     """Whether the summary of the session covers messages that the turn removes."""
+
+    async def with_requested_model(self) -> "PreparedTurn":
+        """Store another model of the request with the session. Return the turn with that session.
+
+        Nothing changes if the model was not found.
+        """
+        name = self.input.model
+        session = self.session
+        if self.sessions is None or name is None or isinstance(self.model, MochiError):
+            return self
+        if qualified_name(name) == qualified_name(session.model):
+            return self
+        switched = await self.sessions.patch(session.session_id, {"model": name})
+        return replace(self, session=switched)
 
     def next_step(self, *messages: Message) -> Step:
         """Return the next step, if the turn adds ``messages`` first."""
