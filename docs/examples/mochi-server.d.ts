@@ -3356,6 +3356,23 @@ export interface components {
             /** Mean Seconds */
             mean_seconds: number;
         };
+        /**
+         * FileAgentSettings
+         * @description Agent settings of a file, of which each may be absent.
+         */
+        FileAgentSettings: {
+            /** Enabled Agents */
+            enabled_agents?: string[];
+            /**
+             * Selection Metadata
+             * @default null
+             */
+            selection_metadata?: {
+                [key: string]: unknown;
+            } | null;
+        } & {
+            [key: string]: unknown;
+        };
         /** FileCall */
         FileCall: {
             /**
@@ -3433,6 +3450,11 @@ export interface components {
             /** Model */
             model: string;
             /**
+             * Summary Model
+             * @default null
+             */
+            summary_model?: string | null;
+            /**
              * Options
              * @default null
              */
@@ -3482,6 +3504,20 @@ export interface components {
              * @default null
              */
             tags?: string[] | null;
+            /**
+             * Pinned
+             * @default null
+             */
+            pinned?: boolean | null;
+            /**
+             * Archived
+             * @default null
+             */
+            archived?: boolean | null;
+            /** @default null */
+            tool_settings?: components["schemas"]["FileToolSettings"] | null;
+            /** @default null */
+            agent_settings?: components["schemas"]["FileAgentSettings"] | null;
         } & {
             [key: string]: unknown;
         };
@@ -3496,6 +3532,23 @@ export interface components {
              */
             type: "file";
             file: components["schemas"]["FileData"];
+        };
+        /**
+         * FileToolSettings
+         * @description Tool settings of a file, of which each may be absent.
+         */
+        FileToolSettings: {
+            /** Tools */
+            tools?: string[];
+            /**
+             * Tool Group
+             * @default null
+             */
+            tool_group?: string | null;
+            /** @default always_confirm */
+            execution_policy?: components["schemas"]["ToolExecutionPolicy"];
+        } & {
+            [key: string]: unknown;
         };
         /** FileVersion */
         FileVersion: {
