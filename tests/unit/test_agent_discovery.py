@@ -117,6 +117,7 @@ def test_missing_or_invalid_files_are_named(
         ("---\n---\nYou are helpful.", "no description"),
         ("---\nmodel: x\n---\n", "no description"),
         ("---\ndescription: '  '\n---\n", "no description"),
+        ("---\ndescription: ''\nmodel: 5\n---\n", "no description"),
         ("---\ndescription: 5\n---\n", "description must be text, not int"),
         ("---\ndescription:\n  a: b\n---\n", "description must be text, not dict"),
         ("---\ndescription: x\nmodel: [a]\n---\n", "model must be text, not list"),

@@ -58,7 +58,8 @@ def read_skill(directory: Path) -> AgentDefinition:
     if leads_out(path, directory):
         raise SkillError(f"it is {LEADS_OUT}")
     try:
-        text, modified = regular_files.read_text(path, "utf-8-sig"), int(path.stat().st_mtime)
+        text = regular_files.read_text(path, "utf-8-sig")
+        modified = int(path.stat().st_mtime)
     except OSError as error:
         raise SkillError(f"it cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:
@@ -81,18 +82,18 @@ def parse_skill(name: str, text: str) -> AgentDefinition:
         raise SkillError(
             f"the front matter is not YAML ({problem}); quote values that contain a colon"
         ) from error
-    faults = [
-        f"{key} must be text, not {type(fields[key]).__name__}"
-        for key in ("description", "model")
-        if not isinstance(fields.get(key), str | None)
-    ]
-    description, model = (str(fields.get(key) or "").strip() for key in ("description", "model"))
-    if "description" not in fields or not (description or faults):
-        faults.insert(
-            0,
+    faults = []
+    description: Any = fields.get("description")
+    if not isinstance(description, str | None):
+        faults.append(f"description must be text, not {type(description).__name__}")
+    elif not (description or "").strip():
+        faults.append(
             "it has no description; begin it with the three lines `---`, `description: ...` and "
-            "`---`",
+            "`---`"
         )
+    model: Any = fields.get("model")
+    if not isinstance(model, str | None):
+        faults.append(f"model must be text, not {type(model).__name__}")
     names: Any = fields.get("mcp_tools") or []
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not all(
@@ -102,4 +103,5 @@ def parse_skill(name: str, text: str) -> AgentDefinition:
     if faults:
         raise SkillError(*faults)
     mcp_tools = tuple(dict.fromkeys(each.strip() for each in names))
-    return AgentDefinition(name, " ".join(description.split()), body, model or None, mcp_tools)
+    model = (model or "").strip() or None
+    return AgentDefinition(name, " ".join(description.split()), body, model, mcp_tools)
