@@ -70,6 +70,7 @@ class AgentDiscoveryService:
         return require_valid(self.discover(), name)
 
     def names(self) -> list[str]:
+        """Return the names of the agents' folders, sorted."""
         if self._is_empty:
             return []
         try:
@@ -102,11 +103,12 @@ class AgentDiscoveryService:
         skill_faults = _missing(directory, SKILL_FILE)
         if not skill_faults:
             try:
-                agent = self.with_current_skill(agent)
-            except AgentInvalid as error:
-                skill_faults = [error.details["reason"]]
+                agent = read_skill(directory)
+            except SkillError as error:
+                skill_faults = [str(error)]
         catalogue, tool_faults = _tools(directory, is_optional=bool(agent.mcp_tools))
-        if faults := [*faults, *skill_faults, *tool_faults]:
+        faults += skill_faults + tool_faults
+        if faults:
             return replace(_invalid(name, *faults), description=agent.description)
         for problem in catalogue.problems:
             logger.warning("Agent problem name=%s file=%s: %s", name, problem.name, problem.message)
@@ -286,12 +288,10 @@ def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> Agent
     problems of the names.
     """
     available = {name: tool for name, tool in catalogue.tools.items() if tool.source is not None}
-    tools, problems = dict(agent.catalogue.tools), list(agent.catalogue.problems)
+    tools = dict(agent.catalogue.tools)
+    problems = list(agent.catalogue.problems)
     for named in agent.mcp_tools:
-        of_server = f"mcp:{quote(named, safe='')}/"
-        found = {name: tool for name, tool in available.items() if name == named} or {
-            name: tool for name, tool in available.items() if str(tool.source).startswith(of_server)
-        }
+        found = _tools_named(named, available)
         if not found:
             names = ", ".join(available) or "none"
             text = (
@@ -300,9 +300,14 @@ def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> Agent
             problems.append(Problem(named, f"{text}. Available tools: {names}"))
         for name, tool in found.items():
             if tools.setdefault(name, tool) is not tool:
-                problems.append(
-                    Problem(
-                        named, f"a tool in __init__.py has the same name as the MCP tool {name!r}"
-                    )
-                )
+                text = f"a tool in __init__.py has the same name as the MCP tool {name!r}"
+                problems.append(Problem(named, text))
     return replace(agent, catalogue=ToolCatalogue(tools, agent.catalogue.groups, tuple(problems)))
+
+
+def _tools_named(named: str, available: Mapping[str, Tool]) -> Mapping[str, Tool]:
+    """Return the MCP tool with this name, or else all tools of the MCP server with this name."""
+    if named in available:
+        return {named: available[named]}
+    prefix = f"mcp:{quote(named, safe='')}/"
+    return {name: tool for name, tool in available.items() if str(tool.source).startswith(prefix)}
