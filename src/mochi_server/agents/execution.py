@@ -103,9 +103,9 @@ class AgentCaller:
 
     @property
     def child_id(self) -> str | None:
-        """ID of the session of the agent, which a turn that continues finds by its call.
+        """ID of the session of the agent, or None if no turn makes the call.
 
-        It is None if no turn makes the call.
+        A continued turn has stored it, or computes it again from the call.
         """
         parent = self.parent
         if parent is None or self.turn is None:
@@ -177,16 +177,14 @@ class AgentEvents:
         return events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)
 
     def complete(self, result: AgentResult) -> events.AgentComplete:
-        code = result.error_code
-        session_id = self.session_id
         return events.AgentComplete(
             self.agent_name,
-            session_id,
+            self.session_id,
             result.output,
-            code is None,
-            code,
-            session_id,
-            self.call_id,
+            success=result.error_code is None,
+            error_code=result.error_code,
+            agent_session_id=self.session_id,
+            parent_call_id=self.call_id,
         )
 
     def result(self, messages: Sequence[Message], failure: MochiError | None) -> AgentResult:
@@ -316,10 +314,10 @@ class AgentExecutionService:
         try:
             name, model = await self.find_model(agent, turn_input.model or "")
             run_id = new_id()
-            opening = self._open_session(
+            locked_session = self._open_session(
                 agent, session_id, name, model, caller=caller, run_id=run_id
             )
-            async with opening as (session, continued):
+            async with locked_session as (session, continued):
                 reported = replace(reported, session_id=session.session_id)
                 if continued is None:
                     publish([reported.start()])
@@ -348,7 +346,7 @@ class AgentExecutionService:
         except MochiError as error:
             failure = error.with_traceback(None)  # the traceback refers to this frame
         self.on_tool_calls(messages)
-        if reported.session_id is None:
+        if reported.session_id is None:  # the failure came before the start was published
             publish([reported.start()])
         result = reported.result(messages, failure)
         publish([reported.complete(result)])
@@ -377,15 +375,15 @@ class AgentExecutionService:
         changed_model = None if name == session.model else name
         metadata = replace(session.metadata, model=name)
         session = ChatSession(metadata, session.history, session.extra)
-        opening = None if continued else _prompt_change(session, agent)
-        if opening is not None:
-            session = session.changed(opening)
+        prompt_change = None if continued else _prompt_change(session, agent)
+        if prompt_change is not None:
+            session = session.changed(prompt_change)
         writer = TurnWriter(
             conversation,
             session,
             turn_input,
             run_id,
-            opening=opening,
+            opening=prompt_change,
             survives=caller.turn is not None and caller.turn.survives,
             parent=caller.parent,
             continued=continued and continued.continued(run_id, is_new_start=False),
@@ -425,9 +423,10 @@ class AgentExecutionService:
         caller: AgentCaller,
         run_id: str,
     ) -> AsyncIterator[tuple[ChatSession, StoredTurn | None]]:
-        """Lock the session of an agent.
+        """Lock the session of an agent, or a new session.
 
-        Provide the session, and the turn in it that the ``caller`` has started.
+        Provide the session, and the turn in it that ``caller`` has started and now continues, or
+        None. An interrupted turn of another call is ended.
         """
         if session_id is None:
             session_id = await self._child_session(caller)
@@ -440,7 +439,7 @@ class AgentExecutionService:
             continued = session.metadata.turn
             if not caller.has_started(continued, session_id):
                 continued = None
-                session = await self.with_ended_turn(session)
+                session = await self.end_interrupted_turn(session)
             if continued is not None and not continued.first:  # from a file before format 1.4
                 continued = replace(continued, first=first_answer_index(session.history))
             yield session, continued
@@ -456,11 +455,12 @@ class AgentExecutionService:
         return created
 
     async def _child_session(self, caller: AgentCaller) -> str | None:
-        """Return the session of the turn that the caller has started before a wait or a crash, or
-        None.
+        """Return the ID of the session in which the call had started a turn before a wait or a
+        crash, or None.
         """
         child_id = caller.child_id
-        if caller.turn is None or len(caller.turn.run_ids) == 1 or child_id is None:
+        is_continued = caller.turn is not None and len(caller.turn.run_ids) > 1
+        if child_id is None or not is_continued:
             return None
         with suppress(SessionNotFound):
             session = await self.store.load(child_id)
@@ -468,21 +468,22 @@ class AgentExecutionService:
                 return child_id
         return None
 
-    async def with_ended_turn(self, session: ChatSession) -> ChatSession:
-        """Return a locked session of an agent after the end of its latest turn.
+    async def end_interrupted_turn(self, session: ChatSession) -> ChatSession:
+        """Store that an interrupted latest turn of a locked session failed. Return the session.
 
-        Raises ``SessionBusy`` if the turn that has started it goes on. Otherwise it was interrupted
-        with that turn.
+        The turn was interrupted with the turn that called the agent. Raises ``SessionBusy`` if the
+        calling turn goes on.
         """
         turn = session.metadata.turn
         if turn is None or turn.has_ended or turn.parent is None:
             return session
         if self.callers is not None:
             with suppress(SessionNotFound):
-                caller = (await self.callers.load(turn.parent.session_id)).metadata.turn
-                goes_on = caller is not None and caller.survives
-                if caller and goes_on and turn.parent.turn_id in ("", *caller.run_ids):
-                    raise SessionBusy(session.session_id, caller.run_id)
+                calling_session = await self.callers.load(turn.parent.session_id)
+                latest = calling_session.metadata.turn
+                goes_on = latest is not None and latest.survives
+                if latest and goes_on and turn.parent.turn_id in ("", *latest.run_ids):
+                    raise SessionBusy(session.session_id, latest.run_id)
         # The store completes its messages.
         await self.store.write(session.session_id, Change(turn=turn.ended("failed")))
         return await self.store.load(session.session_id)
@@ -554,15 +555,16 @@ class AgentTurns(TurnPreparation):
     service: AgentExecutionService
 
     async def prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
-        """Find the agent of a turn.
+        """Prepare the turn of an agent.
 
-        Raises ``AgentNotFound``, ``AgentInvalid``, ``SessionNotFound`` or ``SessionBusy``.
+        If the model is unavailable, the turn contains the error. Raises ``AgentNotFound``,
+        ``AgentInvalid``, ``SessionNotFound`` or ``SessionBusy``.
         """
         ticket = self.service.gateway.admit()
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
         if run.conversation.kind == "agent_chat":
-            session = await self.service.with_ended_turn(session)
+            session = await self.service.end_interrupted_turn(session)
         name = session.model
         model: ModelInfo | MochiError
         try:

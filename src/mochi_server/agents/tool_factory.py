@@ -124,17 +124,12 @@ class AgentToolbox:
         )
 
     def _has_waited(self, name: str, call: ToolInvocation) -> bool:
-        """Return whether a call inside this call of an agent needed approval.
+        """Return whether this call of the agent has waited for an approval.
 
-        It runs even if the agent was disabled meanwhile.
+        Such a call continues even if the agent was disabled meanwhile.
         """
-        turn = self.approver.writer.turn
-        waiting = turn.agent_call
-        if waiting is None:
-            return False
-        if waiting.call_id != call.id:
-            return False
-        return waiting.name == name
+        waiting = self.approver.writer.turn.agent_call
+        return waiting is not None and (waiting.call_id, waiting.name) == (call.id, name)
 
 
 @dataclass(frozen=True)
@@ -149,10 +144,8 @@ class AgentTools(AgentSource):
 
         It contains the agent whose call waits, which a client may have disabled.
         """
-        settings = session.metadata.agent_settings
-        names = [*settings.enabled_agents]
-        turn = approver.writer.turn
-        waiting = turn.agent_call
+        names = [*session.metadata.agent_settings.enabled_agents]
+        waiting = approver.writer.turn.agent_call
         if waiting is not None:
             names.append(waiting.name)
         agents = await self.registry.enabled(names)
