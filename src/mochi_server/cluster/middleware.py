@@ -101,15 +101,25 @@ _ID_HEADERS = {
     "x-request-id",
     *(each.request_id_header for each in _PROTOCOLS if each.request_id_header),
 }
-_CHECKED_HEADERS = {"authorization", "x-api-key", "cookie", "origin"}
-_CHECKED_HEADERS |= {"sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
-_NOT_FORWARDED = (
-    _CONNECTION_HEADERS
-    | _CHECKED_HEADERS
-    | _ID_HEADERS
-    | {"host", "content-length", "accept-encoding"}
-)
-_NOT_FORWARDED |= {CALLER_HEADER, CALLER_LIMITS_HEADER, NO_NEW_TURN_HEADER, "x-mochi-user"}
+_CHECKED_HEADERS = {
+    "authorization",
+    "x-api-key",
+    "x-mochi-user",
+    "cookie",
+    "origin",
+    "sec-fetch-site",
+    "sec-fetch-mode",
+    "sec-fetch-dest",
+}
+_REPLACED_HEADERS = {
+    "host",
+    "content-length",
+    "accept-encoding",
+    CALLER_HEADER,
+    CALLER_LIMITS_HEADER,
+    NO_NEW_TURN_HEADER,
+}
+_NOT_FORWARDED = _CONNECTION_HEADERS | _CHECKED_HEADERS | _ID_HEADERS | _REPLACED_HEADERS
 _NOT_RETURNED = _CONNECTION_HEADERS | _ID_HEADERS | {"server", PEER_HEADER}
 _T = TypeVar("_T")
 
@@ -220,18 +230,28 @@ class PeerRequest:
     async def _relay(self, peer: Peer, response: aiohttp.ClientResponse) -> None:
         is_stream = response.content_type == "text/event-stream"
         content = b"" if is_stream else await self._await(peer, response.read())
-        headers = [(name.lower(), value) for name, value in response.raw_headers]
-        headers = [header for header in headers if header[0].decode("latin-1") not in _NOT_RETURNED]
+        headers = []
+        for raw_name, value in response.raw_headers:
+            name = raw_name.lower()
+            if name.decode("latin-1") not in _NOT_RETURNED:
+                headers.append((name, value))
         self._has_begun = True
         await self.send(
             {"type": "http.response.start", "status": response.status, "headers": headers}
         )
-        while is_stream and (chunk := await self._await(peer, response.content.readany())):
-            events, end, content = (content + chunk).rpartition(b"\n\n")  # send only whole events
+        if is_stream:
+            content = await self._relay_events(peer, response)
+        await self.send(body_message(content, more=False))
+
+    async def _relay_events(self, peer: Peer, response: aiohttp.ClientResponse) -> bytes:
+        """Send whole events, and return the incomplete rest of the stream."""
+        rest = b""
+        while chunk := await self._await(peer, response.content.readany()):
+            events, end, rest = (rest + chunk).rpartition(b"\n\n")
             if end:
                 self._last_id = last_event_id(events + end) or self._last_id
                 await self.send(body_message(events + end))
-        await self.send(body_message(content, more=False))
+        return rest
 
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
         """Return the result of ``work``.
@@ -241,33 +261,36 @@ class PeerRequest:
         task = asyncio.ensure_future(work)
         tasks: set[asyncio.Future[Any]] = {task, self._stopping}
         try:
-            done: set[asyncio.Future[Any]] = set()
-            while not done:
+            while True:
                 done, _ = await asyncio.wait(
                     tasks, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
-                if not done and await self._is_silent(peer):
+                if task in done:
+                    return task.result()
+                if done:
+                    raise ShuttingDown
+                if await self._is_silent(peer):
                     raise ServerLost(self.session_id)
-            if not task.done():
-                raise ShuttingDown
-            return task.result()
         finally:
             task.cancel()
             await asyncio.wait([task])
 
     async def _is_silent(self, peer: Peer) -> bool:
-        with suppress(MochiError):
+        """Return whether ``peer`` is frozen, or was dead in all checks of ``SILENT_SECONDS``."""
+        try:
             current = await self.peers.find(peer.name)
-            self._missed = 0 if current else self._missed + 1
-            return self._missed * _CHECK_SECONDS >= SILENT_SECONDS or (
-                current is not None and current.is_silent
-            )
-        return False
+        except MochiError:
+            return False
+        if current is not None:
+            self._missed = 0
+            return current.is_silent
+        self._missed += 1
+        return self._missed * _CHECK_SECONDS >= SILENT_SECONDS
 
     async def _failure(self, peer: Peer, error: Exception) -> Exception:
         """Return ``PeerGone`` if ``peer`` died before it responded, otherwise ``ServerLost``.
 
-        May take seconds.
+        Wait up to ``CONNECT_SECONDS``, because the database lists a dead process for seconds.
         """
         if self._has_begun or isinstance(error, aiohttp.SocketTimeoutError):
             return ServerLost(self.session_id)
@@ -280,11 +303,12 @@ class PeerRequest:
         return ServerLost(self.session_id) if current else PeerGone()
 
     def _unreachable(self, peer: Peer, reason: str) -> ServerLost:
-        hint = (
-            "Set MOCHI_ADVERTISE_URL of that server to a URL at which other servers can reach it."
-        )
         logger.error(
-            "peer unreachable process=%s url=%s: %s. %s", peer.name, peer.url, reason, hint
+            "peer unreachable process=%s url=%s: %s. Set MOCHI_ADVERTISE_URL of that server to a "
+            "URL at which other servers can reach it.",
+            peer.name,
+            peer.url,
+            reason,
         )
         return ServerLost(self.session_id, is_unreachable=True)
 
@@ -337,25 +361,23 @@ class ClusterMiddleware:
         return await self._app(scope, receive, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method, path, named_session = (
-            scope["method"],
-            route_path(scope),
-            header(scope, b"x-mochi-session"),
-        )
+        method = scope["method"]
+        path = route_path(scope)
+        named_session = header(scope, b"x-mochi-session")
+        session = _SESSION.fullmatch(path)
+        chat = _CHAT.fullmatch(path)
+        about_turn = chat or _RESPONSE.fullmatch(path)
         try:
             if method == "POST" and path.rstrip("/") in _RELOADS:
                 with suppress(MochiError):
                     await self._request_all(await self._peers().live_peers(), scope)
                 await self._app(scope, receive, send)
-            elif method == "DELETE" and (match := _SESSION.fullmatch(path)):
-                await self._delete(match[1], scope, receive, send)
-            elif (match := _CHAT.fullmatch(path)) and (method, match[2]) == (
-                "POST",
-                "/confirm-tool",
-            ):
-                await self._resolve_confirmation(match[1], scope, receive, send)
-            elif match := match or _RESPONSE.fullmatch(path):
-                await self._forward(match[1], scope, receive, send)
+            elif method == "DELETE" and session:
+                await self._delete(session[1], scope, receive, send)
+            elif method == "POST" and chat and chat[2] == "/confirm-tool":
+                await self._resolve_confirmation(chat[1], scope, receive, send)
+            elif about_turn:
+                await self._forward(about_turn[1], scope, receive, send)
             elif (
                 method == "POST"
                 and path.rstrip("/") in _COMPLETIONS
@@ -387,18 +409,18 @@ class ClusterMiddleware:
             return await self._app(scope, receive, send)
         content = await read_body(Request(scope, receive))
         path = route_path(scope).rstrip("/")
-        # A completion may be collected, too. Only its body states whether it is.
-        is_collected = path.endswith(session_id) or path in _COMPLETIONS
+        # Only the body of a completion states whether its response is collected.
+        may_be_collected = path.endswith(session_id) or path in _COMPLETIONS
         turns = services.turns
         if turns.turns_ended and not path.endswith(_SHORT):
             raise ShuttingDown
         request = self._peer_request(session_id, scope, send)
         request.shutdown = turns.ending
         request.may_start_turn = not turns.shutdown.is_set()
-        idle_seconds = None if is_collected else IDLE_SECONDS
+        idle_seconds = None if may_be_collected else IDLE_SECONDS
         running = start_in(turns.forwarded, request.run(peer, content, idle_seconds))
         if not await until_disconnect(receive, running):
-            # A dead peer is not found again.
+            # A dead peer is not found again, so this ends.
             again = self._app if request.is_refused else self._dispatch
             await again(scope, _replaying(content, receive), send)
         return None
@@ -408,7 +430,7 @@ class ClusterMiddleware:
     ) -> Peer | None:
         """Return the server for a request, or None for this one.
 
-        A message that denies waiting calls goes to the server ``waits_at``, if there is one.
+        ``waits_at`` is the server of the turn whose waiting calls a message denies, if any.
         """
         method, path = scope["method"], route_path(scope).rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or path in _COMPLETIONS):
@@ -419,15 +441,11 @@ class ClusterMiddleware:
             if scope["app"].state.services.turns.shutdown.is_set():
                 return await self._peers().key_owner(session_id, key) or waits_at
             return await self._peers().claim_key(session_id, key, waits_at)
-        query = unquote(scope["query_string"].decode("latin-1"))
-        position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
-        response = _RESPONSE.fullmatch(path)
-        known_run = response[2] if response else position and position[1]
-        # or decides about a running turn
-        starts_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))
-        for run_id in dict.fromkeys([known_run, None]):  # another server may continue the turn
+        may_start_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))
+        # If the server of the known run is dead, another one may have continued its turn.
+        for run_id in dict.fromkeys([_known_run(scope), None]):
             with suppress(PeerGone):
-                return await self._peers().owner_of(session_id, run_id, starts_turn=starts_turn)
+                return await self._peers().owner_of(session_id, run_id, starts_turn=may_start_turn)
         return None
 
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -446,8 +464,8 @@ class ClusterMiddleware:
         self, session_id: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         content = await read_body(Request(scope, receive))
-        sent = _CONFIRMATION.search(content)
-        run_id = requesting_run(sent[1].decode()) if sent else None
+        found = _CONFIRMATION.search(content)
+        run_id = requesting_run(found[1].decode()) if found else None
         own = scope["app"].state.services.turns.table.find(session_id, run_id)
         # The server at which the turn waits may have connected clients, which receive the rest of
         # the turn.
@@ -467,13 +485,15 @@ class ClusterMiddleware:
     async def _request_all(
         self, peers: Sequence[Peer], scope: Scope, content: bytes = b"", session_id: str = ""
     ) -> list[list[Message]]:
-        responses: list[list[Message]] = [[] for _ in peers]
-        requests = [
-            self._peer_request(session_id, {**scope}, _into(response)) for response in responses
-        ]
-        await asyncio.gather(
-            *(request.run(peer, content) for request, peer in zip(requests, peers, strict=True))
-        )
+        """Return the messages of each peer's response, none for a dead peer."""
+        responses = []
+        runs = []
+        for peer in peers:
+            response: list[Message] = []
+            request = self._peer_request(session_id, {**scope}, _append_to(response))
+            responses.append(response)
+            runs.append(request.run(peer, content))
+        await asyncio.gather(*runs)
         return responses
 
     def _peer_request(self, session_id: str, scope: Scope, send: Send) -> PeerRequest:
@@ -504,6 +524,16 @@ def target_of(scope: Scope) -> bytes:
     return sent.removeprefix(prefix.encode())
 
 
+def _known_run(scope: Scope) -> str | None:
+    """Return the run that the path, the header ``Last-Event-ID`` or the query names, or None."""
+    response = _RESPONSE.fullmatch(route_path(scope).rstrip("/"))
+    if response:
+        return response[2]
+    query = unquote(scope["query_string"].decode("latin-1"))
+    position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
+    return position[1] if position else None
+
+
 def _sent_caller(scope: Scope) -> Caller:
     """Return the caller that another server has sent with a forwarded request.
 
@@ -532,7 +562,7 @@ def _replaying(content: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _into(messages: list[Message]) -> Send:
+def _append_to(messages: list[Message]) -> Send:
     async def append(message: Message) -> None:
         messages.append(message)
 
@@ -542,7 +572,7 @@ def _into(messages: list[Message]) -> Send:
 def _is_refusal(scope: Scope, message: Message) -> bool:
     """Return whether the response refuses a request at a shutdown.
 
-    Unlike for an ended turn, nothing was stored.
+    The error of a turn that the shutdown ended has the same code, but no ``Retry-After``.
     """
     return scope.get(ERROR) == ShuttingDown.code and b"retry-after" in dict(
         message.get("headers", ())
