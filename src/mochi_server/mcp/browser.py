@@ -40,7 +40,7 @@ class _Browser:
         self.url.set_result(url)
 
     async def wait(self) -> AuthorizationCodeResult:
-        redirect = await self.pending.redirect(_state_parameter(self.url.result()))
+        redirect = await self.pending.wait_for_redirect(_state_parameter(self.url.result()))
         code = checked_code(redirect)
         return AuthorizationCodeResult(code=code, state=redirect.state, iss=redirect.iss)
 
@@ -54,7 +54,8 @@ async def authorize(
 ) -> None:
     """Authorize at an MCP server, and store the tokens.
 
-    ``url`` receives the URL that the user opens. Raises an exception if the authorization fails;
+    The server refuses a request without tokens, and the client then runs the authorization. ``url``
+    receives the URL that the user opens. Raises an exception if the authorization fails;
     ``session`` explains it.
     """
     browser = _Browser(callback_url, pending, url)
@@ -69,7 +70,7 @@ async def authorize(
                 if url.done():
                     break
         if not url.done():
-            raise OAuthFailed(_not_asked(response))
+            raise OAuthFailed(_why_not_begun(response))
         outcome = ""
     except Exception as error:
         outcome = session.explain(error)
@@ -82,7 +83,7 @@ async def authorize(
             await pending.end(_state_parameter(url.result()), outcome)
 
 
-def _not_asked(response: httpx2.Response) -> str:
+def _why_not_begun(response: httpx2.Response) -> str:
     if response.is_error:
         return f"it responded with HTTP status {response.status_code}, and not with 401"
     return "it does not require authorization"

@@ -22,7 +22,7 @@ class Credentials:
 
     secrets: SecretStore
     key: str
-    tokens: SecretMasker
+    masker: SecretMasker
     """Masker of the tokens that this process has read."""
 
     @classmethod
@@ -48,7 +48,7 @@ class Credentials:
         await self.secrets.put(f"tokens-{self.key}", record.encode())
 
     async def remove(self) -> None:
-        """Forget the tokens, the registration of this client, and a pending authorization."""
+        """Remove the tokens, the registration of this client, and a pending authorization."""
         await self.secrets.remove(f"tokens-{self.key}")
         await self.secrets.remove(f"pending-{self.key}")
 

@@ -70,7 +70,7 @@ def append(buffer: bytearray, data: bytes, limit: int) -> None:
 async def read_lines(chunks: AsyncIterable[bytes], limit: int) -> AsyncIterator[bytes]:
     """Yield the lines of a stream, without their ends.
 
-    Raise ``MessageTooLarge`` after ``limit`` bytes in one.
+    Raise ``MessageTooLarge`` if a line has more than ``limit`` bytes.
     """
     line = bytearray()
     async for chunk in chunks:
@@ -107,15 +107,15 @@ async def _has_too_many_values(data: bytes) -> bool:
     if len(data) <= MAX_VALUES:
         return False
     values = 0
-    is_in_string = False
-    escape = b""
+    starts_in_string = False
+    cut_escape = b""  # a backslash whose character is in the next chunk
     for start in range(0, len(data), _CHUNK_BYTES):
-        text = escape + data[start : start + _CHUNK_BYTES]
+        text = cut_escape + data[start : start + _CHUNK_BYTES]
         backslashes = len(text) - len(text.rstrip(b"\\"))
-        escape = text[len(text) - backslashes % 2 :]
+        cut_escape = text[len(text) - backslashes % 2 :]
         parts = text.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
-        outside = b" ".join(parts[is_in_string::2])
-        is_in_string ^= len(parts) % 2 == 0
+        outside = b" ".join(parts[starts_in_string::2])
+        starts_in_string ^= len(parts) % 2 == 0  # an odd number of quotes
         values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
         await asyncio.sleep(0)
     return values > MAX_VALUES
@@ -146,7 +146,7 @@ def _parse_error(reason: str) -> mcp_types.ErrorData:
 class PendingRequests:
     """Requests of one connection without a response.
 
-    If only one is pending, a response with an unknown ID is its.
+    If only one is pending, a response with an unknown ID belongs to it.
     """
 
     def __init__(self) -> None:
@@ -209,13 +209,13 @@ class MessageFilter(ObjectReceiveStream[Any]):
         if isinstance(item, SessionMessage):
             item.message = self._requests.received(item.message)
             if isinstance(item.message, JSONRPCResponse):
-                await self._check(item.message.result)
+                await self._drop_unusable(item.message.result)
         return item
 
     async def aclose(self) -> None:
         await self._messages.aclose()
 
-    async def _check(self, result: dict[str, Any]) -> None:
+    async def _drop_unusable(self, result: dict[str, Any]) -> None:
         """Remove malformed tools, and the tools after the first ``MAX_TOOLS``.
 
         Replace too many content blocks.

@@ -43,7 +43,7 @@ _MARK = "mochi_server_oauth"
 _POST, _BASIC = "client_secret_post", "client_secret_basic"
 """Ways to send the secret of a client: in the body, or with HTTP Basic authentication."""
 _LONG_AGO = 1.0  # a Unix time
-_EXPIRED = (400, 401)
+_REFUSING_STATUSES = (400, 401)
 """HTTP statuses with which an authorization server refuses a refresh token."""
 
 # Logs of the SDK contain URLs, messages and tokens.
@@ -76,7 +76,7 @@ class _Record(BaseModel):
     metadata: OAuthMetadata | None = None
     resource: ProtectedResourceMetadata | None = None
     scope: str | None = None
-    """Scopes of which the server has refused a request without them."""
+    """Scopes for the next authorization, because the server has refused a request without them."""
 
 
 class Browser(Protocol):
@@ -133,7 +133,7 @@ class _StoredTokensProvider(OAuthClientProvider):
         return (await self._load()).tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        self._credentials.tokens.add(_secrets_of(tokens))
+        self._credentials.masker.add(_secrets_of(tokens))
         record = _Record(
             tokens=tokens,
             expires_at=self.context.token_expiry_time,
@@ -142,23 +142,25 @@ class _StoredTokensProvider(OAuthClientProvider):
             resource=self.context.protected_resource_metadata,
             scope=(await self._load()).scope,
         )
-        await self._credentials.save(record.model_dump_json())
+        await self._save(record)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return (await self._load()).client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         record = await self._load()
-        record = record.model_copy(update={"client": client_info})
-        await self._credentials.save(record.model_dump_json())
+        await self._save(record.model_copy(update={"client": client_info}))
 
     async def _load(self) -> _Record:
         try:
             record = _Record.model_validate_json(await self._credentials.load())
         except ValidationError:  # a damaged file
             return _Record()
-        self._credentials.tokens.add(_secrets_of(record.tokens))
+        self._credentials.masker.add(_secrets_of(record.tokens))
         return record
+
+    async def _save(self, record: _Record) -> None:
+        await self._credentials.save(record.model_dump_json())
 
     async def _initialize(self) -> None:
         await super()._initialize()
@@ -167,7 +169,7 @@ class _StoredTokensProvider(OAuthClientProvider):
         context.current_tokens = record.tokens
         context.token_expiry_time = record.expires_at
         if record.tokens is not None and record.tokens.access_token == self._refused_token:
-            context.token_expiry_time = _LONG_AGO
+            context.token_expiry_time = _LONG_AGO  # so that it is refreshed
         context.oauth_metadata = record.metadata
         context.protected_resource_metadata = record.resource
         self._initialized = False  # the next request reads the record again
@@ -184,10 +186,10 @@ class _StoredTokensProvider(OAuthClientProvider):
             if not _is_refused(response):
                 return
             if response.status_code == httpx2.codes.FORBIDDEN and not self._can_authorize:
-                raise await self._needs_scope(response)
+                raise await self._refusal_error(response)
             self._refused_token = tokens.access_token if tokens else None
         if not self._can_authorize and not self.context.can_refresh_token():
-            raise self._needs_authorization()
+            raise self._authorization_error()
         flow = super()._auth_flow(request)
         try:
             outgoing = await flow.__anext__()
@@ -195,7 +197,7 @@ class _StoredTokensProvider(OAuthClientProvider):
                 response = yield _marked(outgoing, request)
                 is_refused = outgoing is request and _is_refused(response)
                 if is_refused and not self._can_authorize:
-                    raise await self._needs_scope(response)
+                    raise await self._refusal_error(response)
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
@@ -205,15 +207,14 @@ class _StoredTokensProvider(OAuthClientProvider):
             await flow.aclose()
 
     async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
-        if response.status_code in _EXPIRED:
+        if response.status_code in _REFUSING_STATUSES:
             record = await self._load()
             sent = self.context.current_tokens
             if record.tokens and sent and record.tokens.access_token != sent.access_token:
                 await self._initialize()  # another process was faster
                 return True
-            record = record.model_copy(update={"tokens": None})
-            await self._credentials.save(record.model_dump_json())
-            raise self._needs_authorization()
+            await self._save(record.model_copy(update={"tokens": None}))
+            raise self._authorization_error()
         if response.is_error:
             raise OAuthTokenError(f"HTTP {response.status_code}")
         return await super()._handle_refresh_response(response)
@@ -227,9 +228,10 @@ class _StoredTokensProvider(OAuthClientProvider):
             metadata.scope = union_scopes(metadata.scope, record.scope)
         return await super()._perform_authorization()
 
-    async def _needs_scope(self, response: httpx2.Response) -> NeedsAuthorization:
-        """Store the scope that a refused request needs, for the next authorization, and return the
-        error.
+    async def _refusal_error(self, response: httpx2.Response) -> NeedsAuthorization:
+        """Return the error of a refused request.
+
+        Store the scope that the request needs, if any, for the next authorization.
         """
         needed = extract_scope_from_www_auth(response)
         if response.status_code == httpx2.codes.FORBIDDEN and needed:
@@ -237,11 +239,11 @@ class _StoredTokensProvider(OAuthClientProvider):
             granted = record.tokens.scope if record.tokens else None
             known = union_scopes(record.scope, granted)
             scope = union_scopes(known, needed)
-            record = record.model_copy(update={"scope": scope})
-            await self._credentials.save(record.model_dump_json())
-        return self._needs_authorization()
+            await self._save(record.model_copy(update={"scope": scope}))
+        return self._authorization_error()
 
-    def _needs_authorization(self) -> NeedsAuthorization:
+    def _authorization_error(self) -> NeedsAuthorization:
+        """Record that the connection needs a user, and return the error."""
         self._mcp_session.needs_authorization = True
         if self._server.type == "sse":
             self._mcp_session.end()  # the SDK would wait for a response forever

@@ -50,8 +50,8 @@ class PendingAuthorization:
             _Pending(state_hash=_hash_of(state), expires_at=time.time() + BROWSER_SECONDS)
         )
 
-    async def redirect(self, state: str) -> Redirect:
-        """Wait for the redirect of the browser, and return it.
+    async def wait_for_redirect(self, state: str) -> Redirect:
+        """Return the redirect of the browser, after it has arrived.
 
         Raises ``OAuthFailed`` if it does not arrive in time, or a new authorization has begun.
         """
@@ -70,7 +70,7 @@ class PendingAuthorization:
             await self._save(pending.model_copy(update={"outcome": outcome, "redirect": None}))
 
     async def finish(self, redirect: Redirect, seconds: float) -> str | None:
-        """Pass the redirect on, and return the outcome.
+        """Store the redirect, wait for the authorization, and return its outcome.
 
         Return None if the state belongs to no authorization, or to one that has its redirect.
         """
@@ -94,8 +94,8 @@ class PendingAuthorization:
             pending = _Pending.model_validate_json(await self.credentials.load_pending() or b"")
         except ValidationError:
             return None
-        is_it = compare_digest(pending.state_hash, _hash_of(state))
-        return pending if is_it and pending.expires_at > time.time() else None
+        has_state = compare_digest(pending.state_hash, _hash_of(state))
+        return pending if has_state and pending.expires_at > time.time() else None
 
     async def _save(self, pending: _Pending) -> None:
         await self.credentials.save_pending(pending.model_dump_json())

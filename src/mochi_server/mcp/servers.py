@@ -132,9 +132,9 @@ class McpServer:
             if send is None:
                 raise ToolRaised(f"the MCP server {self.name} cannot be reached: {session.problem}")
             content = await send(tool, arguments)
-            return replace(content, text=self.credentials.tokens.mask(content.text))
+            return replace(content, text=self.credentials.masker.mask(content.text))
         except ToolRaised as error:
-            text = self.credentials.tokens.mask(self._secrets.mask(str(error)))
+            text = self.credentials.masker.mask(self._secrets.mask(str(error)))
             raise ToolRaised(text) from None
         finally:
             self._calls -= 1
@@ -230,7 +230,7 @@ class McpServer:
         except Exception:
             if not isinstance(config, RemoteServer) or config.type is not None:
                 raise
-            if not session.is_opening or session.error_status not in _WITHOUT_STREAMABLE_HTTP:
+            if session.opened.done() or session.error_status not in _WITHOUT_STREAMABLE_HTTP:
                 raise
             session.over_sse = True
             await self._connect_over(session, config.over_sse())
@@ -280,7 +280,7 @@ class McpServer:
                 raise
             if isinstance(error, TimeoutError):
                 reason = session.explain(error)
-            shown = self.credentials.tokens.mask(session.shown(reason))
+            shown = self.credentials.masker.mask(session.shown(reason))
             known = self._list_problem
             self._list_problem = f"its changed tools could not be listed: {shown}"
             # A list that fails like the previous one is not logged again.

@@ -129,11 +129,6 @@ class McpSession:
         return self.problem == _CONNECTING
 
     @property
-    def is_opening(self) -> bool:
-        """Whether the attempt to connect has not ended."""
-        return not self.opened.done()
-
-    @property
     def authorization_advice(self) -> str:
         """What to do if the server needs authorization, as text."""
         return (

@@ -70,6 +70,7 @@ def _converted(tool: "mcp_types.Tool", checks: SchemaChecks) -> McpTool:
     for name in required:
         if "default" in properties.get(name, {}):
             defaults[name] = properties[name]["default"]
+    # A model may omit an argument that has a default.
     inlined["required"] = [name for name in required if name not in defaults]
     overview = {}
     for name, node in properties.items():
