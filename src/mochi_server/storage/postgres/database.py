@@ -117,19 +117,23 @@ def failure(operation: str, error: Exception) -> StorageFailed:
     """Convert a database exception to ``StorageUnavailable`` if it may be temporary, otherwise to
     ``StorageFailed``.
     """
-    known = next((text for kind, text in _REASONS.items() if isinstance(error, kind)), None)
-    state = getattr(error, "sqlstate", None)
-    if not state:  # errors while connecting have no SQLSTATE
-        known = next(
-            (text for pattern, text in _CONNECT_REASONS.items() if re.search(pattern, str(error))),
-            known,
-        )
-    if known == _UNREACHABLE and state and state[:2] not in _CONNECTION_CLASSES:
-        known = None
-    reason = known or f"the database reports an error{f' (SQLSTATE {state})' if state else ''}"
+    reason = _reason_of(error)
     number = errno.ENOSPC if isinstance(error, errors.DiskFull) else errno.EIO
     kind = StorageUnavailable if reason in _TRANSIENT else StorageFailed
     return kind(operation, OSError(number, reason))
+
+
+def _reason_of(error: Exception) -> str:
+    state = getattr(error, "sqlstate", None)
+    if not state:  # errors while connecting have no SQLSTATE
+        for pattern, reason in _CONNECT_REASONS.items():
+            if re.search(pattern, str(error)):
+                return reason
+    may_be_unreachable = not state or state[:2] in _CONNECTION_CLASSES
+    for kind, reason in _REASONS.items():
+        if isinstance(error, kind) and (reason != _UNREACHABLE or may_be_unreachable):
+            return reason
+    return "the database reports an error" + (f" (SQLSTATE {state})" if state else "")
 
 
 class Connection(AsyncConnection[Row]):
@@ -200,7 +204,8 @@ class Database:
         deadline = time.monotonic() + wait_seconds
         while True:
             try:
-                await (await self.connect()).close()
+                connection = await self.connect()
+                await connection.close()
                 break
             except psycopg.Error as error:
                 if time.monotonic() > deadline:
@@ -290,17 +295,17 @@ async def migrate(database: Database) -> int:
 
     Raises ``StorageFailed``.
     """
-    known = _schema_files()
+    scripts = _schema_scripts()
     async with database.migration() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
         await connection.execute(_SCHEMA)
-        row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
-        version = row[0] if row else 0
-        latest = max(known)
+        statement = "SELECT coalesce(max(version), 0) FROM mochi_schema"
+        ((version,),) = await fetch_all(connection, statement)
+        latest = max(scripts)
         _refuse_later(version, latest)
-        missing = [number for number in sorted(known) if number > version]
+        missing = [number for number in sorted(scripts) if number > version]
         for number in missing:
-            await connection.execute(sql.SQL(known[number]))
+            await connection.execute(sql.SQL(scripts[number]))
             await connection.execute(
                 "INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number]
             )
@@ -314,7 +319,7 @@ async def require_current_schema(database: Database) -> None:
 
     Raises ``StorageFailed``.
     """
-    latest = max(_schema_files())
+    latest = max(_schema_scripts())
     async with database.connection("read the version of the database schema") as connection:
         try:
             row = await fetch_one(connection, "SELECT max(version) FROM mochi_schema")
@@ -330,14 +335,14 @@ async def require_current_schema(database: Database) -> None:
         raise StorageFailed("use the database", OSError(errno.EINVAL, text))
 
 
-def _schema_files() -> dict[int, str]:
-    """Return the SQL text of each schema version."""
+def _schema_scripts() -> dict[int, str]:
+    """Return the SQL script that migrates to each schema version."""
     folder = files("mochi_server.storage.postgres") / "schema"
-    known = {}
+    scripts = {}
     for path in folder.iterdir():
         if path.name.endswith(".sql"):
-            known[int(path.name[:4])] = path.read_text()
-    return known
+            scripts[int(path.name[:4])] = path.read_text()
+    return scripts
 
 
 def _refuse_later(version: int, latest: int) -> None:
