@@ -49,7 +49,7 @@ _LOCKED = """
 SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
-_SILENT_PROCESSES = "SELECT name FROM processes WHERE seen < clock_timestamp() - interval '30 s'"
+_UNSEEN_PROCESSES = "SELECT name FROM processes WHERE seen < clock_timestamp() - interval '30 s'"
 _CLEAN_UP = (
     "UPDATE runs SET ended = clock_timestamp() WHERE process = ANY(%(dead)s) AND ended IS NULL",
     "DELETE FROM runs WHERE ended < clock_timestamp() - interval '6 minutes'",
@@ -130,16 +130,16 @@ class ServerProcess:
         self._heartbeat = asyncio.get_running_loop().create_task(self._run_heartbeat())
 
     async def try_lock(self, key: int) -> bool:
-        """Try to acquire a lock without waiting.
+        """Acquire a lock, or return False if another process has it.
 
-        Return False if another process has it. Raises ``StorageFailed``.
+        During an outage, wait up to ``_RECONNECT_SECONDS``. Raises ``StorageFailed``.
         """
         try:
-            is_acquired = await self._lock("pg_try_advisory_lock", key)
+            is_acquired = await self._call_lock_function("pg_try_advisory_lock", key)
         except StorageUnavailable:  # the pool may have reconnected before this connection
             with suppress(TimeoutError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._database.reachable.wait(), _RECONNECT_SECONDS)
-            is_acquired = await self._lock("pg_try_advisory_lock", key)
+            is_acquired = await self._call_lock_function("pg_try_advisory_lock", key)
         if is_acquired:
             self._locked.add(key)
         return is_acquired
@@ -151,16 +151,17 @@ class ServerProcess:
         """
         self._locked.discard(key)
         with suppress(StorageFailed):
-            await self._lock("pg_advisory_unlock", key)
+            await self._call_lock_function("pg_advisory_unlock", key)
 
     async def delete_dead_processes(self) -> None:
-        """Delete the rows of dead processes, expired runs and expired idempotency keys.
+        """End the runs of dead processes, and delete dead processes, old runs and idempotency keys.
 
-        Raises ``StorageFailed``.
+        A process is dead if it has no lock and sent no heartbeat for 30 s. Raises
+        ``StorageFailed``.
         """
         async with self._database.connection("clean up after dead servers") as connection:
-            silent = {name for (name,) in await fetch_all(connection, _SILENT_PROCESSES)}
-            dead = [*silent - await locked_names(connection, "processes", silent)]
+            unseen = {name for (name,) in await fetch_all(connection, _UNSEEN_PROCESSES)}
+            dead = [*unseen - await locked_names(connection, "processes", unseen)]
             for statement in _CLEAN_UP:
                 await connection.execute(statement, {"dead": dead})
 
@@ -193,7 +194,7 @@ class ServerProcess:
         self._connection = connection
         self._database.reachable.set()
 
-    async def _lock(self, function: str, key: int) -> bool:
+    async def _call_lock_function(self, function: str, key: int) -> bool:
         async with self._connection_lock:
             if self._connection is None:
                 raise db.unreachable("lock a session")
@@ -315,8 +316,8 @@ class PeerDirectory:
 
         Return the other live process that has the key now, or None if this one has it.
         """
-        process = self.name if claimant is None else claimant.name
-        values = {"session_id": session_id, "key": key, "claimant": process}
+        claimant_name = self.name if claimant is None else claimant.name
+        values = {"session_id": session_id, "key": key, "claimant": claimant_name}
         while True:
             ((owner,),) = await self._fetch(_CLAIM, **values)
             if owner == self.name:
@@ -324,7 +325,7 @@ class PeerDirectory:
             peer = await self.find(owner)
             if peer is not None:
                 return peer
-            if owner == process:  # the claimant has died
+            if owner == claimant_name:  # the claimant has died
                 return await self.claim_key(session_id, key)
             # Several servers may try this at the same time. The SQL condition lets only one of them
             # take over the key.
