@@ -56,7 +56,7 @@ _logged: set[tuple[str, str]] = set()  # damaged parts of sessions that were log
 class SessionRow(NamedTuple):
     """Row of the table ``sessions``.
 
-    ``opening`` is a JSON list of user messages (see ``opening_of``).
+    ``opening`` is a JSON list of user messages (see ``changed_opening``).
 
     All methods raise ``SessionDamaged`` if the row is damaged, and ``SessionTooNew``.
     """
@@ -74,11 +74,11 @@ class SessionRow(NamedTuple):
     def metadata(self) -> SessionMetadata:
         own = {"session_id": self.session_id, "updated_at": as_text(self.updated_at)}
         stored = self._object(self.stored_metadata, "metadata")
-        self._object(self.extra, "extra")
+        self._object(self.extra, "extra")  # raises SessionDamaged
         try:
             return SessionMetadata.from_dict({**stored, **own})
         except ValueError as error:
-            raise damaged(self.session_id, "metadata", error) from error
+            raise log_damage(self.session_id, "metadata", error) from error
 
     def survives(self) -> bool:
         """Return whether the turn of the session continues after a crash."""
@@ -91,7 +91,10 @@ class SessionRow(NamedTuple):
         return ChatSession(metadata, messages, self._object(self.extra, "extra"))
 
     def message(self, body: str, position: int) -> Message:
-        """Return the message in the column ``body`` of a row of the table ``messages``."""
+        """Return the message in the column ``body`` of a row of the table ``messages``.
+
+        Missing fields are completed.
+        """
         message: Message = self._object(body, f"message {position}")  # type: ignore[assignment]
         if message.keys() >= _MESSAGE_KEYS and isinstance(message["content"], str):
             return message
@@ -103,15 +106,15 @@ class SessionRow(NamedTuple):
             if not isinstance(value, dict):
                 raise ValueError("it is not a JSON object")
         except ValueError as error:
-            raise damaged(self.session_id, part, error) from error
+            raise log_damage(self.session_id, part, error) from error
         return value
 
-    def entry(self) -> dict[str, Any]:
+    def list_entry(self) -> dict[str, Any]:
         return _list_entry(self.metadata(), self.opening, self.message_count)
 
 
-def damaged(session_id: str, part: str, error: ValueError) -> SessionDamaged:
-    """Return the error of a damaged part of a session. Log each damaged part once."""
+def log_damage(session_id: str, part: str, error: ValueError) -> SessionDamaged:
+    """Log a damaged part of a session, once, and return the error for it."""
     if (session_id, part) not in _logged:
         _logged.add((session_id, part))
         logger.warning("session is damaged session_id=%s part=%s: %s", session_id, part, error)
@@ -126,9 +129,9 @@ def metadata_text(metadata: SessionMetadata) -> str:
     """Return the JSON text for the column ``sessions.metadata``, which does not include
     ``updated_at``.
     """
-    return text_of(
-        {name: value for name, value in metadata.to_dict().items() if name != "updated_at"}
-    )
+    values = metadata.to_dict()
+    values.pop("updated_at", None)
+    return text_of(values)
 
 
 def order_columns(metadata: SessionMetadata) -> dict[str, Any]:
@@ -154,9 +157,10 @@ def like_pattern(word: str) -> str:
     return f"%{escaped}%"
 
 
-def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
-    """Return the column ``opening``: the first user message, and the first one that is not blank,
-    for the title.
+def changed_opening(opening: str, start: int, messages: Sequence[Message]) -> str:
+    """Return the column ``opening`` after ``messages`` replace those from position ``start``.
+
+    It has the first user message, and the first one that is not blank, for the title.
     """
     items = [item for item in _opening_items(opening) if item["at"] < start]
     for at, message in enumerate(messages, start):
@@ -223,14 +227,16 @@ class CachedHistory:
         """
         if self.key != head.key:
             return None
-        prefix = self.messages.prefix(min([head.message_count, *positions[:1]]))
-        if list(positions) != list(range(len(prefix), head.message_count)):
+        start = positions[0] if positions else head.message_count
+        unchanged = self.messages.prefix(start)
+        missing = range(len(unchanged), head.message_count)
+        if list(positions) != list(missing):
             return None
         memory = self.memory + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
         new = [
             head.message(body, position) for body, position in zip(bodies, positions, strict=True)
         ]
-        return CachedHistory(head.key, head.change, prefix.extended(new), memory)
+        return CachedHistory(head.key, head.change, unchanged.extended(new), memory)
 
 
 async def replace_tail(
@@ -248,7 +254,7 @@ async def replace_tail(
 
     The time ``updated_at`` changes only if ``touch`` is true.
     """
-    opening = opening_of(head.opening, start, messages)
+    opening = changed_opening(head.opening, start, messages)
     metadata = head.metadata()
     if turn is not None:
         metadata.turn = turn
@@ -273,7 +279,7 @@ async def replace_tail(
         )
     if messages:
         await connection.execute(_INSERT, values)
-    await _store_images(connection, head.key, start, messages, images)
+    await _store_references(connection, head.key, start, messages, images)
     await delete_unreferenced_images(connection, removed_images)
     await connection.execute(_UPDATE_SESSION, values)
     await connection.execute("DELETE FROM partials WHERE session = %(key)s", values)
@@ -312,33 +318,32 @@ def recovered_messages(head: SessionRow, position: int, partial: str) -> list[Me
         return None
 
 
-async def images_from(connection: Connection, session: int, start: int) -> list[str]:
+async def images_from(connection: Connection, session_key: int, start: int) -> list[str]:
     """Return the hashes of the images that the messages from position ``start`` reference, and lock
     the images.
 
     With ``start`` 0, the images of versions are included.
     """
-    rows = await fetch_all(connection, _NAMED, {"key": session, "start": start})
+    rows = await fetch_all(connection, _NAMED, {"key": session_key, "start": start})
     if rows:
         await connection.execute(IMAGES_LOCK)
     return [row[0] for row in rows]
 
 
 async def delete_unreferenced_images(connection: Connection, names: Sequence[str]) -> None:
-    """Delete the images with the hashes ``names``, except images that a message still
-    references.
-    """
+    """Delete the images with the hashes ``names`` that no message and no version references."""
     if names:
         await connection.execute(_DELETE_IMAGES, {"names": list(names)})
 
 
-async def _store_images(
+async def _store_references(
     connection: Connection,
-    session: int,
+    session_key: int,
     start: int,
     messages: Sequence[Message],
     images: Sequence[Blob],
 ) -> None:
+    """Store the references of ``messages`` to their images, and the referenced ``images``."""
     references: set[tuple[int, str]] = set()
     for position, message in enumerate(messages, start):
         references.update((position, name) for name in blobs_of(message))
@@ -347,15 +352,16 @@ async def _store_images(
     await store_referenced(connection, images, {name for _, name in references})
     for position, name in sorted(references):
         await connection.execute(
-            "INSERT INTO named_images VALUES (%s, %s, %s)", [session, position, name]
+            "INSERT INTO named_images VALUES (%s, %s, %s)", [session_key, position, name]
         )
 
 
 async def store_referenced(connection: Connection, images: Sequence[Blob], names: Set[str]) -> None:
     """Store those of ``images`` that have the hashes ``names``, and lock all images."""
     await connection.execute(IMAGES_LOCK)
-    referenced = {image.sha256: image.data for image in images if image.sha256 in names}
-    for sha256, data in referenced.items():
-        await connection.execute(
-            "INSERT INTO images VALUES (%s, %s) ON CONFLICT DO NOTHING", [sha256, data]
-        )
+    for image in images:
+        if image.sha256 in names:
+            await connection.execute(
+                "INSERT INTO images VALUES (%s, %s) ON CONFLICT DO NOTHING",
+                [image.sha256, image.data],
+            )

@@ -15,7 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -310,24 +310,23 @@ class PostgresSessionStore(rules.SessionStore):
         self._histories.remove(session_id)
 
     async def list(self, query: SessionQuery) -> rules.SessionPage:
-        search_words = rules.words(query.text)
         condition, values = self._filters(query)
-        condition += "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
-        words = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
-        page = {**values, **words, "limit": query.limit, "offset": query.offset}
+        for number, word in enumerate(rules.words(query.text)):
+            condition += _WITH_WORD.format(number)
+            values[f"word{number}"] = row_mapping.like_pattern(word)
+        page = {**values, "limit": query.limit, "offset": query.offset}
         order = f"s.pinned DESC, {_NEWEST}" if query.pinned_first else _NEWEST
         async with self._database.connection("list the sessions") as connection:
             rows = await fetch_all(connection, _LIST.format(condition, order), page)
-            count = await fetch_one(
-                connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page
-            )
+            statement = f"SELECT count(*) FROM sessions s WHERE {condition}"
+            ((count,),) = await fetch_all(connection, statement, page)
         entries = []
         for row in rows:
             try:
-                entries.append(encode(SessionRow(*row).entry()))
+                entries.append(encode(SessionRow(*row).list_entry()))
             except (errors.SessionDamaged, errors.SessionTooNew):
                 continue  # damage was logged
-        return rules.SessionPage.of(entries, count[0] if count else 0)
+        return rules.SessionPage.of(entries, count)
 
     async def ids(self) -> Sequence[str]:
         statement = "SELECT session_id FROM sessions WHERE collection = %s"
@@ -405,17 +404,23 @@ class PostgresSessionStore(rules.SessionStore):
         the turn.
         """
         with suppress(errors.SessionNotFound):
+            # `_row_for_update` has stored the partial answer of a dead server, if any.
             async with self._row_for_update(session_id) as (connection, head):
                 row = await fetch_one(connection, _READ, self._parameters(session_id, change=0))
-                if row is None or row[-3] is not None or head.survives():
+                if row is None:
+                    return
+                *_, partial, _, bodies = row
+                if partial is not None or head.survives():
                     return
                 history = History.of(
-                    head.message(body, position) for position, body in enumerate(row[-1] or [])
+                    head.message(body, position) for position, body in enumerate(bodies or [])
                 )
-                if (complete := with_missing_results(history)) is history:
+                complete = with_missing_results(history)
+                if complete is history:
                     return
                 await row_mapping.replace_tail(connection, head, 0, complete, touch=False)
-            if lock := self.locked_sessions.get(session_id):
+            lock = self.locked_sessions.get(session_id)
+            if lock is not None:
                 self.locked_sessions[session_id] = lock._replace(end=len(complete))
 
     async def recover_all_crashed(self) -> None:
@@ -444,8 +449,7 @@ class PostgresSessionStore(rules.SessionStore):
     ) -> ChatSession:
         fresh = rules.normalized(session)
         # The clocks of servers may differ.
-        row = await fetch_one(connection, "SELECT clock_timestamp()")
-        moment: datetime = row[0] if row else datetime.now(timezone.utc)
+        ((moment,),) = await fetch_all(connection, "SELECT clock_timestamp()")
         if keeps_times:
             moment = min(moment, as_datetime(timestamp(fresh.metadata.updated_at)))
         else:
@@ -462,6 +466,7 @@ class PostgresSessionStore(rules.SessionStore):
         updated_at: datetime,
         images: Sequence[Blob],
     ) -> bool:
+        """Store a session, or return False if its ID is in use."""
         versions, extra = split_versions(session.extra)
         session.metadata.versions = places_of(versions)
         notices = [Notice.from_dict(notice) for notice in session.metadata.notices or ()]
@@ -475,20 +480,27 @@ class PostgresSessionStore(rules.SessionStore):
             searched=row_mapping.searched_title(session.metadata, "[]"),
             **row_mapping.order_columns(session.metadata),
         )
-        if row := await fetch_one(connection, _CREATE, values):
-            head = SessionRow(*row)
-            await row_mapping.replace_tail(
-                connection, head, 0, session.messages, images=images, touch=False
-            )
-            await insert_versions(connection, head.key, versions, images)
-            await insert_notices(connection, filter(None, notices))
-        return row is not None
+        row = await fetch_one(connection, _CREATE, values)
+        if row is None:
+            return False
+        head = SessionRow(*row)
+        await row_mapping.replace_tail(
+            connection, head, 0, session.messages, images=images, touch=False
+        )
+        await insert_versions(connection, head.key, versions, images)
+        await insert_notices(connection, filter(None, notices))
+        return True
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
+        """Delete a session.
+
+        Return the hashes of the images that it referenced, or None if it does not exist.
+        """
         row = await fetch_one(connection, _LOCK, self._parameters(session_id))
         if row is None:
             return None
-        head = SessionRow(*row[:-2])
+        *columns, _, _ = row
+        head = SessionRow(*columns)
         with suppress(errors.SessionDamaged):
             head.metadata()  # raises SessionTooNew
         images = await row_mapping.images_from(connection, head.key, 0)
@@ -505,24 +517,24 @@ class PostgresSessionStore(rules.SessionStore):
             new = rules.normalized_messages(change.messages, start)
             written = revision_at(start + len(new), new[-1]) if new else None
             await _require_revision(connection, head, change.revision, written)
-            row = head
+            changed_head = head
             removed = 0
             removed_images: list[str] = []
             if change.versions is not None:
-                row, changed, removed_images = await change_versions(
+                changed_head, changed, removed_images = await change_versions(
                     connection, head, start, new, change.versions
                 )
                 removed = changed.removed
             await row_mapping.replace_tail(
-                connection, row, start, new, images=change.images, turn=change.turn
+                connection, changed_head, start, new, images=change.images, turn=change.turn
             )
             await row_mapping.delete_unreferenced_images(connection, removed_images)
             await insert_notices(connection, change.notices)
-            advanced = lock and lock._replace(end=start + len(new))
+            advanced_lock = lock and lock._replace(end=start + len(new))
             if change.partial is not None:
-                await self._write_partial(connection, session_id, change.partial, advanced)
-        if advanced is not None and self.locked_sessions.get(session_id) == lock:
-            self.locked_sessions[session_id] = advanced
+                await self._write_partial(connection, session_id, change.partial, advanced_lock)
+        if advanced_lock is not None and self.locked_sessions.get(session_id) == lock:
+            self.locked_sessions[session_id] = advanced_lock
         return removed
 
     async def _write_only_partial(self, session_id: str, partial: PartialMessage) -> None:
@@ -541,19 +553,19 @@ class PostgresSessionStore(rules.SessionStore):
         partial: PartialMessage,
         lock: SessionLock | None,
     ) -> bool:
-        """Store a partial answer.
+        """Store a partial answer after the messages of ``lock``, or after all messages.
 
         Return False if the session was deleted, or if a newer lock than ``lock`` exists.
         """
-        expected = {
-            "key": lock and lock.key,
-            "fence": lock and lock.fence,
-            "position": lock and lock.end,
-        }
-        body = text_of(complete_message(partial.copy(), 0, now()))
-        return (
-            await connection.execute(_FLUSH, self._parameters(session_id, body=body, **expected))
-        ).rowcount == 1
+        values = self._parameters(
+            session_id,
+            body=text_of(complete_message(partial.copy(), 0, now())),
+            key=lock and lock.key,
+            fence=lock and lock.fence,
+            position=lock and lock.end,
+        )
+        result = await connection.execute(_FLUSH, values)
+        return result.rowcount == 1
 
     @asynccontextmanager
     async def _row_for_update(
@@ -584,7 +596,9 @@ class PostgresSessionStore(rules.SessionStore):
             yield connection, head
 
     async def _read(self, session_id: str) -> tuple[SessionRow, CachedHistory, bool]:
+        """Return the row and the messages of a session, and whether it needs crash recovery."""
         async with self._database.connection(f"read session {session_id}") as connection:
+            # The second attempt reads all messages, if the cache is outdated.
             for cached in (self._histories.get(session_id), None):
                 values = self._parameters(session_id, change=cached.change if cached else 0)
                 row = await fetch_one(connection, _READ, values)
@@ -600,14 +614,13 @@ class PostgresSessionStore(rules.SessionStore):
                     continue
                 self._histories.put(session_id, history)
                 if head.survives():
-                    return head, history, False
-                if partial is None:
-                    return (
-                        head,
-                        history,
-                        with_missing_results(history.messages) is not history.messages,
-                    )
-                return head, history, await self._is_abandoned(connection, session_id)
+                    needs_recovery = False
+                elif partial is None:
+                    complete = with_missing_results(history.messages)
+                    needs_recovery = complete is not history.messages
+                else:
+                    needs_recovery = await self._is_abandoned(connection, session_id)
+                return head, history, needs_recovery
         raise errors.StorageFailed(
             f"read session {session_id}", OSError(5, "some of its messages are missing")
         )
@@ -626,9 +639,9 @@ class PostgresSessionStore(rules.SessionStore):
         return with_missing_results(messages)
 
     async def _is_abandoned(self, connection: Connection, session_id: str) -> bool:
-        if session_id in self.locked_sessions:
-            return False
-        return not await locked_names(connection, self._collection, [session_id])
+        """Return whether no process has locked the session."""
+        is_own = session_id in self.locked_sessions
+        return not is_own and not await locked_names(connection, self._collection, [session_id])
 
     @_shielded
     async def _try_lock(self, session_id: str, run_id: str | None) -> bool:
@@ -670,12 +683,12 @@ class PostgresSessionStore(rules.SessionStore):
     async def _wait_before_retry(self, session_id: str, *, wait: bool) -> None:
         """Wait for ``_POLL_SECONDS``.
 
-        Raises ``SessionBusy`` for a turn if not ``wait``, ``ServerLost`` if frozen.
+        Raises ``SessionBusy`` if a turn runs and ``wait`` is false, and ``ServerLost`` if the
+        process of the turn is frozen.
         """
         async with self._database.connection(f"lock session {session_id}") as connection:
-            run_id, is_silent = await fetch_one(
-                connection, _OWNER, self._parameters(session_id)
-            ) or (None, None)
+            row = await fetch_one(connection, _OWNER, self._parameters(session_id))
+        run_id, is_silent = row or (None, None)
         if run_id is not None and not wait:
             raise errors.SessionBusy(session_id, run_id)
         if is_silent:
@@ -742,7 +755,7 @@ class PostgresStores(rules.Stores):
             raise unreachable("lock sessions")
         async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
             if await fetch_one(connection, "SHOW transaction_read_only") == ("on",):
-                raise ReadOnlySqlTransaction
+                raise ReadOnlySqlTransaction  # becomes StorageUnavailable
 
     def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
         async def reconnected(connection: Connection) -> None:
@@ -774,7 +787,8 @@ async def _require_revision(
     if expected is None:
         return
     statement = "SELECT body FROM messages WHERE session = %(key)s AND position = %(last)s"
-    row = await fetch_one(connection, statement, {"key": head.key, "last": head.message_count - 1})
-    last = head.message(row[0], head.message_count - 1) if row else None
+    last_position = head.message_count - 1
+    row = await fetch_one(connection, statement, {"key": head.key, "last": last_position})
+    last = head.message(row[0], last_position) if row else None
     if revision_at(head.message_count, last) not in (expected, written):
         raise errors.SessionConflict(head.session_id)

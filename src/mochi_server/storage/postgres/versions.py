@@ -33,16 +33,16 @@ _DELETE = "DELETE FROM versions WHERE session = %s AND version_id = ANY(%s)"
 _IMAGES = "SELECT DISTINCT sha256 FROM version_images WHERE session = %s AND version_id = ANY(%s)"
 
 
-async def load_versions(connection: Connection, session: int, session_id: str) -> Versions:
+async def load_versions(connection: Connection, session_key: int, session_id: str) -> Versions:
     """Return the versions of a session without damaged ones, the oldest first."""
     stored = []
     for version_id, message_id, replaced_at, inside, body in await fetch_all(
-        connection, _READ, [session]
+        connection, _READ, [session_key]
     ):
         try:
             messages = decode(body.encode())
         except ValueError as error:
-            row_mapping.damaged(session_id, f"version {version_id}", error)
+            row_mapping.log_damage(session_id, f"version {version_id}", error)
             continue
         stored.append(
             {
@@ -57,11 +57,14 @@ async def load_versions(connection: Connection, session: int, session_id: str) -
 
 
 async def insert_versions(
-    connection: Connection, session: int, versions: Versions, images: Sequence[Blob] = ()
+    connection: Connection, session_key: int, versions: Versions, images: Sequence[Blob] = ()
 ) -> None:
-    """Store new versions with the references to their images, and the referenced ``images``."""
+    """Store new versions with the references to their images, and the referenced ``images``.
+
+    Images that messages had referenced are already stored.
+    """
     for version in versions:
-        values = {"key": session, **_row(version), "messages": text_of([*version.messages])}
+        values = {"key": session_key, **_row(version), "messages": text_of([*version.messages])}
         await connection.execute(_INSERT, values)
         names = blobs_in(version.messages)
         if names:
@@ -69,7 +72,7 @@ async def insert_versions(
         for name in sorted(names):
             await connection.execute(
                 "INSERT INTO version_images VALUES (%s, %s, %s)",
-                [session, version.version_id, name],
+                [session_key, version.version_id, name],
             )
 
 
@@ -89,8 +92,8 @@ async def change_versions(
     replaced = [head.message(body, start + offset) for offset, (body,) in enumerate(rows)]
     changed = changed_versions(before, replaced, new, change)
     stored = {version.version_id: version for version in before}
-    left = {version.version_id for version in changed.versions}
-    deleted = sorted(stored.keys() - left)
+    remaining = {version.version_id for version in changed.versions}
+    deleted = sorted(stored.keys() - remaining)
     names: list[str] = []
     if deleted:
         found = await fetch_all(connection, _IMAGES, [head.key, deleted])
