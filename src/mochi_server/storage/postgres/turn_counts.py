@@ -38,7 +38,7 @@ WHERE %(at_most)s::integer IS NULL OR cardinality(k.running) < %(at_most)s
 RETURNING k.key"""
 _END = """
 UPDATE key_turns SET running = array_remove(running, %(turn)s),
-    began = array_remove(began, %(not_started)s::float8)
+    began = array_remove(began, %(uncounted_start)s::float8)
 WHERE key = %(key)s AND %(turn)s = ANY(running)"""
 _SELECT = f"SELECT k.running, ARRAY({_RECENT}), {_NOW} FROM key_turns k WHERE key = %(key)s"
 _REMOVE_DEAD = """
@@ -75,15 +75,17 @@ class PostgresTurnCounter(TurnCounter):
         return CountedTurn(turn_id, key)
 
     async def end(self, turn: CountedTurn, *, has_started: bool) -> None:
-        """Count a turn no longer as running. During an outage, this is done later."""
-        not_started = None if has_started else turn.began
+        """Count a turn no longer as running, and if not ``has_started``, nor as started.
+
+        During an outage, this is done later.
+        """
         values = {
             "key": turn.key,
             "turn": self._entry(turn.turn_id),
-            "not_started": not_started,
+            "uncounted_start": None if has_started else turn.began,
         }
         try:
-            await self._execute(_END, **values)
+            await self._execute(_END, values)
         except StorageFailed as error:
             logger.warning("The end of a turn is counted later: %s", error.message)
             start_in(self._tasks, self._end_later(values))
@@ -96,7 +98,7 @@ class PostgresTurnCounter(TurnCounter):
         while True:
             await asyncio.sleep(_RETRY_SECONDS)
             try:
-                return await self._execute(_END, **values)
+                return await self._execute(_END, values)
             except StorageFailed:
                 continue
 
@@ -118,13 +120,14 @@ class PostgresTurnCounter(TurnCounter):
     async def _remove_dead(self, key: str) -> None:
         """Remove the turns of processes that have died or are frozen."""
         running, _, _ = await self._counts(key)
+        processes = {entry.partition("/")[0] for entry in running}
         dead = []
-        for process in {entry.partition("/")[0] for entry in running} - {self._peers.name}:
+        for process in processes - {self._peers.name}:
             peer = await self._peers.find(process)
             if peer is None or peer.is_silent:
                 dead.append(process)
         if dead:
-            await self._execute(_REMOVE_DEAD, key=key, dead=dead)
+            await self._execute(_REMOVE_DEAD, {"key": key, "dead": dead})
 
     async def _counts(self, key: str) -> tuple[Sequence[str], Sequence[float], float]:
         """Return the running turns of a key, the times of recent starts, and the time now."""
@@ -138,7 +141,7 @@ class PostgresTurnCounter(TurnCounter):
         async with self._database.connection("count the turns of an API key") as connection:
             return await fetch_one(connection, statement, values)
 
-    async def _execute(self, statement: str, **values: Any) -> None:
+    async def _execute(self, statement: str, values: Mapping[str, Any]) -> None:
         async with self._database.connection("count the turns of an API key") as connection:
             await connection.execute(statement, values)
 
