@@ -113,7 +113,7 @@ class MemorySessionStore(rules.SessionStore):
     ) -> AsyncIterator[None]:
         self._find(session_id)
         async with self._locks.holding(session_id, run_id=run_id, wait=wait):
-            self._find(session_id)
+            self._find(session_id)  # it may have been deleted meanwhile
             yield
 
     def _find(self, session_id: str, revision: str | None = None) -> SessionRecord:

@@ -67,7 +67,7 @@ class PostgresWebhookOutbox(WebhookOutbox):
 
     async def backlog(self) -> tuple[int, Notice | None]:
         async with self._database.connection("count the webhooks") as connection:
-            row = await fetch_one(connection, _OLDEST, [])
+            row = await fetch_one(connection, _OLDEST)
         if row is None:
             return 0, None
         count, *notice = row
