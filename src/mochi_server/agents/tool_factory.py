@@ -129,7 +129,11 @@ class AgentToolbox:
         Such a call continues even if the agent was disabled meanwhile.
         """
         waiting = self.approver.writer.turn.agent_call
-        return waiting is not None and (waiting.call_id, waiting.name) == (call.id, name)
+        if waiting is None:
+            return False
+        if waiting.call_id != call.id:
+            return False
+        return waiting.name == name
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,8 @@ class AgentTools(AgentSource):
 
         It contains the agent whose call waits, which a client may have disabled.
         """
-        names = [*session.metadata.agent_settings.enabled_agents]
+        settings = session.metadata.agent_settings
+        names = [*settings.enabled_agents]
         waiting = approver.writer.turn.agent_call
         if waiting is not None:
             names.append(waiting.name)
