@@ -262,7 +262,7 @@ def _server(entry: object) -> ServerConfig:
     server: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
     expanded: dict[str, Any] = {}
     for key in server.model_fields:  # other keys may have variables of an editor
-        if entry.get(key) is not None:
+        if key != "variables" and entry.get(key) is not None:
             expanded[key] = _expanded(entry[key])
     expanded["variables"] = _variables_in(entry.get("args"))
     try:

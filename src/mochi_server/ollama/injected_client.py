@@ -51,11 +51,8 @@ def structured_content(answer: Any, format: Any) -> str:
     is_instance = isinstance(format, type) and isinstance(answer, format)
     if is_instance:
         return str(answer.model_dump_json())
-    if isinstance(answer, Mapping):
-        message = answer["message"]
-        return str(message["content"])
-    message = answer.message
-    return str(message["content"])
+    message = answer["message"] if isinstance(answer, Mapping) else answer.message
+    return message["content"] or ""
 
 
 class InjectedOllamaClient(AsyncOllamaClient):

@@ -53,16 +53,16 @@ def decode(data: bytes) -> Any:
     return value
 
 
-def parse(data: bytes) -> Any:
+def parse(data: bytes, levels: float = MAX_LEVELS) -> Any:
     """Decode JSON leniently: accept NaN, lone surrogates and a byte order mark.
 
-    Raises ValueError.
+    In a file that orjson cannot read, None replaces the values below ``levels``. Raises ValueError.
     """
     try:
         return orjson.loads(data)
     except ValueError:
         try:
-            return sanitize(json.loads(data.decode("utf-8-sig")), math.inf)
+            return sanitize(json.loads(data.decode("utf-8-sig")), levels)
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
 

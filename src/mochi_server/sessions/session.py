@@ -615,13 +615,15 @@ def without_system_prompt(session: ChatSession) -> Change:
 def _with_beginning(session: ChatSession, beginning: Sequence[SystemMessage]) -> Change:
     """Return the change that begins the history with these messages, without its system message.
 
-    The position of the stored turn moves with its messages.
+    The position of a stored turn that has ended moves with its messages.
     """
     removed = 0 if session.system_prompt is None else 1
     turn = session.metadata.turn
-    if turn is not None:
+    if turn is not None and turn.has_ended:
         first = max(0, turn.first - removed) + len(beginning)
         turn = replace(turn, first=first)
+    else:
+        turn = None  # the server may be changing it
     messages = [*beginning, *session.history[removed:]]
     return Change(messages, start=0, turn=turn, revision=session.revision)
 

@@ -194,7 +194,8 @@ def _has_code(schema: object) -> bool:
 def _is_strict(schema: object) -> bool:
     """Return whether a schema of pydantic-core contains strict types."""
     if isinstance(schema, Mapping):
-        return schema.get("strict") is True or any(map(_is_strict, schema.values()))
+        parts = [value for key, value in schema.items() if key not in _NOT_VALIDATING]
+        return schema.get("strict") is True or any(map(_is_strict, parts))
     if isinstance(schema, list | tuple):
         return any(map(_is_strict, schema))
     return False

@@ -1,5 +1,6 @@
 """The file of an import: JSON, or a ZIP archive with JSON and images."""
 
+import math
 import re
 import zlib
 from collections.abc import Mapping
@@ -79,7 +80,7 @@ def _unpack(data: bytes, max_bytes: int) -> dict[str, bytes]:
 
 def _items(data: bytes, source: str) -> list[object]:
     try:
-        content = parse(data)
+        content = parse(data, levels=math.inf)  # LibreChat nests the messages of a conversation
     except UnicodeDecodeError as error:
         text = f"{source} is not valid JSON: it is not UTF-8 text. Save it as UTF-8."
         raise ValidationFailed(text, errors=[]) from error
