@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-_READY_SECONDS = 30
+_READY_SECONDS = 120
 _SETTINGS = {
     # Long enough for a decision, short enough to wait for the timeout.
     "MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS": "0.5",
