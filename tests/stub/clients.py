@@ -9,7 +9,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args
+
+from typing_extensions import get_type_hints
 
 from mochi_stub import Prompt, Reply, StubServer
 from tests.stub.requests import send_request

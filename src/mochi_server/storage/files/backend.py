@@ -108,7 +108,6 @@ class SessionDirectory:
             self._lock.create()
 
     def close(self) -> None:
-        self._index.close()
         self._lock.release()
 
     def check(self) -> None:

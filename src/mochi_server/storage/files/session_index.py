@@ -100,6 +100,13 @@ class _LatestPage:
     page: SessionPage
 
 
+class _MemoryDatabase(sqlite3.Connection):
+    """Database in memory, which closes when nothing refers to it: it is only a cache."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class SessionIndex:
     """Index of the sessions of a directory, for lists and full-text searches. Thread-safe."""
 
@@ -112,7 +119,7 @@ class SessionIndex:
         self._directory = directory
         self._path = directory / ".index.sqlite"
         self._read = read
-        self._memory: sqlite3.Connection | None = None
+        self._memory: _MemoryDatabase | None = None
         self._latest: _LatestPage | None = None
         self._lock = threading.RLock()
 
@@ -180,13 +187,6 @@ class SessionIndex:
 
         return self._run(find, use_file=use_file)
 
-    def close(self) -> None:
-        """Close the database in memory. The next query that needs one creates it again."""
-        with self._lock:
-            if self._memory is not None:
-                self._memory.close()
-            self._memory = None
-
     def _run(self, work: Callable[[sqlite3.Connection], _Result], *, use_file: bool) -> _Result:
         """Run ``work`` on the index file or, if the file cannot be used, on a database in
         memory.
@@ -207,11 +207,11 @@ class SessionIndex:
                         for path in self._directory.glob(f"{self._path.name}*"):
                             path.unlink()
                 else:
-                    self.close()
+                    self._memory = None
                     return result
             if self._memory is None:
-                self._memory = _prepared(sqlite3.connect(":memory:", check_same_thread=False))
-            return work(self._memory)
+                self._memory = _MemoryDatabase(":memory:", check_same_thread=False)
+            return work(_prepared(self._memory))
 
     def _run_on_file(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
         with suppress(OSError):
