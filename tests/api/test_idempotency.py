@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mochi_stub import Cut, Failure, Reply, StubServer, Text
+from mochi_stub import Cut, Reply, StubServer, Text
 from tests.support.api import Api, Event, error_of, read_events, text_of, types_of
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
@@ -212,25 +212,6 @@ def test_same_regeneration_without_the_system_prompt_gets_its_answer(tmp_path: P
             api = server.client
             assert api.ok(api.http.post(path, json={}, headers=KEY))["message"] == regenerated
             assert contents(api, session_id) == ["Hi", "Two."]
-
-
-def test_repetition_after_a_failed_regeneration_can_be_resumed(tmp_path: Path) -> None:
-    replies = iter([Reply.of("One."), Reply([Failure("out of order", 500)])])
-    with (
-        StubServer(speed=0, resolve=lambda _: next(replies)) as stub,
-        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
-    ):
-        api = server.client
-        session_id = api.create_session("mochi")["session_id"]
-        path = f"/chat/{session_id}"
-        message = {"message": "Hi"}
-        api.ok(api.http.post(path, json=message, headers=KEY))
-        assert api.http.post(path, json={}).status_code == 502
-        server.app.state.services.turns.table.drop_session(session_id)
-        again = {**message, "background": True}
-        run_id = api.ok(api.http.post(path, json=again, headers=KEY), 202)["run_id"]
-        stream = api.http.get(f"{path}/stream", headers={"Last-Event-ID": f"{run_id}:0"})
-    assert "One." in stream.text
 
 
 def test_interrupted_answer_is_regenerated_after_restart(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.sessions import Change, ChatSession, FileSessionStore, SessionManager
-from mochi_stub import StubServer
+from mochi_stub import Failure, Reply, StubServer
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct
@@ -165,3 +165,22 @@ def test_crash_recovery_keeps_the_open_calls_of_a_turn_that_waits(tmp_path: Path
             ]
     messages = SessionManager(tmp_path / "crashed").load_session(session_id).messages
     assert [message["role"] for message in messages] == ["user", "assistant"]
+
+
+def test_repetition_after_a_failed_regeneration_can_be_resumed(tmp_path: Path) -> None:
+    replies = iter([Reply.of("One."), Reply([Failure("out of order", 500)])])
+    with (
+        StubServer(speed=0, resolve=lambda _: next(replies)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.client
+        session_id = api.create_session("mochi")["session_id"]
+        path = f"/chat/{session_id}"
+        message, key = {"message": "Hi"}, {"Idempotency-Key": "5f2c"}
+        api.ok(api.http.post(path, json=message, headers=key))
+        assert api.http.post(path, json={}).status_code == 502
+        server.app.state.services.turns.table.drop_session(session_id)
+        again = {**message, "background": True}
+        run_id = api.ok(api.http.post(path, json=again, headers=key), 202)["run_id"]
+        stream = api.http.get(f"{path}/stream", headers={"Last-Event-ID": f"{run_id}:0"})
+    assert "One." in stream.text
