@@ -11,7 +11,7 @@ import pytest
 
 from mochi_stub import Cut, Gate, Model, Prompt, Reply, StubServer, Text
 from tests.openai.conversation import client_of
-from tests.support.agents import new_agent_chat, write_agent
+from tests.support.agents import new_agent_chat, work_until, write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -193,14 +193,9 @@ def test_background_response_of_an_agent_completes_after_a_disconnect(
     tmp_path: Path, in_session: bool
 ) -> None:
     gate = Gate()
-
-    def work(prompt: Prompt) -> Reply | None:
-        is_asked = any(message.content == "Work." for message in prompt.messages)
-        return Reply([Text(["one "]), gate]) if is_asked else None
-
     write_agent(tmp_path)
     with (
-        StubServer(speed=0, resolve=work) as stub,
+        StubServer(speed=0, resolve=work_until(gate)) as stub,
         RunningServer(tmp_path, stub.url) as server,
         client_of(server) as client,
     ):

@@ -23,7 +23,7 @@ from mochi_stub.reply import Failure, Gate, Reply, Text, ToolCalls
 from tests.openai.conftest import TOOLS
 from tests.openai.conversation import LOOK
 from tests.sessions.samples import assistant, user
-from tests.support.agents import new_agent_chat, write_agent
+from tests.support.agents import new_agent_chat, work_until, write_agent
 from tests.support.api import Api
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
@@ -70,14 +70,9 @@ def test_repeated_request_gets_the_same_answer(requests: Requests) -> None:
 
 def test_repeated_request_joins_the_running_turn_of_an_agent(tmp_path: Path) -> None:
     gate = Gate()
-
-    def work(prompt: Prompt) -> Reply | None:
-        is_asked = any(message.content == "Work." for message in prompt.messages)
-        return Reply([Text(["one "]), gate]) if is_asked else None
-
     write_agent(tmp_path)
     with (
-        StubServer(speed=0, resolve=work) as stub,
+        StubServer(speed=0, resolve=work_until(gate)) as stub,
         RunningServer(tmp_path, stub.url) as server,
         ThreadPoolExecutor(2) as pool,
     ):

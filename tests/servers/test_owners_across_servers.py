@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mochi_stub import Gate, Prompt, Reply, StubServer, Text
+from mochi_stub import Gate, StubServer
 from tests.servers.conftest import Start
-from tests.support.agents import new_agent_chat, write_agent
+from tests.support.agents import new_agent_chat, work_until, write_agent
 from tests.support.api import Api, error_of
 from tests.support.keys import headers, write_keys
 
@@ -72,15 +72,10 @@ def test_repeated_request_to_an_agent_joins_the_turn_of_its_owner(
     start: Start, tmp_path: Path
 ) -> None:
     gate = Gate()
-
-    def work(prompt: Prompt) -> Reply | None:
-        is_asked = any(message.content == "Work." for message in prompt.messages)
-        return Reply([Text(["one "]), gate]) if is_asked else None
-
     write_agent(tmp_path)
     keys = write_keys(tmp_path / "keys.yaml", ann={"agents": "[helper]"})
     settings = {"api_keys_file": str(keys), "agents_dir": str(tmp_path / "agents")}
-    with StubServer(speed=0, resolve=work) as stub, ExitStack() as stack:
+    with StubServer(speed=0, resolve=work_until(gate)) as stub, ExitStack() as stack:
         first, second = (start(stub.url, **settings) for _ in range(2))
         api = stack.enter_context(Api(first.url, headers=headers("ann")))
         chat = new_agent_chat(api)

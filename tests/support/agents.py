@@ -2,11 +2,13 @@
 calls.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 from mochi_server.config import DATA_DIR_MARKER
+from mochi_stub import Gate, Prompt, Reply, Text
 from tests.support.api import Api
 from tests.support.instructions import instruct, words
 
@@ -64,6 +66,16 @@ def write_agent(data_dir: Path, name: str = "helper", **files: str | None) -> Pa
         if text is not None:
             path.write_text(dedent(text))
     return directory
+
+
+def work_until(gate: Gate) -> Callable[[Prompt], Reply | None]:
+    """Return a function for the stub, whose reply to "Work." goes on until the gate is open."""
+
+    def reply_to(prompt: Prompt) -> Reply | None:
+        is_asked = any(message.content == "Work." for message in prompt.messages)
+        return Reply([Text(["one "]), gate]) if is_asked else None
+
+    return reply_to
 
 
 def delegate(

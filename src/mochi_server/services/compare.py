@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
 from mochi_server.inference.answer_repair import AnswerRepair, Piece
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.requests import FixedPrompt, ModelRequest
+from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
 from mochi_server.inference.token_estimate import PromptSize
 from mochi_server.inference.waiting import Ticket
 from mochi_server.ollama.payloads import chat_payload
@@ -272,20 +272,22 @@ class CompareService:
             avoid=comparison.hosts,
             ticket=comparison.ticket,
         )
-        reader = self._reader(model_id, send)
-        answer = await self.gateway.send(request, reader.receive)
-        reader.finish()
+        reader, answer = await self._read(request, model_id, send)
         if reader.is_empty:  # Ollama may only have loaded the model
-            reader = self._reader(model_id, send)
-            answer = await self.gateway.send(request, reader.receive)
-            reader.finish()
+            reader, answer = await self._read(request, model_id, send)
         comparison.hosts.append(answer.host)
         send(End(model_id))
         send(reader.answered())
 
-    def _reader(self, model_id: str, send: Callable[[CompareEvent], None]) -> "_ResponseReader":
+    async def _read(
+        self, request: ModelRequest, model_id: str, send: Callable[[CompareEvent], None]
+    ) -> tuple["_ResponseReader", AnswerReport]:
+        """Send a request, and read the response to its end."""
         repair = AnswerRepair(()) if self.repairs_answers else None
-        return _ResponseReader(model_id, send, repair)
+        reader = _ResponseReader(model_id, send, repair)
+        answer = await self.gateway.send(request, reader.receive)
+        reader.finish()
+        return reader, answer
 
 
 class _ResponseReader:

@@ -291,8 +291,11 @@ class SummarizationService:
 
     def _has_running_turn(self, host: str) -> bool:
         """Return whether a turn runs that has sent its latest request to ``host``, or none yet."""
-        latest = [self.gateway.hosts_of_turns.get(each) for each in self._running_turns]
-        return any(turn is None or turn.name == host for turn in latest)
+        for session_id in self._running_turns:
+            latest = self.gateway.hosts_of_turns.get(session_id)
+            if latest is None or latest.name == host:
+                return True
+        return False
 
     async def _update_summary(
         self,
