@@ -211,7 +211,8 @@ class SessionIndex:
                     return result
             if self._memory is None:
                 self._memory = _MemoryDatabase(":memory:", check_same_thread=False)
-            return work(_prepared(self._memory))
+                _prepared(self._memory)
+            return work(self._memory)
 
     def _run_on_file(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
         with suppress(OSError):
