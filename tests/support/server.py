@@ -211,6 +211,10 @@ class _Server(uvicorn.Server):
     def request_stop(self) -> None:
         assert self._loop is not None
         assert self._leaving is not None
+        asyncio.run_coroutine_threadsafe(self._drain_and_leave(self._leaving), self._loop)
+
+    async def _drain_and_leave(self, leaving: asyncio.Event) -> None:
+        """Let the running turns end first, as the command does."""
         services = self.config.app.state.services  # type: ignore[union-attr]  # our FastAPI
-        asyncio.run_coroutine_threadsafe(services.turns.drain(), self._loop)
-        self._loop.call_soon_threadsafe(self._leaving.set)
+        await services.drain()
+        leaving.set()
