@@ -251,7 +251,9 @@ async def test_copy_reads_a_served_directory_without_a_change(
     source, target = tmp_path / "source", tmp_path / "target"
     target.mkdir()
     with RunningServer(source, stub.url) as server:
-        server.api().create_session("mochi")
+        api = server.api()
+        api.create_session("mochi")
+        api.http.get("/sessions")  # the index has the session now, and is not written again
         before = {path: path.stat().st_mtime_ns for path in source.rglob("*")}
         with child(copy, source, target) as other:
             assert other.rest() == [1]
