@@ -1,4 +1,4 @@
-"""States of the MCP servers, and their authorization with OAuth."""
+"""Authorization of this server at MCP servers with OAuth, and the states of the MCP servers."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from mochi_server.errors import (
     McpServerNotFound,
 )
 from mochi_server.mcp.config import RemoteServer
-from mochi_server.mcp.pending import PendingAuthorization, Redirect
+from mochi_server.mcp.pending import SUCCESS, PendingAuthorization, Redirect
 from mochi_server.mcp.servers import McpServer, McpServers
 from mochi_server.mcp.session import McpSession
 from mochi_server.sessions.audit import audit
@@ -67,9 +67,11 @@ class McpAuthorizations:
         return states
 
     async def authorize(self, name: str, callback_url: str) -> str:
-        """Begin to authorize this server at an MCP server, and return the URL that a user opens.
+        """Begin to authorize this server at an MCP server, and return the URL that a user opens in
+        a browser.
 
-        Raises ``McpServerNotFound``, ``McpAuthorizationUnavailable`` and
+        The authorization waits in the background until the browser is redirected to
+        ``callback_url``. Raises ``McpServerNotFound``, ``McpAuthorizationUnavailable`` and
         ``McpAuthorizationFailed``.
         """
         server = await self._servers.get(name)
@@ -77,10 +79,10 @@ class McpAuthorizations:
         session = server.new_session()
         url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         # Imported here, because the import takes a second and needs an extra.
-        browser = await import_in_thread("mochi_server.mcp.browser")
+        browser_authorization = await import_in_thread("mochi_server.mcp.browser_authorization")
         pending = PendingAuthorization(server.credentials)
-        authorizing = browser.authorize(config, session, pending, callback_url, url)
-        task = start_in(self._tasks, self._run(server, session, authorizing))
+        authorizing = browser_authorization.authorize(config, session, pending, callback_url, url)
+        task = start_in(self._tasks, self._reconnect_after(authorizing, server, session))
         await asyncio.wait(
             {task, url},
             timeout=self._servers.limits.connect_seconds,
@@ -90,12 +92,14 @@ class McpAuthorizations:
             audit("MCP authorization begun", server=name)
             return url.result()
         if task.done():
-            raise McpAuthorizationFailed(name, task.result())
+            reason = task.result()
+            raise McpAuthorizationFailed(name, reason)
         await cancel_and_wait([task])
         raise McpAuthorizationFailed(name, session.explain(TimeoutError()))
 
     async def finish(self, redirect: Redirect) -> str:
-        """Complete an authorization with the redirect of a browser. Return the server's name.
+        """Pass the redirect of a browser to the authorization that waits for it. Return the name of
+        its MCP server when the authorization has succeeded.
 
         Raises ``McpAuthorizationFailed``.
         """
@@ -104,15 +108,17 @@ class McpAuthorizations:
         for server in self._servers.all():
             pending = PendingAuthorization(server.credentials)
             outcome = await pending.finish(redirect, seconds)
-            if outcome is None:
+            if outcome is None:  # the redirect belongs to another server
                 continue
-            if outcome:
+            if outcome != SUCCESS:
                 raise McpAuthorizationFailed(server.name, outcome)
             return server.name
         raise McpAuthorizationFailed("?", "the link is unknown, used or expired; begin again")
 
     async def forget(self, name: str) -> None:
-        """Remove the tokens of an MCP server and end its connection.
+        """Remove the tokens of an MCP server.
+
+        A server with OAuth then has no tools until it is authorized again.
 
         Raises ``McpServerNotFound``.
         """
@@ -127,13 +133,16 @@ class McpAuthorizations:
         """End the authorizations that wait for a user."""
         await cancel_and_wait(list(self._tasks))
 
-    async def _run(
+    async def _reconnect_after(
         self,
+        authorizing: Coroutine[Any, Any, None],
         server: McpServer,
         session: McpSession,
-        authorizing: Coroutine[Any, Any, None],
     ) -> str:
-        """Authorize at a server, and return why that failed, or ""."""
+        """Run an authorization, and connect to the server again when it has succeeded.
+
+        Return why it failed, or ``SUCCESS``.
+        """
         try:
             await authorizing
         except Exception as error:
@@ -144,7 +153,7 @@ class McpAuthorizations:
         with suppress(McpServerNotFound):  # removed from `mcp.json` meanwhile
             current = await self._servers.get(server.name)  # a reload may have replaced it
             current.reconnect()
-        return ""
+        return SUCCESS
 
     async def _state_of(self, server: McpServer) -> McpServerState:
         return McpServerState(

@@ -18,6 +18,8 @@ from mochi_server.tools.execution import shorten
 
 BROWSER_SECONDS = 600
 """How long a user has to authorize."""
+SUCCESS = ""
+"""Outcome of an authorization that has succeeded. Any other outcome is the reason of a failure."""
 _POLL_SECONDS = 0.2
 _MAX_TEXT = 300
 
@@ -35,7 +37,7 @@ class _Pending(BaseModel):
     state_hash: str
     expires_at: float  # Unix time in seconds
     redirect: Redirect | None = None
-    outcome: str | None = None  # the reason of a failure, or "" after a success
+    outcome: str | None = None  # None until the authorization has ended
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class PendingAuthorization:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def end(self, state: str, outcome: str) -> None:
-        """Store the outcome: the reason of a failure, or "" after a success."""
+        """Store the outcome, which is ``SUCCESS`` or the reason of a failure."""
         pending = await self._load(state)
         if pending is not None:
             await self._save(pending.model_copy(update={"outcome": outcome, "redirect": None}))

@@ -261,13 +261,13 @@ class ImportExportService:
         Raises ``ValidationFailed``, ``UnpackedTooLarge`` or ``ShuttingDown``.
         """
         self._refuse_at_shutdown()
-        items = await asyncio.to_thread(_read_items, data, self.max_sessions, self.max_bytes)
+        items = await asyncio.to_thread(_parse_items, data, self.max_sessions, self.max_bytes)
         conversations = [item for item in items if isinstance(item, Conversation)]
         models = await self._installed_models() if conversations else []
         sessions = [
             new_session(item, models) if isinstance(item, Conversation) else item for item in items
         ]
-        turns = [session.metadata.turn for session, _ in sessions]
+        turns = [session.metadata.turn for session, _ in sessions]  # before some are removed
         for session, _ in sessions:
             session.metadata.owner = current_owner()
             session.metadata.notices = None
@@ -279,11 +279,12 @@ class ImportExportService:
         if not CALLER.get().sees_all:
             _remove_missing_blobs(sessions)
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
-        warnings = left_out_warnings(conversations, models)
+        warnings = _left_out_turns(stored, turns)
+        warnings += left_out_warnings(conversations, models)
         removed = sum(excess_versions(session.extra) for session, _ in sessions)
         if removed:
             warnings.append(versions_removed(removed))
-        return await asyncio.to_thread(_as_json, stored, turns, warnings)
+        return await asyncio.to_thread(_as_json, stored, warnings)
 
     async def _installed_models(self) -> list[ModelInfo]:
         """Return the chat models, or no models if Ollama does not list them."""
@@ -337,12 +338,10 @@ def _encode_session(session: ChatSession, blobs: Mapping[str, bytes] | None) -> 
     return encode_file(session.metadata, [encode(message) for message in session.history], extra)
 
 
-def _as_json(
-    stored: Sequence[ChatSession],
-    turns: Sequence[StoredTurn | None],
-    others: Sequence[TurnWarning],
-) -> bytes:
-    """Encode the stored sessions, whose files had these ``turns``, and the warnings."""
+def _left_out_turns(
+    stored: Sequence[ChatSession], turns: Sequence[StoredTurn | None]
+) -> list[TurnWarning]:
+    """Return a warning for each turn of a file that would have continued in its session."""
     warnings = []
     for session, turn in zip(stored, turns, strict=True):
         if turn is not None and turn.survives:
@@ -350,15 +349,19 @@ def _as_json(
             did = "waited for approval" if waited else "was running"
             text = f"In session {session.session_id!r}, a turn {did}. It does not continue."
             warnings.append(TurnWarning("TURN_LEFT_OUT", text))
+    return warnings
+
+
+def _as_json(stored: Sequence[ChatSession], warnings: Sequence[TurnWarning]) -> bytes:
     return encode(
         {
             "sessions": [session.summary_object() for session in stored],
-            "warnings": [asdict(warning) for warning in (*warnings, *others)],
+            "warnings": [asdict(warning) for warning in warnings],
         }
     )
 
 
-def _read_items(
+def _parse_items(
     data: bytes, max_sessions: int, max_bytes: int
 ) -> list[tuple[ChatSession, list[Blob]] | Conversation]:
     items, files = archive.read(data, max_bytes)
@@ -370,10 +373,16 @@ def _read_items(
             "file, or raise MOCHI_MAX_IMPORT_SESSIONS."
         )
         raise ValidationFailed(text, sessions=len(items), limit=max_sessions, errors=[])
-    return [_read(number, item, files) for number, item in enumerate(items)]
+    return [_parse_item(number, item, files) for number, item in enumerate(items)]
 
 
-def _read(number: int, item: object, files: Files) -> tuple[ChatSession, list[Blob]] | Conversation:
+def _parse_item(
+    number: int, item: object, files: Files
+) -> tuple[ChatSession, list[Blob]] | Conversation:
+    """Parse one session of the own format, or one conversation of another program.
+
+    Raises ``ValidationFailed``.
+    """
     fields = item if isinstance(item, dict) else {}
     importer = None if "metadata" in fields else importer_of(fields)
     if importer is not None:
@@ -381,7 +390,7 @@ def _read(number: int, item: object, files: Files) -> tuple[ChatSession, list[Bl
     if is_nested_deeper(fields or item, MAX_LEVELS):
         raise _invalid_item(number, f"nests values deeper than {MAX_LEVELS} levels. Flatten them.")
     if "metadata" in fields:
-        return _read_session(number, fields)
+        return _parse_session(number, fields)
     if importer is None:
         raise _invalid_item(
             number,
@@ -394,14 +403,14 @@ def _read(number: int, item: object, files: Files) -> tuple[ChatSession, list[Bl
         raise _invalid_item(number, f"cannot be imported: {error}") from error
 
 
-def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Blob]]:
+def _parse_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Blob]]:
     file = _validate(number, item, SessionFile)
     item["metadata"] |= {**file.metadata.texts(), "session_id": new_id()}
     blobs = item.pop("blobs", None) or {}
     try:
         session = ChatSession.from_dict(item)
         session = with_versions(session, read_versions(session.extra.get(KEY)))
-        return session, _blobs(session, blobs)
+        return session, _referenced_blobs(session, blobs)
     except SessionTooNew as error:
         problem = (
             f"has format version {error.details['version']}, and this server reads versions up to "
@@ -432,8 +441,11 @@ def _invalid_item(number: int, problem: str, errors: Sequence[object] = ()) -> V
     )
 
 
-def _blobs(session: ChatSession, encoded: Mapping[str, str]) -> list[Blob]:
-    """Return the images, files and texts that the messages reference. Raises ``ValueError``."""
+def _referenced_blobs(session: ChatSession, encoded: Mapping[str, str]) -> list[Blob]:
+    """Decode those of the ``encoded`` images, files and texts that messages or versions reference.
+
+    Raises ``ValueError``.
+    """
     images: set[str] = set()
     characters: dict[str, int] = {}
     messages = list(session.history)
@@ -447,12 +459,12 @@ def _blobs(session: ChatSession, encoded: Mapping[str, str]) -> list[Blob]:
     blobs = []
     for name, data in encoded.items():
         if name in named:
-            blobs.append(_blob(name, data, name in images, characters.get(name)))
+            blobs.append(_decode_blob(name, data, name in images, characters.get(name)))
     return blobs
 
 
-def _blob(name: str, encoded: str, is_image: bool, characters: int | None) -> Blob:
-    """Return a blob. ``characters`` is the length of the text of a file."""
+def _decode_blob(name: str, encoded: str, is_image: bool, characters: int | None) -> Blob:
+    """Return a blob. ``characters`` is the length that it must have if it is the text of a file."""
     try:
         data = b64decode(encoded, validate=True)
         if is_image:

@@ -24,7 +24,7 @@ from mochi_server.web.request_log import HEADER, report
 from mochi_server.web.requests import drop_tracebacks
 
 _MAX_OVERHEAD_BYTES = 4 * MAX_HEADER_BYTES
-_UPGRADE = (b"upgrade", b"http2-settings", b"connection")
+_UPGRADE_HEADERS = (b"upgrade", b"http2-settings", b"connection")
 _MAX_WAITING = 100
 """Limit of pipelined requests that wait for the response to an earlier request of their connection.
 """
@@ -45,7 +45,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
     out.
     """
 
-    # Bytes of heads, chunk extensions and trailers since the last data of a body.
+    # Bytes received since the last data of a body. Heads, chunk extensions and trailers are limited
+    # with it, so the bytes of a body that arrive together with a head count, too.
     _overhead_bytes = 0
     _in_body = False
     _timer: asyncio.TimerHandle | None = None  # runs until the request is complete
@@ -64,9 +65,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if running is not None and not running.response_complete:
             running.disconnected = True
             running.message_event.set()
-        super().connection_lost(
-            exc
-        )  # marks the latest request, which may wait behind the running one
+        # It marks the latest request, which may wait behind the running one.
+        super().connection_lost(exc)
         self.cycle = self._running = None  # type: ignore[assignment]  # each refers to this connection
         self._body_error = None  # refers to the frames that it has passed
 
@@ -92,16 +92,20 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_body = True
         if len(self.pipeline) == _MAX_WAITING:
-            client = self.client[0] if self.client else None
-            logger.warning(
-                "closed a connection with more than %s waiting requests client=%s",
-                _MAX_WAITING,
-                client,
-            )
-            self.pipeline.clear()
-            self.transport.close()
-            raise ConnectionAbortedError  # ends the parser, which has read many more requests
+            self._close_with_warning()
+            # The parser stops, although it may have received further requests.
+            raise ConnectionAbortedError
         super().on_headers_complete()
+
+    def _close_with_warning(self) -> None:
+        client = self.client[0] if self.client else None
+        logger.warning(
+            "closed a connection with more than %s waiting requests client=%s",
+            _MAX_WAITING,
+            client,
+        )
+        self.pipeline.clear()
+        self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
@@ -120,26 +124,27 @@ class StrictHttpProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            if self.scope["method"] == "CONNECT":
-                self._reject(
-                    MalformedRequest(
-                        "This server does not support CONNECT. Send requests directly."
-                    )
-                )
-                return
-            first = b"%s %s HTTP/%s" % (
-                self.scope["method"].encode(),
-                self.url,
-                self.scope["http_version"].encode(),
-            )
-            lines = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
-            self.parser = httptools.HttpRequestParser(self)
-            self._parse(b"\r\n".join([first, *lines, b"", data[upgrade.args[0] :]]))
+            end_of_head: int = upgrade.args[0]
+            self._parse_without_upgrade(rest=data[end_of_head:])
         except httptools.HttpParserError as error:
             self.send_400_response(str(error))
 
+    def _parse_without_upgrade(self, rest: bytes) -> None:
+        """Parse the latest head again without its upgrade, and then the ``rest`` of the data."""
+        method = self.scope["method"]
+        if method == "CONNECT":
+            text = "This server does not support CONNECT. Send requests directly."
+            self._reject(MalformedRequest(text))
+            return
+        version = self.scope["http_version"]
+        request_line = b"%s %s HTTP/%s" % (method.encode(), self.url, version.encode())
+        kept = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE_HEADERS]
+        self.parser = httptools.HttpRequestParser(self)
+        self._parse(b"\r\n".join([request_line, *kept, b"", rest]))
+
     def _should_upgrade(self) -> bool:
-        return True  # uvicorn skips the request, so that `_parse` can read it again
+        """Make uvicorn skip every request with an upgrade, so that `_parse` can read it again."""
+        return True
 
     def _restart_timer(self) -> None:
         self._stop_timer()
@@ -165,8 +170,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
         return self._reject(MalformedRequest(WRONG_ENCODING if is_encoding else not_http))
 
     def _may_respond(self) -> bool:
-        """Return whether the next bytes of the connection can be a response to the request that is
-        being read.
+        """Return whether the request that is being read may be answered now.
+
+        It may not while an earlier response of the connection is missing, or when its own response
+        has begun.
         """
         running = self._running
         if running is None:
@@ -189,9 +196,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
         try:
             await app(scope, receive_body, send)
         except Exception as error:
-            asyncio.get_running_loop().call_soon(
-                drop_tracebacks, error
-            )  # runs after the log call of this step
+            # It runs after uvicorn's log call, which belongs to this step of the loop.
+            asyncio.get_running_loop().call_soon(drop_tracebacks, error)
             raise
 
     def _reject(self, error: MochiError) -> None:

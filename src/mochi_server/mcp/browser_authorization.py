@@ -14,7 +14,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from mochi_server.mcp.config import RemoteServer
 from mochi_server.mcp.http import http_client
 from mochi_server.mcp.oauth import BrowserProvider
-from mochi_server.mcp.pending import PendingAuthorization, checked_code
+from mochi_server.mcp.pending import SUCCESS, PendingAuthorization, checked_code
 from mochi_server.mcp.session import McpSession, OAuthFailed
 
 _PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -71,7 +71,7 @@ async def authorize(
                     break
         if not url.done():
             raise OAuthFailed(_why_not_begun(response))
-        outcome = ""
+        outcome = SUCCESS
     except Exception as error:
         outcome = session.explain(error)
         raise
