@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from mochi_server.chat.prompt import HEADING
 from mochi_stub import Cut, Model, Reply, StubServer, Text
 from mochi_stub.journal import Exchange
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of, stored
@@ -518,6 +519,35 @@ def test_long_conversation_is_compacted(tmp_path: Path) -> None:
             conversation.refused(messages=[{"role": "user", "content": "x" * 20_000}]).code
             == "context_length_exceeded"
         )
+
+
+def test_growing_conversation_is_summarized_once(tmp_path: Path) -> None:
+    """A coding agent sends its whole conversation again with each request."""
+    models = [Model("small", capabilities=("completion",), context_length=8192)]
+    turn = (
+        {"role": "user", "content": "word " * 200},
+        {"role": "assistant", "content": "yes " * 200},
+    )
+    with (
+        StubServer(models=models, speed=0) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        client_of(server) as client,
+    ):
+        conversation = Conversation(client, stub, asks={"model": "small"}, messages=[*turn] * 20)
+        conversation.send_message("First.")
+        first_requests = len(conversation.sent)
+        assert first_requests > 1
+        answer: Any = conversation.send_message("Second.")
+        (request,) = conversation.sent[first_requests:]
+        summary, *_, question = request["messages"]
+        assert summary["content"].startswith(HEADING)
+        assert question["content"] == "Second."
+        (notice,) = answer.mochi["notices"]
+        assert (notice["type"], notice["summary_used"]) == ("context_compacted", True)
+
+        conversation.messages[2] = {"role": "user", "content": "Something else."}
+        conversation.send_message("Third.")
+        assert len(conversation.sent) > first_requests + 2  # the summary does not fit this history
 
 
 def test_broken_answer_ends_stream_with_error(tmp_path: Path) -> None:

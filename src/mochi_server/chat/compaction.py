@@ -1,5 +1,9 @@
 """Compaction: the summary that replaces the oldest turns of a prompt that is too long."""
 
+from collections.abc import Iterator, MutableMapping
+from dataclasses import replace
+from hashlib import sha256
+
 import orjson
 
 from mochi_server.chat.answer import AnswerBuilder
@@ -29,6 +33,51 @@ _NO_SUMMARY = (
     "The conversation is too long for the context window, and the model {!r} sent an empty summary "
     "of it. Send the request again, or use another model."
 )
+
+
+RecentSummaries = MutableMapping[bytes, tuple[str, int]]
+"""Texts of summaries with the number of messages whose results their prompt trimmed.
+
+The key is a hash of the summarized messages. A client that sends its whole conversation with each
+request would otherwise wait for a new summary each time.
+"""
+
+
+def remember_summary(summaries: RecentSummaries, prompt: Prompt, model: str) -> None:
+    """Remember the checkpoint of a prompt for later requests with the same conversation."""
+    if prompt.checkpoint is None:
+        return
+    for covered, key in _keys(prompt, model):
+        if covered == prompt.covered:
+            summaries[key] = (prompt.checkpoint.text, prompt.trim_end)
+            return
+
+
+def recall_summary(summaries: RecentSummaries, prompt: Prompt, model: str) -> Prompt:
+    """Return the prompt with the remembered summary that covers most of its messages.
+
+    Without such a summary, return the same prompt.
+    """
+    recalled = prompt
+    for covered, key in _keys(prompt, model):
+        if key in summaries:
+            text, trim_end = summaries[key]
+            last = prompt.history[covered - 1]["message_id"]
+            recalled = replace(prompt, checkpoint=Checkpoint(text, last, model), trim_end=trim_end)
+    return recalled
+
+
+def _keys(prompt: Prompt, model: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbers of first messages that a summary could cover, with the keys of such
+    summaries.
+
+    A summary depends on the model and on the messages behind the system message.
+    """
+    digest = sha256(model.encode())
+    for index in range(prompt.system_count, prompt.turn_start):
+        line = _transcript(prompt.history[index]).encode("utf-8", "surrogatepass")
+        digest.update(b"%d %b" % (len(line), line))
+        yield index + 1, digest.digest()
 
 
 class CompactionPrompt:

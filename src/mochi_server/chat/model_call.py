@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from mochi_server.chat.compaction import CompactionPrompt
+from mochi_server.chat.compaction import CompactionPrompt, recall_summary, remember_summary
 from mochi_server.chat.prompt import Budget, Prompt
 from mochi_server.chat.turn_input import GenerationOptions
 from mochi_server.chat.writer import TurnWriter
@@ -241,7 +241,9 @@ class ModelCall:
         self._checkpoint = await compaction.summarize(self.gateway, self.name, self._keep_alive)
         await self.writer.conversation.patch({"compaction": asdict(self._checkpoint)})
         self.gateway.observer.context_compacted()
-        return replace(prompt, checkpoint=self._checkpoint)
+        compacted = replace(prompt, checkpoint=self._checkpoint)
+        remember_summary(self.gateway.recent_summaries, compacted, self.name)
+        return compacted
 
     def warn(self, code: str, text: str) -> None:
         if code not in self._warned:
@@ -331,6 +333,10 @@ class TurnPrompt:
         prompt = self.prompt
         if not forced and not budget.is_exceeded_by(prompt):
             return prompt
+        if not prompt.covered:
+            prompt = recall_summary(self.call.gateway.recent_summaries, prompt, self.call.name)
+            if not forced and not budget.is_exceeded_by(prompt):
+                return prompt
         prompt = replace(prompt, trim_end=max(prompt.trim_end, prompt.turn_start))
         is_too_long = forced or budget.is_exceeded_by(prompt)
         if is_too_long and budget.boundary(prompt) is not None:

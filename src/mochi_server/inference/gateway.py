@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 import anyio
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from mochi_server.config import HostAddress
 from mochi_server.errors import (
@@ -67,6 +67,8 @@ _MAX_PASSES = 3  # through all hosts for one request, because hosts can be resta
 _MAX_ATTEMPTS = 8  # for one answer; after a refused prompt, the prompt or the window changes
 _MAX_MISSED_PROBES = 2  # of a host that does not begin to answer
 _MAX_TURNS = 10_000  # sessions whose latest host is recorded
+_MAX_SUMMARIES = 1000
+_SUMMARY_SECONDS = 3600
 
 _Result = TypeVar("_Result")
 
@@ -142,6 +144,10 @@ class ModelGateway:
         self.hosts_of_turns = LRUCache[str, HostOfTurn](_MAX_TURNS)  # by session ID
         # window and last trimmed message, by session ID
         self.trims = LRUCache[str, tuple[int, str]](_MAX_TURNS)
+        # text of a summary and number of trimmed messages, by the hash of the summarized messages
+        self.recent_summaries: TTLCache[bytes, tuple[str, int]] = TTLCache(
+            _MAX_SUMMARIES, _SUMMARY_SECONDS
+        )
         self._tickets: WeakSet[Ticket] = WeakSet()
         """Tickets that count as waiting requests, until they are removed or not referenced."""
         self._thinking_refusals: set[tuple[str, str | None]] = set()
