@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+from typing import Any
 
 from aiohttp import web
-from aiohttp.http_parser import HttpRequestParserPy
+from aiohttp.http_parser import HeadersParser, HttpRequestParserPy
 
 MAX_HEAD_BYTES = 1_048_576
 """Maximum length of the request line, and of each header."""
@@ -16,10 +16,15 @@ class TolerantParser(HttpRequestParserPy):
     """Parser that accepts repeated headers.
 
     Pydantic AI's Gemini client sends two `User-Agent` headers. Gemini and Go accept them; aiohttp's
-    strict parser responds with 400.
+    strict parser responds with 400. Bodies are parsed strictly: aiohttp's lax parser of chunked
+    bodies does not find the end of a chunk in a request.
     """
 
-    lax: ClassVar[bool] = True
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._headers_parser = HeadersParser(
+            self.max_line_size, self.max_headers, self.max_field_size, lax=True
+        )
 
 
 class Connection(web.RequestHandler):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
+from aiohttp.base_protocol import BaseProtocol
 
 from mochi_stub import Model, StubServer
 from mochi_stub.app import MAX_DECLARED_BYTES
+from mochi_stub.connection import TolerantParser
 from tests.stub.requests import raw_connection, send_request
 from tests.support.cases import cases
 
@@ -147,6 +150,48 @@ def test_repeated_header_is_accepted(stub: StubServer) -> None:
         answered = connection.makefile("rb").read()
     assert answered.startswith(b"HTTP/1.1 200 OK")
     assert answered.endswith(b'{"version":"0.33.3"}')
+
+
+JAVA_UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEA\r\nUpgrade: h2c\r\n"
+
+
+@cases(
+    ("headers", "packets"),
+    [
+        (b"", [b'f\r\n{"model":"map"}\r\n0\r\n\r\n']),
+        (b"", [b'f\r\n{"model":', b'"map"}\r\n0\r\n', b"\r\n"]),
+        (b"", [b'5\r\n{"mod\r', b'\na\r\nel":"map"}\r', b"\n0\r", b"\n\r", b"\n"]),
+        (b"", [b'f\r\n{"model":"map"}\r\n0\r\nX-Check', b"sum: 1\r", b"\n\r\n"]),
+        (b"User-Agent: a\r\nUser-Agent: b\r\n", [b'f\r\n{"model":"map"}\r\n0\r\n\r\n']),
+        (JAVA_UPGRADE, [b"f\r\n", b'{"model":"map"}\r\n', b"0\r\n\r\n"]),
+    ],
+)
+def test_chunked_body_is_read(stub: StubServer, headers: bytes, packets: list[bytes]) -> None:
+    start = b"POST /api/show HTTP/1.1\r\nHost: localhost\r\n"
+    chunked = start + headers + b"Transfer-Encoding: chunked\r\n\r\n"
+    declared = start + b"Connection: close\r\nContent-Length: 15\r\n\r\n" + b'{"model":"map"}'
+    with raw_connection(stub, chunked + packets[0]) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for packet in packets[1:]:
+            connection.sendall(packet)
+        stream = connection.makefile("rb")
+        assert stream.readline() == b"HTTP/1.1 200 OK\r\n"
+        connection.sendall(declared)
+        assert stream.read().count(b"HTTP/1.1 200 OK") == 1
+
+
+async def test_chunked_body_can_be_split_anywhere() -> None:
+    request = (
+        b"POST /api/show HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b'5\r\n{"mod\r\na;x=y\r\nel":"map"}\r\n0\r\nX-Checksum: 1\r\n\r\n'
+    )
+    loop = asyncio.get_running_loop()
+    for split in range(1, len(request)):
+        parser = TolerantParser(BaseProtocol(loop), loop)
+        messages, _, _ = parser.feed_data(request[:split])
+        messages += parser.feed_data(request[split:])[0]
+        [(_, body)] = messages
+        assert await body.read() == b'{"model":"map"}'
 
 
 def test_connect_method_is_refused(stub: StubServer) -> None:
