@@ -53,6 +53,16 @@ ENTRY = "models:\n  a:\n    - _default: "
             3,
             "a mapping as arguments",
         ),
+        (
+            "models:\n  a: []\n  A: []",
+            3,
+            "a name that differs from 'a' in more than case or :latest, found 'A'",
+        ),
+        (
+            "models:\n  a:latest: []\n  b: []\n  a: []",
+            4,
+            "differs from 'a:latest' in more than case or :latest, found 'a'",
+        ),
         ("models:\n  a: hello", 2, "a list as a, found 'hello'"),
         ("models:\n  a:\n    - hello", 3, "a mapping as a, found 'hello'"),
         ("models:\n  a:\n    - _inherit: b", 3, "in _inherit, found 'b'"),

@@ -179,7 +179,11 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
         with _collected(problems):
             chain = _with_parents(script, scripts)
             configured = _configured_model(name, chain, position)
-            by_name[normalized_name(name)] = configured
+            earlier = by_name.setdefault(normalized_name(name), configured)
+            if earlier is not configured:
+                other = earlier.model.name
+                expected = f"a name that differs from {other!r} in more than case or :latest"
+                raise document.error_at_key(f"{expected}, found {name!r}", "models", name)
     return Config(path, by_name), problems
 
 
