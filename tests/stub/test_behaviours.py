@@ -72,9 +72,13 @@ def test_map_answers_configured_messages(stub: StubServer) -> None:
 
 
 def test_reasoning_is_in_tags_or_in_its_own_field(stub: StubServer) -> None:
-    tagged = send_message(stub, "What is 2+2?", "think-tags", stream=False).json["message"]
-    assert tagged["content"] == "<think>Two and two make four.</think>\n\n4"
-    assert "thinking" not in tagged
+    for said, content in (
+        ("What is 2+2?", "<think>Two and two make four.</think>\n\n4"),
+        ("9+10=", f"<think>The user tests the autocomplete system.</think>\n\n{PHRASE}"),
+    ):
+        tagged = send_message(stub, said, "think-tags", stream=False).json["message"]
+        assert tagged["content"] == content
+        assert "thinking" not in tagged
     assert (
         send_message(stub, "hello you", "thinker", stream=False).json["message"]["content"]
         == "hello you"
