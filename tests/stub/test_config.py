@@ -514,6 +514,16 @@ def test_stream_settings_of_a_model_do_not_change_embeddings(tmp_path: Path) -> 
             assert send_request(stub, "POST", "/api/embed", body).status == 200
 
 
+@pytest.mark.parametrize("length", [1, 8])
+def test_embedding_can_be_short(tmp_path: Path, length: int) -> None:
+    config = f"models: {{small: [{{_model: {{embedding_length: {length}}}}}]}}"
+    with stub_with_config(tmp_path, config) as stub:
+        request = {"model": "small", "input": "the cat sat on the mat"}
+        [vector] = send_request(stub, "POST", "/api/embed", request).json["embeddings"]
+    assert len(vector) == length
+    assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
+
+
 def test_vector_is_sent_as_configured(tmp_path: Path) -> None:
     config = "models: {fixed: [{_default: {type: embedding, vector: [3, 4]}}]}"
     openai = {"model": "fixed", "input": "x"}

@@ -135,9 +135,9 @@ ENTRY = "models:\n  a:\n    - _default: "
         ),
         ("models:\n  a:\n    - _model: {colour: red}", 3, "found 'colour'"),
         (
-            "models:\n  a:\n    - _model: {embedding_length: 8}",
+            "models:\n  a:\n    - _model: {embedding_length: 0}",
             3,
-            "a number greater than or equal to 256 as embedding_length",
+            "a number greater than or equal to 1 as embedding_length",
         ),
         ("models:\n  a:\n    - _model: {capabilities: [fly]}", 3, "'completion', 'tools'"),
         (

@@ -183,7 +183,7 @@ class ModelEntry(ReplySettings):
 
     capabilities: tuple[Capability, ...] | None = None
     context_length: Annotated[int, Field(ge=4)] | None = None
-    embedding_length: Annotated[int, Field(ge=256, le=65536)] | None = None
+    embedding_length: Annotated[int, Field(ge=1, le=65536)] | None = None
     chars_per_token: Annotated[float, Field(gt=0, le=1000)] | None = None
     template_style: TemplateStyle | None = Field(None, validation_alias="habit")
     family: str | None = None
