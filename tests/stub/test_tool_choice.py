@@ -309,6 +309,20 @@ def test_numbers_and_quotes_of_the_message_become_arguments() -> None:
 
 
 @cases(
+    "limit",
+    [
+        {"type": "integer", "default": 10},
+        {"type": ["integer", "null"], "default": None},
+        {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+    ],
+)
+def test_argument_with_a_default_is_assigned_but_not_guessed(limit: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"limit": limit, "count": {"type": "integer"}}}
+    assert call(schema, "show 5").arguments == {"count": 5}
+    assert call(schema, "show 5, limit=8").arguments == {"limit": 8, "count": 5}
+
+
+@cases(
     "declared",
     [
         {"type": "integer", "minimum": 10},
