@@ -38,7 +38,9 @@ _FINISH: Mapping[str, Finish] = {
     "SAFETY": "content_filter",
     "PROHIBITED_CONTENT": "content_filter",
 }
-# fields of each token count in the usage objects of all providers; dots separate nested fields
+# Fields of each token count in the usage objects of all providers; dots separate nested fields.
+# If an object has several of them, the last one counts. `candidatesTokenCount` does not include
+# thoughts, so gemini.py adds them.
 _USAGE = {
     "input": "prompt_tokens input_tokens promptTokenCount prompt_eval_count",
     "output": "completion_tokens output_tokens candidatesTokenCount eval_count",

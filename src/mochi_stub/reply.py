@@ -88,7 +88,10 @@ class HttpError(Exception):
 
 @dataclass(frozen=True)
 class Cut:
-    """Premature end of the stream, without an error and without the last object of the stream."""
+    """Premature end of the stream, without an error and without the last object of the stream.
+
+    A response without streaming is complete: it also has the parts after the cut.
+    """
 
 
 @dataclass(frozen=True)
@@ -140,13 +143,15 @@ Part: TypeAlias = Reasoning | Text | ToolCalls | Choice | Pause | Gate | Failure
 class Pace:
     """Chunk size and speed of a reply.
 
-    Without a `Pace`, a chunk has five words and 50 words are sent per second.
+    A reply without a `Pace` is timed by words: a chunk has five words, and 50 words are sent per
+    second. A `Pace` is timed by characters, also if its chunks have five words, as in `Pace()`.
 
     Attributes:
         characters: Characters per chunk. None means five words.
         characters_per_second: Speed of the text. If it is infinite, only pauses take time.
         jitter: Maximum fraction of a chunk's delay by which a chunk before the last is sent early,
             from 0 to 1.
+        seed: Seed of the jitter.
         delay: Additional delay before each chunk, in seconds.
     """
 
@@ -263,10 +268,12 @@ class Reply:
 
     @cached_property
     def reasoning(self) -> str:
+        """Reasoning of all choices, including the parts after a `Cut` or `Failure`."""
         return "".join([joined(part.content) for part in self.parts if isinstance(part, Reasoning)])
 
     @cached_property
     def text(self) -> str:
+        """Text of all choices, including the parts after a `Cut` or `Failure`."""
         return "".join([joined(part.content) for part in self.parts if isinstance(part, Text)])
 
     @cached_property
@@ -279,8 +286,9 @@ class Reply:
 
     @property
     def mode(self) -> str:
-        """Kinds of content in their order, for example `reasoning+text`, or "empty" for a reply
-        without content.
+        """Kinds of parts in their order, for example `reasoning+text` or `text+cut`, or "empty".
+
+        A `Failure` is `error`. Choices, pauses and gates do not count.
         """
         kinds: list[str] = []
         for part in self.parts:

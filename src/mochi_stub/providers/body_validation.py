@@ -1,13 +1,18 @@
 """Validation of JSON request bodies.
 
 A schema consists of literals, for example `{"name!": str, "mode": ("auto", "none"), "tags":
-[str]}`. A dictionary describes an object, a tuple lists the permitted strings, a list describes an
-array, which is not empty if the list ends in `...`, and `str`, `bool`, `float` (any number), `dict`
-or `object` (any value) is a type. A field whose name ends in `!` is required. Field names in camel
-case are also accepted in snake case. A field whose value is null is treated as missing, and unknown
-fields are ignored. Any other value in a schema is a `Check`: a function that validates and returns
-a JSON value. Its arguments are the value and the location of the value in the body. Checks raise
-ValidationError.
+[str]}`:
+
+- A dictionary describes an object. A field whose name ends in `!` is required. Field names in camel
+  case are also accepted in snake case. A field whose value is null is treated as missing, and
+  unknown fields are ignored.
+- A tuple lists the permitted strings.
+- A list describes an array. If the list ends in `...`, the array must not be empty.
+- `str`, `bool`, `float` (any number), `dict` or `object` (any value) is a type.
+- Any other value is a `Check`: a function that validates and returns a JSON value. Its arguments
+  are the value and the location of the value in the body.
+
+Checks raise ValidationError.
 """
 
 from __future__ import annotations
@@ -38,10 +43,13 @@ Type checkers cannot infer a narrower type.
 class ValidationError(HttpError):
     """First error in a request body.
 
-    `location` is the path of keys and indices to the invalid value, `found`.
+    The argument `expected` describes the valid values in the message.
 
-    `expected` describes the valid values. `type_name` is the name of the expected type, or "" if
-    the type is correct.
+    Attributes:
+        location: Path of keys and indices to the invalid value.
+        found: The invalid value, or None if it is missing.
+        type_name: Type that Ollama's message about this error names. It is empty for kinds of
+            errors that no schema of Ollama has.
     """
 
     def __init__(
@@ -190,13 +198,13 @@ def _array_of(item: Schema, least: int) -> Check:
     return check
 
 
-def string_or(items: Schema) -> Check:
-    """Build a check for a string, or for an array that matches the schema `items`."""
-    check_items = schema(items)
+def string_or(array: Schema) -> Check:
+    """Build a check for a string, or for an array that matches the schema `array`."""
+    check_array = schema(array)
 
     def check(value: Any, location: Location) -> Any:
         if isinstance(value, list):
-            return check_items(value, location)
+            return check_array(value, location)
         return _string(value, location)
 
     return check
@@ -240,6 +248,9 @@ def tagged(
     The value of the field with the name `tag` is the key of the schema in `variants`. If an object
     has no such field, `default` is the key. `others` is the schema of objects with another tag,
     which are refused if it is None.
+
+    The schemas in `variants` do not declare the tag: the check adds it to their results. `others`
+    declares the tag itself.
     """
     checks = {name: schema(variant) for name, variant in variants.items()}
     check_other = None if others is None else schema(others)

@@ -160,7 +160,7 @@ def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCal
 
     Optional arguments are omitted unless the text assigns them (`name=value`) or contains a value
     of their `enum`. If the schema has no list `required`, those without a default can also be
-    guessed. With `complete`, all arguments are required.
+    guessed. With `complete`, or `minProperties` in the schema, all arguments are required.
     """
     arguments = _Arguments(function, text, complete)
     return ToolCall(function.name, dict(arguments.items()))
