@@ -841,6 +841,22 @@ def test_uncounted_cached_tokens_of_a_tool_round_cause_no_warning(
     assert events[-2].type == "message_complete"
 
 
+@pytest.mark.two_servers
+def test_uncounted_cached_tokens_of_another_session_cause_no_warning(
+    api: Api, stub: ModelStub
+) -> None:
+    def resolve(prompt: Prompt) -> Reply:
+        counted = {"First": 1150, "Second": 9}[prompt.messages[-1].content]
+        return Reply.of("Fine.", usage=Usage(input=counted, output=3))
+
+    model = stub.add_model(resolve)
+    instructions = "You are a careful assistant for the support team. " * 100
+    for question in ("First", "Second"):
+        session = api.create_session(model, system_prompt=instructions)
+        events = api.stream_message(session["session_id"], question)
+        assert of_type(events, "warning") == []
+
+
 def test_after_a_restart_the_stored_token_count_limits_the_answer(tmp_path: Path) -> None:
     dense = Model("dense", context_length=8192, chars_per_token=1)
     with StubServer(models=[dense], speed=0) as stub:

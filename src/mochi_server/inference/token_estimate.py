@@ -69,18 +69,26 @@ class TokenEstimate:
         image_tokens = IMAGE_TOKENS * size.images
         return text_tokens + image_tokens + 1
 
+    def most_tokens(self, size: PromptSize) -> int:
+        """Return a cautious upper limit: a token for each character, or the estimate if that is
+        larger.
+        """
+        image_tokens = IMAGE_TOKENS * size.images
+        one_for_each_character = size.characters + image_tokens
+        return max(self.tokens(size), one_for_each_character)
+
     def room(
         self, size: PromptSize, window: int, *, counted: int = 0, answer_tokens: int = 0
     ) -> int:
         """Return a cautious estimate of the tokens that a prompt leaves free.
 
-        Until the model's ratio is known, a prompt may have a token for each character. It is then
-        assumed to leave a quarter of the window free, and ``answer_tokens`` where its estimate
-        does. ``counted`` is Ollama's latest count.
+        Until the model's ratio is known, a prompt may have ``most_tokens``. It is then assumed to
+        leave a quarter of the window free, and ``answer_tokens`` where its estimate does.
+        ``counted`` is Ollama's latest count.
         """
         tokens = self.tokens(size)
         if self.tokens_per_char is None:
-            most = size.characters + IMAGE_TOKENS * size.images
+            most = self.most_tokens(size)
             beside_answer = window - _TEMPLATE_TOKENS - answer_tokens
             limit = min(window * 3 // 4, int(beside_answer / (1 + _MAX_ESTIMATE_ERROR)))
             tokens = max(tokens, counted, min(most, limit))

@@ -201,7 +201,7 @@ class Allocation:
         used = answer_tokens
         if isinstance(prompt_count, int):
             prompt_tokens = max(prompt_count, prompt_tokens)
-            is_truncated = self._is_truncated(prompt_count, prompt.characters)
+            is_truncated = self._is_truncated(prompt_count, prompt)
             if not is_truncated:
                 self.estimate.observe(prompt, prompt_count)
             self._highest_count = max(self._highest_count, prompt_count)
@@ -215,14 +215,17 @@ class Allocation:
             self.usage = max(self.usage, used)
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
-    def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
+    def _is_truncated(self, prompt_tokens: int, prompt: PromptSize) -> bool:
         """Return whether Ollama has truncated a prompt: its count fills the window, or is too small
-        for the text.
+        for a text that may exceed the window.
         """
         if self.model.is_cloud:  # Ollama does not truncate its prompts
             return False
         if self.size is not None and prompt_tokens >= self.size:
             return True
+        if self.size is not None and self.estimate.most_tokens(prompt) <= self.size:
+            return False  # old versions of Ollama do not count cached tokens
+        characters = prompt.characters
         if characters <= _LONG_CHARS or prompt_tokens * _MAX_CHARS_PER_TOKEN >= characters:
             return False
         earlier = max(self._highest_count, self.usage)
