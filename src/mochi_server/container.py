@@ -33,7 +33,7 @@ from mochi_server.constants import (
     PING_SECONDS,
     SECONDS_PER_HOUR,
 )
-from mochi_server.errors import MochiError, NotReady, ShuttingDown, StorageFailed
+from mochi_server.errors import MochiError, NotReady, ShuttingDown, StorageBusy, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.mcp.authorizations import McpAuthorizations
 from mochi_server.mcp.limits import McpLimits
@@ -306,6 +306,8 @@ class Services:
             await self.stores.check()
         except StorageFailed as error:
             raise NotReady(error.message) from error
+        except StorageBusy as error:
+            raise NotReady(error.cause) from error  # the message contains a path
 
     async def drain(self) -> None:
         """Refuse new turns and comparisons, and wait for the running ones.

@@ -130,6 +130,23 @@ def test_error_explains_a_lock_of_another_machine(
         manager.create_session(OPTIONS)
 
 
+def test_server_is_not_ready_while_another_process_uses_its_sessions(
+    stub: StubServer, tmp_path: Path, sessions_dir: Path
+) -> None:
+    lock = sessions_dir / ".lock"
+    lock.mkdir(parents=True)  # the server starts, but cannot lock the directory
+    with RunningServer(tmp_path, stub.url) as server:
+        lock.rmdir()
+        with held(sessions_dir, "123 other.example"):
+            refused = server.api().http.get("/health/ready")
+        assert error_of(refused) == (503, "NOT_READY")
+        assert refused.json()["error"]["details"] == {
+            "reason": "Another process uses the session files."
+        }
+        assert str(tmp_path) not in refused.text
+        assert server.api().http.get("/health/ready").status_code == 200
+
+
 @contextmanager
 def held(directory: Path, owner: str) -> Iterator[None]:
     unlock = lock_file(directory / ".lock")

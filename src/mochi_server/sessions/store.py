@@ -433,7 +433,7 @@ class Stores(Protocol):
         """
 
     async def check(self) -> None:
-        """Raise ``StorageFailed`` if sessions cannot be stored."""
+        """Raise ``StorageFailed`` or ``StorageBusy`` if sessions cannot be stored."""
 
     def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
         """Call ``callback`` with the ids of sessions that this process had locked and another

@@ -111,7 +111,9 @@ class SessionDirectory:
         self._lock.release()
 
     def check(self) -> None:
-        """Raise StorageFailed if a small file cannot be written to the directory."""
+        """Raise StorageFailed if a small file cannot be written to the directory, or
+        DirectoryInUse.
+        """
         with storage_errors("write the sessions directory"):
             self._lock.create()
             suffix = atomic_files.TEMPORARY
