@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from mochi_server.errors import SessionBusy, SessionNotFound
 from mochi_server.sessions import FileSessionStore
-from mochi_server.sessions.change import Change
+from mochi_server.sessions.change import Change, Notice
 from mochi_server.storage.session_record import SessionLocks
 from tests.sessions.samples import contents, new_session, stored_session, user
 
@@ -177,6 +177,18 @@ async def test_running_write_finishes_before_cancellation(
     with pytest.raises(asyncio.CancelledError):
         await writing
     assert contents(await files.load(session.session_id)) == ["a"]
+
+
+async def test_webhook_of_a_cancelled_write_is_delivered(files: FileSessionStore) -> None:
+    session = await stored_session(files)
+    notice = Notice("msg_a", session.session_id, "{}")
+    writing = asyncio.create_task(files.write(session.session_id, Change(notices=[notice])))
+    await checkpoint()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert await files.undelivered() == [notice]
+    assert await files.outbox.claim(60) == notice
 
 
 async def test_lock_of_session_deleted_meanwhile_is_not_found(files: FileSessionStore) -> None:

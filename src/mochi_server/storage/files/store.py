@@ -62,7 +62,8 @@ def _in_thread(
 class FileSessionStore(SessionStore):
     """``SessionStore`` in a directory of files, which it locks.
 
-    A cancelled call still completes its writes.
+    A cancelled ``write`` completes, with its webhooks. Another cancelled call completes what it
+    has begun in a thread, and does not try again.
     """
 
     def __init__(
@@ -132,6 +133,9 @@ class FileSessionStore(SessionStore):
         return session if session is not None else await self._load(session_id)
 
     async def write(self, session_id: str, change: Change) -> int:
+        return await run_shielded(self._write_and_report(session_id, change))
+
+    async def _write_and_report(self, session_id: str, change: Change) -> int:
         removed = await self._write(session_id, change)
         self.outbox.add(change.notices)
         return removed
