@@ -685,6 +685,13 @@ def test_no_call_of_a_left_out_tool_is_required(client: openai.OpenAI, choice: A
     assert [notice["code"] for notice in response.mochi["notices"]] == ["TOOL_LEFT_OUT"]
 
 
+def test_tool_left_out_of_a_namespace_can_be_chosen(client: openai.OpenAI) -> None:
+    tools: Any = [{"type": "namespace", "name": "web", "tools": [{"type": "web_search"}]}]
+    response: Any = respond(client, input="Hello!", tools=tools, tool_choice={"type": "web_search"})
+    assert [item.type for item in response.output] == ["message"]
+    assert [notice["code"] for notice in response.mochi["notices"]] == ["TOOL_LEFT_OUT"]
+
+
 def test_required_call_of_other_tools_stays_required(client: openai.OpenAI) -> None:
     search: Any = {"type": "web_search"}
     asks: Any = {"input": "Hello!", "tool_choice": "required"}

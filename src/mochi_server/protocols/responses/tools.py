@@ -112,7 +112,7 @@ def without_other_tools(choice: Any, tools: Iterable[ResponseTool]) -> Any:
     """
     if not isinstance(choice, dict):
         return choice
-    others = [tool.type for tool in tools if isinstance(tool, OtherTool)]
+    others = omitted_types(tools)
     if choice.get("type") in others:
         return "auto"
     allowed = choice.get("tools")
