@@ -96,7 +96,7 @@ class Run:
 
     @property
     def latest(self) -> "Run":
-        """Run that continues this run now, or the run itself."""
+        """Latest run of the same turn: this run, or the last of its successors."""
         run = self
         while run.continued_by is not None:
             run = run.continued_by

@@ -47,7 +47,7 @@ class Subscriber:
             call = EagerCall(self._receive(batch))
             if call.is_done and self._source.running:
                 return
-            self._call = call
+            self._call = call  # if it has failed, ``catch_up`` raises its error
         self._wakeup.set_result(None)
 
     def wake(self) -> None:

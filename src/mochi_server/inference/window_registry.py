@@ -29,7 +29,10 @@ _MAX_ADJUSTMENTS = 10
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for a request. If ``window`` is None, send no ``num_ctx``."""
+    """Context window for a request.
+
+    A request sends it as ``num_ctx``, unless it is None or the model is a cloud model.
+    """
 
     window: int | None
     reason: str
@@ -54,7 +57,7 @@ class _ModelWindow:
     # Windows with which this server may have loaded the model.
     requested: set[int | None] = field(default_factory=set)
     by_ollama: int = 0  # window with which another program has loaded the model, or 0
-    requests: int = 0  # requests with this window that wait or run
+    requests: int = 0  # requests that wait or run and began with the window
 
 
 async def _unknown() -> None:
@@ -176,9 +179,10 @@ class WindowRegistry:
 
     @contextmanager
     def in_use(self, model: str, window: int | None) -> Iterator[None]:
-        """Keep new sessions from resetting the window of a model during a request with ``window``.
+        """Keep new sessions from resetting the window of a model during a request that begins with
+        ``window``.
 
-        A request with another window, such as a manual one, keeps nothing.
+        A request that begins with another window, such as a manual one, keeps nothing.
         """
         entry = self._entry(model)
         if window != entry.window:

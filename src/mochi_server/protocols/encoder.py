@@ -51,7 +51,7 @@ class Encoder(ABC):
         return self.encode_parts(parts)
 
     def closing(self) -> bytes:
-        """Return the bytes that end the stream. Call this after the run has ended."""
+        """Return the bytes that end the stream. Call this after the last run of the turn."""
         return self.encode_parts(self._reader.end(self.run.latest))
 
     def abort(self) -> None:  # noqa: B027 - most protocols store nothing
@@ -113,8 +113,8 @@ class BlockEncoder(Encoder):
     end.
 
     A block ends when a part of the other class follows, or when the subclass calls ``close_block``.
-    ``start_block`` and ``end_block`` receive the first part of the block. All methods return the
-    bytes to send.
+    No other part ends it. ``start_block`` and ``end_block`` receive the first part of the block.
+    All methods return the bytes to send.
     """
 
     def __init__(self, run: Run) -> None:
@@ -138,7 +138,8 @@ class BlockEncoder(Encoder):
         self._first = part
         return closed + self.start_block(part) + self.delta(part)
 
-    reasoning = text
+    def reasoning(self, part: Reasoning) -> bytes:
+        return self.text(part)
 
     def close_block(self) -> bytes:
         """Return the bytes that end the open block, or empty bytes if no block is open."""
@@ -153,11 +154,9 @@ class AnswerBlockEncoder(BlockEncoder):
     """Encoder that also starts a new block for each answer of the model."""
 
     def text(self, part: Text | Reasoning) -> bytes:
-        if part.is_separate:
+        if part.is_separate:  # of another answer than the text before it
             return self.close_block() + super().text(part)
         return super().text(part)
-
-    reasoning = text
 
     def text_end(self, _: TextEnd) -> bytes:
         return self.close_block()

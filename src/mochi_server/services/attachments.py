@@ -164,11 +164,13 @@ async def text_of(data: bytes, media_type: str, name: str) -> str:
 
     Args:
         data: The bytes of the file.
-        media_type: Media type of the request, also with ``charset``. Magic bytes precede it.
+        media_type: Media type of the request, also with ``charset``. The first bytes of a PDF take
+            precedence.
         name: Name of the file, for its suffix.
 
     Raises:
-        UnreadableFile: The file is neither text nor a PDF with text, or it is too large.
+        UnreadableFile: The file is neither text nor a PDF with text, it is too large, or this
+            server cannot read PDF files.
     """
     if _is_pdf(data, media_type, name):
         return await _pdf_text(data)
@@ -245,7 +247,7 @@ def _hash(data: bytes) -> str:
 
 
 async def _text_from_worker(data: bytes) -> str:
-    """Return the text of a PDF, which a process reads that ends after ``PDF_SECONDS``."""
+    """Return the text of a PDF. A process of its own reads it, for at most ``PDF_SECONDS``."""
     if find_spec("pypdf") is None:
         command = install_command("files")
         raise UnreadableFile(

@@ -53,7 +53,8 @@ class Caller:
     def inside(self, owner: str | None) -> "Caller":
         """Return the caller during a turn in a session of ``owner``.
 
-        What the turn creates has the same owner.
+        What the turn creates has the same owner. In a session of another owner, even a caller that
+        sees everything sees only what belongs to that owner.
         """
         return (
             self

@@ -139,7 +139,9 @@ class SessionRecord:
     def versions_after(
         self, from_index: int, messages: Sequence[Message], change: VersionChange | None
     ) -> ChangedVersions:
-        """Return the versions after ``messages`` have replaced those from ``from_index``."""
+        """Return the versions after ``messages`` have replaced those from ``from_index``, and how
+        many were removed.
+        """
         if change is None:
             return ChangedVersions(self.versions)
         replaced = self.messages[self.position(from_index) :]
@@ -165,19 +167,19 @@ class SessionRecord:
         return self.with_partial(message), line
 
     def tail_line(
-        self, from_index: int, after: "SessionRecord", versions: VersionChange | None = None
+        self, from_index: int, after: "SessionRecord", change: VersionChange | None = None
     ) -> bytes:
         """Return the line of the turn log for the change from this record to ``after``.
 
-        The messages differ only from position ``from_index``.
+        The messages differ only from position ``from_index``. ``change`` is that of the versions.
         """
         head = {"at": self.digest, "from": from_index, "updated_at": after.metadata.updated_at}
         if after.metadata.turn is not None:
             head["turn"] = after.metadata.turn.to_dict()
         if after.metadata.notices:
             head["notices"] = after.metadata.notices
-        if versions is not None:
-            head["versions"] = asdict(versions)
+        if change is not None:
+            head["versions"] = asdict(change)
         new = map(encode, after.messages[from_index:])
         return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
 
@@ -321,7 +323,7 @@ class SessionLocks:
             await request.granted
             yield
         finally:
-            if request in queue:
+            if request in queue:  # else it was refused
                 had_lock = queue[0] is request
                 queue.remove(request)
                 if had_lock:

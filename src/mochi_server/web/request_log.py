@@ -72,7 +72,7 @@ class RequestLogMiddleware:
             names.append(protocol.request_id_header.encode())
         started = perf_counter()
         status: int | None = None
-        ended: str | None = "client_left"
+        ended: str | None = "client_left"  # None after a complete response
 
         def send_with_id(message: Message) -> Awaitable[None]:  # called for every chunk of a stream
             nonlocal status, ended
@@ -85,9 +85,8 @@ class RequestLogMiddleware:
                     *message.get("headers", ()),
                     *((name, request_id.encode()) for name in names),
                 ]
-                if (
-                    scope["app"].state.services.turns.shutdown.is_set()
-                ):  # so that clients connect to another server
+                turns = scope["app"].state.services.turns
+                if turns.shutdown.is_set():  # so that clients connect to another server
                     headers = [
                         *(each for each in headers if each[0] != b"connection"),
                         (b"connection", b"close"),

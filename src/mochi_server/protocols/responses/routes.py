@@ -59,8 +59,8 @@ async def create_response(
         response_id = f"resp_{session_id}_{run.position}_{run.origin}"
     is_background = bool(body.background)
     fields = body.repeated_fields()
+    # Without a session, the server keeps a response in memory for an hour.
     fields |= {"id": response_id, "store": is_session or is_background}
-
     if body.store is not False and not is_session:
         known.add_input(response_id, [item.model_dump(exclude_unset=True) for item in items])
 
@@ -80,7 +80,7 @@ async def create_response(
         started = retrieval.run_in_background(known, encoder)
         if not body.stream:
             return JSONResponse(started)
-        encoder = build(started)
+        encoder = build(started)  # a second one, because the first one completes the response
     return await respond(request, encoder, stream=body.stream)
 
 

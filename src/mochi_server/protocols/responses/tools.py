@@ -155,7 +155,7 @@ def flattened(tools: Iterable[ResponseTool]) -> Functions:
     """Return the functions of all tools, also those in namespaces.
 
     A function in a namespace whose name is taken gets the namespace as prefix. If that name is
-    taken too, the later function replaces the earlier one.
+    taken too, the later function replaces the earlier one, as outside of namespaces.
     """
     found: Functions = {}
     namespaces = []
