@@ -24,7 +24,13 @@ from typing_extensions import Self
 
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS, LogFormat
 from mochi_server.util import regular_files
-from mochi_server.util.net import full_url, reachable_host, server_url
+from mochi_server.util.net import (
+    DEFAULT_PORTS,
+    full_url,
+    reachable_host,
+    server_url,
+    without_default_port,
+)
 from mochi_server.util.text import MASK, nearest
 
 
@@ -404,7 +410,7 @@ class MochiServerSettings(BaseSettings):
                 raise ValueError(
                     f"{without_credentials(origin)!r} is not an origin such as https://chat.example"
                 )
-        return tuple(origin.lower() for origin in value)  # as browsers send them
+        return tuple(without_default_port(origin.lower()) for origin in value)
 
     @model_validator(mode="after")
     def _agent_chats_follow_agents(self) -> Self:
@@ -488,9 +494,6 @@ def with_given_host(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"ollama_hosts": (), **values}
 
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
 class HostAddress(NamedTuple):
     """Name and URL of an Ollama host. The URL may contain credentials."""
 
@@ -558,7 +561,7 @@ def _netloc(url: str) -> str:
     host = parts.hostname or ""
     if ":" in host:
         host = f"[{host}]"
-    port = parts.port or _DEFAULT_PORTS[parts.scheme]
+    port = parts.port or DEFAULT_PORTS[parts.scheme]
     return f"{host}:{port}"
 
 

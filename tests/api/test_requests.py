@@ -383,6 +383,25 @@ def test_each_refused_origin_is_logged_once_with_its_setting(
         assert f"MOCHI_ALLOWED_ORIGINS={origin}" in text
 
 
+@cases(
+    ("origin", "host", "is_admitted"),
+    [
+        ("https://chat.example", "chat.example:443", True),
+        ("http://chat.example", "Chat.Example:80", True),
+        ("https://chat.example:443", "chat.example:443", True),
+        ("https://chat.example:8443", "chat.example:8443", True),
+        ("https://chat.example", "chat.example:80", False),
+        ("https://chat.example", "chat.example:8443", False),
+    ],
+)
+def test_origin_of_the_server_is_admitted_if_a_proxy_adds_the_default_port(
+    origin: str, host: str, is_admitted: bool
+) -> None:
+    headers = [(b"origin", origin.encode()), (b"host", host.encode())]
+    error = origin_check([])({"type": "http", "headers": headers})
+    assert (error is None) == is_admitted
+
+
 def test_request_embedded_by_foreign_page_is_403(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     embedded = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
@@ -460,7 +479,7 @@ def test_asterisk_allows_all_origins_and_hosts(tmp_path: Path, stub: StubServer)
 
 def test_allowed_origins_and_their_hosts_are_accepted(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(
-        tmp_path, stub.url, allowed_origins=("https://Chat.Example", "http://[fd00::1]:3000")
+        tmp_path, stub.url, allowed_origins=("https://Chat.Example:443", "http://[fd00::1]:3000")
     ) as server:
         api = server.api()
         for origin, host in (

@@ -80,6 +80,22 @@ def test_origins_can_be_a_json_list(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MochiServerSettings().allowed_origins == ("https://chat.example", "null")
 
 
+@cases(
+    ("origin", "stored"),
+    [
+        ("https://Chat.Example:443", "https://chat.example"),
+        ("http://chat.example:80", "http://chat.example"),
+        ("https://[fd00::1]:443", "https://[fd00::1]"),
+        ("http://[fd00::80]", "http://[fd00::80]"),
+        ("https://chat.example:8443", "https://chat.example:8443"),
+        ("https://chat.example:80", "https://chat.example:80"),
+        ("http://chat.example:443", "http://chat.example:443"),
+    ],
+)
+def test_origin_has_no_default_port_as_in_browsers(origin: str, stored: str) -> None:
+    assert MochiServerSettings(allowed_origins=(origin,)).allowed_origins == (stored,)
+
+
 @pytest.mark.parametrize("value", ["['k']", "[k]", '["k", 5]', '[["k"]]', '["k",]', '["", "k"]'])
 def test_invalid_json_list_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("MOCHI_API_KEYS", value)

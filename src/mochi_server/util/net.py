@@ -1,4 +1,4 @@
-"""URLs of Ollama and of this server, and the host name of this machine."""
+"""URLs of Ollama and of this server, origins, and the host name of this machine."""
 
 import re
 import socket
@@ -6,6 +6,7 @@ from functools import cache, lru_cache
 from ipaddress import ip_address
 
 OLLAMA_PORT = 11434
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def _is_ipv6(address: str) -> bool:
@@ -48,6 +49,15 @@ def is_loopback(host: str) -> bool:
         return host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost")
 
 
+def without_default_port(origin: str) -> str:
+    """Return an origin without the default port of its scheme, as browsers send it."""
+    scheme = origin.partition("://")[0]
+    port = DEFAULT_PORTS.get(scheme)
+    if port is None:
+        return origin
+    return origin.removesuffix(f":{port}")
+
+
 def server_url(host: str, port: int) -> str:
     """Return the URL of a server on this machine.
 
@@ -55,7 +65,9 @@ def server_url(host: str, port: int) -> str:
     """
     if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         host = _host_name()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    if ":" in host:
+        host = f"[{host}]"
+    return f"http://{host}:{port}"
 
 
 @cache

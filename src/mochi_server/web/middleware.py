@@ -18,7 +18,7 @@ from mochi_server.constants import API_PREFIX, OPENAI_PREFIX
 from mochi_server.errors import MochiError
 from mochi_server.services.keys import UNNAMED, KeyRing
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED, Caller
-from mochi_server.util.net import is_loopback
+from mochi_server.util.net import is_loopback, without_default_port
 from mochi_server.web.requests import ERROR, header, route_path, send_error
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -256,8 +256,9 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
     def is_admitted(origin: str, host: str) -> bool:
         try:
             parts = urlsplit(origin)
+            own = without_default_port(f"{parts.scheme}://{host}")  # some proxies add the port
             is_own = parts.scheme in ("http", "https") and (
-                is_loopback(parts.hostname or "") or parts.netloc == host
+                is_loopback(parts.hostname or "") or origin == own
             )
         except ValueError:
             is_own = False
@@ -266,7 +267,8 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
     def check(scope: Scope) -> MochiError | None:
         origin = header(scope, b"origin")
         if "*" in allowed_origins or (
-            origin and is_admitted(origin.lower(), header(scope, b"host").lower())
+            origin
+            and is_admitted(without_default_port(origin.lower()), header(scope, b"host").lower())
         ):
             return None
         # Browsers send no Origin with most resources that a page embeds, for example images.
