@@ -191,18 +191,26 @@ class NothingToSummarize(MochiError):
     template = "Session {session_id!r} has no messages to summarize."
 
 
+MANUAL_WINDOW_ADVICE = (
+    "To enlarge the window, PATCH the session's `context_window` with a larger `current_window`, "
+    "or with null to remove the manual size."
+)
+
+
 class ContextOverflow(MochiError):
     code = "CONTEXT_OVERFLOW"
     status = 422
     cause = "The prompt does not fit into the model's context window."
 
-    def __init__(self, window: int | None, estimate: int) -> None:
-        size = f" of {window} tokens" if window else ""
-        problem = (
-            f"The prompt of about {estimate} tokens does not fit into the model's context "
-            f"window{size}."
-        )
+    def __init__(self, window: int | None, estimate: int, *, is_manual: bool = False) -> None:
+        """``is_manual`` states whether a manual size is the limit, not the model."""
+        name = "the model's context window"
         advice = "Shorten the message, enable fewer tools, or use a model with a longer context."
+        if is_manual:
+            name = "the session's manual context window"
+            advice = MANUAL_WINDOW_ADVICE
+        size = f" of {window} tokens" if window else ""
+        problem = f"The prompt of about {estimate} tokens does not fit into {name}{size}."
         super().__init__(f"{problem} {advice}", window=window, estimated_tokens=estimate)
 
 

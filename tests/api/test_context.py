@@ -424,6 +424,26 @@ def test_message_larger_than_any_window_is_refused(api: Api, stub: ModelStub) ->
     assert error_of(api.http.post(f"/chat/{session_id}")) == (422, "CONTEXT_OVERFLOW")
 
 
+@cases(
+    ("window", "words_sent", "parts"),
+    [
+        (2000, 3000, ("session's manual context window of 2000 tokens", "`current_window`")),
+        (10**9, 10_000, ("model's context window of 8192 tokens", "longer context")),
+        (2000, 10_000, ("model's context window of 8192 tokens", "longer context")),
+    ],
+)
+def test_overflow_names_the_manual_window_only_if_a_larger_one_helps(
+    api: Api, stub: ModelStub, window: int, words_sent: int, parts: tuple[str, ...]
+) -> None:
+    session_id = api.create_session(stub.add_model(context_length=8192))["session_id"]
+    manual = {"context_window": {"current_window": window}}
+    api.ok(api.http.patch(f"/sessions/{session_id}", json=manual))
+    response = api.http.post(f"/chat/{session_id}", json={"message": "word " * words_sent})
+    assert error_of(response) == (422, "CONTEXT_OVERFLOW")
+    for part in parts:
+        assert part in response.json()["error"]["message"]
+
+
 @pytest.mark.two_servers
 def test_message_beyond_the_largest_window_is_refused_without_requests(
     api: Api, stub: ModelStub

@@ -32,6 +32,26 @@ def test_file_that_does_not_fit_the_largest_window_is_refused(tmp_path: Path) ->
         assert not chats(stub)
 
 
+def test_file_that_does_not_fit_a_manual_window_is_refused_with_its_remedy(
+    tmp_path: Path,
+) -> None:
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        manual = {"context_window": {"current_window": 2000}}
+        api.ok(api.http.patch(f"/sessions/{session_id}", json=manual))
+        body = {"message": "Read.", "attachments": [attached(b"word " * 3000)]}
+        response = api.http.post(f"/chat/{session_id}", json=body)
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+        message = response.json()["error"]["message"]
+        assert "the session's manual context window has 2000" in message
+        assert "`current_window`" in message
+        assert "longer context" not in message
+
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": None}))
+        assert api.ok(api.http.post(f"/chat/{session_id}", json=body))["state"] == "completed"
+
+
 def test_files_count_towards_the_context_window(tmp_path: Path) -> None:
     model = Model("large", ("completion",), context_length=65536)
     with (

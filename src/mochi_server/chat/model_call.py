@@ -322,8 +322,13 @@ class TurnPrompt:
             self.call.gateway.trims[self.call.session.session_id] = window, last
 
     def budget(self, window: int) -> Budget:
-        estimate = self.call.allocation.estimate
-        return Budget(window, lambda prompt: estimate.tokens(prompt.size_with(self.tools)))
+        allocation = self.call.allocation
+        estimate = allocation.estimate
+        return Budget(
+            window,
+            lambda prompt: estimate.tokens(prompt.size_with(self.tools)),
+            is_manual=allocation.is_manual(window),
+        )
 
     async def _shorten(self, budget: Budget, *, forced: bool) -> Prompt:
         """Return a prompt that fits the window.

@@ -261,10 +261,14 @@ def _check_attachments(prepared: PreparedTurn, model: ModelInfo) -> None:
     largest = allocation.largest
     if largest is None or tokens + MIN_ANSWER_TOKENS <= largest:
         return
+    limit = f"the largest context window of model {model.name!r}"
+    advice = "Attach less, or use a model with a longer context."
+    if allocation.is_manual(largest):
+        limit = "the session's manual context window"
+        advice = errors.MANUAL_WINDOW_ADVICE
     problem = (
-        f"attachments: the message with its files has about {tokens} tokens, and the largest "
-        f"context window of model {model.name!r} has {largest}. Attach less, or use a model with "
-        "a longer context."
+        f"attachments: the message with its files has about {tokens} tokens, and {limit} has "
+        f"{largest}. {advice}"
     )
     raise errors.ValidationFailed(problem, window=largest, estimated_tokens=tokens)
 

@@ -239,10 +239,12 @@ class Budget:
     """Token budget for a prompt.
 
     ``window`` is the context window; ``estimate`` returns a prompt's number of tokens.
+    ``is_manual`` states whether a manual size is the limit, not the model.
     """
 
     window: int
     estimate: Callable[[Prompt], int]
+    is_manual: bool
 
     def is_exceeded_by(self, prompt: Prompt) -> bool:
         return self.estimate(prompt) > self.window * BEGIN_RATIO
@@ -290,4 +292,4 @@ class Budget:
             raise self.overflow(prompt)
 
     def overflow(self, prompt: Prompt) -> ContextOverflow:
-        return ContextOverflow(self.window, self.estimate(prompt))
+        return ContextOverflow(self.window, self.estimate(prompt), is_manual=self.is_manual)

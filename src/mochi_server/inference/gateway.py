@@ -340,7 +340,7 @@ class ModelGateway:
         for _ in range(_MAX_ATTEMPTS):
             prompt = await request.prompt.fit(refused)
             if prompt is None:
-                raise refusal or ContextOverflow(allocation.size, refused or 0)
+                raise refusal or _overflow(allocation, refused or 0)
             allocation.windows.record_request(allocation.model.name, allocation.num_ctx)
             size = prompt.size
             logger.debug(
@@ -363,7 +363,7 @@ class ModelGateway:
                     continue
                 refused = _adapt_window(request, size, error)
                 refusal = error.with_traceback(None)
-        raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
+        raise _overflow(allocation, allocation.estimate.tokens(size))
 
     async def _post_chat(
         self,
@@ -510,6 +510,12 @@ class ModelGateway:
 def _model_version(host: Host, model: str) -> tuple[str, str | None]:
     """Return the full name of a model, and the digest of what a host has under this name."""
     return qualified_name(model), host.client.digest(model)
+
+
+def _overflow(allocation: Allocation, tokens: int) -> ContextOverflow:
+    """Return the error for a prompt of ``tokens`` tokens that does not fit into the window."""
+    window = allocation.size
+    return ContextOverflow(window, tokens, is_manual=allocation.is_manual(window))
 
 
 def _adapt_window(request: ModelRequest, size: PromptSize, error: OllamaError) -> int | None:

@@ -87,6 +87,12 @@ class Allocation:
             return self.context_length
         return max_window(self.model)
 
+    def is_manual(self, window: int | None) -> bool:
+        """Return whether ``window`` is a manual size below the model's maximum."""
+        if self.manual is None or self.manual == self.model.context_length:
+            return False
+        return window == self.manual
+
     @property
     def has_grown(self) -> bool:
         """Whether the model has got a larger window since the latest request."""
