@@ -118,6 +118,9 @@ def test_same_post_after_restart_gets_same_answer(holding: GatedStub, tmp_path: 
             api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY)
         )
         assert collected["message"] == api.messages(session_id)[1]
+        window = collected["context_window"]
+        assert window["usage_tokens"] is not None
+        assert (window["current_window"], window["reason"]) == (None, None)  # not stored
         for body in ({"message": "Ho"}, {}):
             other = api.http.post(f"/chat/{session_id}", json=body, headers=KEY)
             assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
