@@ -17,7 +17,7 @@ from mochi_server.chat.limits import RunLimits
 from mochi_server.container import Components
 from mochi_stub import StubServer
 from tests.support.agents import delegate, nested, write_agent
-from tests.support.api import Api, error_of, read_events
+from tests.support.api import Api, Event, error_of, read_events
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
@@ -316,6 +316,62 @@ def test_parked_turn_continues_with_the_permissions_of_its_sender(
         assert "There is no tool named 'hidden_tool'" in json.dumps(ann.messages(session_id))
         used = root.ok(root.http.get("/usage"))["usage"]
         assert {entry["key"] for entry in used} == {"bot"}
+
+
+@cases(
+    ("fields", "expected"),
+    [
+        ({"tools": "[note]"}, "There is no tool named 'hidden_tool'"),
+        ({"agents": "[]"}, "There is no tool named 'agent'"),
+    ],
+)
+def test_decision_continues_a_live_turn_with_the_permissions_of_now(
+    private_stub: StubServer, tmp_path: Path, fields: dict[str, Any], expected: str
+) -> None:
+    """The key loses a tool or its agents while its turn waits with an open stream."""
+    write_tools(tmp_path, _TOOLS)
+    write_agent(tmp_path)
+    keys = write_keys(tmp_path / "keys.yaml", ann={})
+    with RunningServer(tmp_path, private_stub.url, api_keys_file=str(keys)) as server:
+        ann = as_key(server, "ann")
+        session_id = ann.create_session(
+            "mochi",
+            tool_settings={"tools": ["hidden_tool"], "execution_policy": "confirm_destructive"},
+            agent_settings={"enabled_agents": ["helper"]},
+        )["session_id"]
+        plan = instruct(calls("hidden_tool", text="x"), delegate(words(2)), words(3))
+        with ann.open_stream(session_id, plan) as events:
+            decision = _approval_of_next(events)
+            write_keys(keys, ann=fields)
+            ann.ok(ann.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+            assert [*events][-1].type == "done"
+        assert expected in json.dumps(ann.messages(session_id))
+
+
+def test_decision_continues_a_live_turn_with_the_policy_of_now(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    """The key gets a stricter policy while its turn waits, and the next call needs approval."""
+    write_tools(tmp_path, _TOOLS)
+    keys = write_keys(tmp_path / "keys.yaml", ann={})
+    tools = {"tools": ["note", "hidden_tool"], "execution_policy": "confirm_destructive"}
+    with RunningServer(tmp_path, private_stub.url, api_keys_file=str(keys)) as server:
+        ann = as_key(server, "ann")
+        session_id = ann.create_session("mochi", tool_settings=tools)["session_id"]
+        plan = instruct(calls("hidden_tool", text="x"), calls("note", text="x"), words(3))
+        with ann.open_stream(session_id, plan) as events:
+            decision = _approval_of_next(events)
+            write_keys(keys, ann={"policy": "always_confirm"})
+            ann.ok(ann.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+            decision = _approval_of_next(events)
+            ann.ok(ann.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+            assert [*events][-1].type == "done"
+
+
+def _approval_of_next(events: Iterator[Event]) -> dict[str, Any]:
+    """Return the decision that approves the next call that waits."""
+    asked = next(e for e in events if e.type == "tool_call_confirmation_required")
+    return {"confirmation_id": asked.data["confirmation_id"], "approved": True}
 
 
 def test_embedding_model_that_a_key_may_not_use_is_unknown(server: RunningServer) -> None:

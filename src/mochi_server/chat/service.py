@@ -181,7 +181,6 @@ class TurnService:
         Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``. Raises
         ``SessionBusy`` if something else holds the session for long.
         """
-        await self.conversations.stored(session_id).load()  # raises if the caller may not see it
         # The session is busy while its turn is suspended, or another request decides.
         run, call = await _when_free(partial(self._decide, session_id, confirmation_id, decision))
         _audit_decision(session_id, confirmation_id, call.name, decision)
@@ -190,8 +189,12 @@ class TurnService:
     async def _decide(
         self, session_id: str, confirmation_id: str, decision: Decision
     ) -> tuple[Run, ToolInvocation]:
+        # This raises if the caller may not see the session.
+        session = await self.conversations.stored(session_id).load()
         run = self.table.find(session_id)
         if run is not None:
+            if self._has_other_permissions(run, session):
+                await _suspend_if_waiting(run)  # the turn continues with its new permissions
             with suppress(errors.ConfirmationNotFound):  # the turn may be suspended
                 call = await self._approvals.deliver_decision(
                     session_id, run.control, confirmation_id, decision
@@ -199,6 +202,14 @@ class TurnService:
                 return run, call
         await self._load_waiting(session_id, confirmation_id)  # its errors need no lock
         return await self._decide_stored(session_id, confirmation_id, decision)
+
+    def _has_other_permissions(self, run: Run, session: ChatSession) -> bool:
+        """Return whether the keys file has changed what the turn of a run may use."""
+        turn = session.metadata.turn
+        if turn is None:
+            return False
+        caller = self._keys.caller_inside(session.metadata.owner, turn.sender)
+        return caller.permissions != run.caller.permissions
 
     async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
         """Return the tool calls of a session that wait for approval as JSON objects.
@@ -588,10 +599,8 @@ class TurnService:
     async def _deny(self, session_id: str) -> None:
         """Deny the calls of a turn that waits for approval, if any, and end the turn."""
         live = self.table.find(session_id)
-        if live is not None and live.task is not None:
-            is_suspending = live.control.suspend()
-            if is_suspending:
-                await asyncio.wait([live.task])
+        if live is not None:
+            await _suspend_if_waiting(live)
         await self._stop_stored(session_id, only_waiting=True)
 
     async def _stop_stored(self, session_id: str, *, only_waiting: bool = False) -> Run | None:
@@ -926,6 +935,12 @@ async def _when_free(attempt: Callable[[], Awaitable[_Result]]) -> _Result:
             return await attempt()
         await asyncio.sleep(_RETRY_SECONDS)
     return await attempt()
+
+
+async def _suspend_if_waiting(run: Run) -> None:
+    """Suspend the turn of a run if it is live and waits for a decision, and wait for its end."""
+    if run.task is not None and run.control.suspend():
+        await asyncio.wait([run.task])
 
 
 def _turn_to_end(session: ChatSession, *, only_waiting: bool) -> StoredTurn | None:
