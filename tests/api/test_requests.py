@@ -273,6 +273,12 @@ def test_invalid_positions_and_keys_are_explained(api: Api) -> None:
             "Expecting property name enclosed in double quotes at line 1, column 2. Use double "
             "quotes (\") instead of single quotes (').",
         ),
+        (b'{"message": "a}', "Unterminated string starting at line 1, column 13."),
+        (
+            b'{"message": "a\nb"}',
+            "Invalid control character at line 1, column 15. Write a line break in a string as "
+            "\\n, and a tab as \\t.",
+        ),
     ],
 )
 def test_invalid_json_is_reported_with_its_place(api: Api, body: bytes, message: str) -> None:

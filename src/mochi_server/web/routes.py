@@ -263,10 +263,12 @@ def _json_problem(text: str, position: int, problem: Mapping[str, Any]) -> str:
     """Return the error message for a body that is not JSON: what is wrong, and where."""
     line = text.count("\n", 0, position) + 1
     column = position - text.rfind("\n", 0, position)
-    reason = problem["ctx"]["error"]
+    reason = problem["ctx"]["error"].removesuffix(" at")
     message = f"The body is not valid JSON: {reason} at line {line}, column {column}."
     if text[position : position + 1] == "'":
         message += " Use double quotes (\") instead of single quotes (')."
     elif text[:position].rstrip().endswith(",") and text[position : position + 1] in ("}", "]"):
         message += " Remove the comma before it."
+    elif reason == "Invalid control character":
+        message += r" Write a line break in a string as \n, and a tab as \t."
     return message
