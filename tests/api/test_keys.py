@@ -224,22 +224,25 @@ def test_agent_chat_belongs_to_the_owner_of_the_session(server: RunningServer) -
         ("keys: 1\n", "line 1: not a list of keys"),
         ("- name: [\n", "line 2: "),
         ("- a\n", "line 1: not a list of keys"),
-        (None, "line 1: No such file"),
     ],
 )
-def test_app_with_an_invalid_file_does_not_start(
-    tmp_path: Path, text: str | None, problem: str
-) -> None:
+def test_app_with_an_invalid_file_does_not_start(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "keys.yaml"
-    if text is not None:
-        path.write_text(text)
+    path.write_text(text)
     with pytest.raises(KeysFileInvalid) as raised:
         create_app(data_dir=str(tmp_path), api_keys_file="keys.yaml")
     assert f"{path}, {problem}" in raised.value.message
     assert "plain text" not in raised.value.message
 
 
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        KeysFileInvalid, match=r"keys\.yaml does not exist\. `mochi-server keys add"
+    ):
+        create_app(data_dir=str(tmp_path), api_keys_file="keys.yaml")
+
+
 def test_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "keys.yaml").mkdir()
-    with pytest.raises(KeysFileInvalid, match=r"keys\.yaml, line 1: Is a directory"):
+    with pytest.raises(KeysFileInvalid, match=r"cannot read .*keys\.yaml: Is a directory"):
         create_app(data_dir=str(tmp_path), api_keys_file="keys.yaml")

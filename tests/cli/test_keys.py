@@ -230,7 +230,7 @@ def test_missing_file_has_no_keys_to_list_or_revoke(
     output = capsys.readouterr()
     assert (output.out, output.err) == (
         "",
-        f"mochi-server: {path}, line 1: No such file or directory\n",
+        f"mochi-server: {path} does not exist. `mochi-server keys add NAME` creates it\n",
     )
 
 
@@ -291,6 +291,13 @@ def test_command_without_an_action_names_the_actions(
     with pytest.raises(SystemExit, match="2"):
         main([command])
     assert f"required: {actions}" in capsys.readouterr().err
+
+
+def test_server_without_its_keys_file_does_not_start(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([]) == 1
+    assert f"{path} does not exist. `mochi-server keys add NAME`" in capsys.readouterr().err
 
 
 def test_server_with_an_invalid_file_does_not_start(

@@ -289,6 +289,10 @@ MISTAKES: dict[str, list[Mistake]] = {
             "`mochi-server store copy data postgres`", _command("store", "copy", "data", "postgres")
         ),
         Mistake("`mochi-server keys list` without `MOCHI_API_KEYS_FILE`", _command("keys", "list")),
+        Mistake(
+            "`MOCHI_API_KEYS_FILE=keys.yaml mochi-server` before the first `keys add`",
+            _command(MOCHI_API_KEYS_FILE="keys.yaml"),
+        ),
     ],
     SESSIONS: [
         Mistake("Ollama is not running", _unreachable_ollama),

@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 class KeysFileInvalid(MochiError):
     """The keys file cannot be used.
 
-    The message has the path, the line and the problem, but no value.
+    The message has the path, the problem and the line with it, if any, but no value.
     """
 
     code, status, cause = "KEYS_FILE_INVALID", 500, "The keys file cannot be used."
@@ -154,7 +154,7 @@ def read_keys(path: Path) -> KeysFile:
     default: Key | None = None
     line = 1
     try:
-        root = yaml.compose(regular_files.read_text(path), yaml.SafeLoader)
+        root = yaml.compose(_text_of(path), yaml.SafeLoader)
         for number, entry in enumerate(_parts(root, yaml.SequenceNode) if root else ()):
             line = entry.start_mark.line + 1
             fields = _parts(entry, yaml.MappingNode)
@@ -168,13 +168,24 @@ def read_keys(path: Path) -> KeysFile:
             if not {"name", "hash"} <= key.keys():
                 raise ValueError("the key has no `name` or no `hash`")
             keys.append(key)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError) as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        problem = problem or getattr(error, "strerror", None) or error
+        problem = problem or error
         raise KeysFileInvalid(
             f"{path}, line {mark.line + 1 if mark else line}: {problem}"
         ) from None
     return KeysFile(keys, default)
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a keys file. Raises ``KeysFileInvalid`` and ``UnicodeDecodeError``."""
+    try:
+        return regular_files.read_text(path)
+    except FileNotFoundError:
+        hint = "`mochi-server keys add NAME` creates it"
+        raise KeysFileInvalid(f"{path} does not exist. {hint}") from None
+    except OSError as error:
+        raise KeysFileInvalid(f"cannot read {path}: {error.strerror}") from None
 
 
 def _parts(node: yaml.Node, kind: type[yaml.CollectionNode]) -> Any:
