@@ -263,8 +263,8 @@ def test_relative_path_is_below_the_data_directory(
     if not by_option:
         monkeypatch.setenv("MOCHI_DATA_DIR", "my_data")
         options = []
-    (tmp_path / "my_data").mkdir()
     assert main([*options, "keys", "add", "ann"]) == 0
+    assert stat.S_IMODE((tmp_path / "my_data").stat().st_mode) == 0o700
     secret = capsys.readouterr().out.strip()
     settings: dict[str, Any] = {"data_dir": "my_data"}
     keys_of_server = MochiServerSettings(**settings).keys_path

@@ -169,8 +169,10 @@ def _write(path: Path, keys: Sequence[Key], default: Key | None) -> None:
     for key in keys:
         lines = [f"{field}: {_yaml(value)}\n" for field, value in key.items()]
         text += "- " + "  ".join(lines)
+    target = path.resolve()
     try:
-        atomic_files.write(path.resolve(), text.encode())
+        atomic_files.create_directory(target.parent)
+        atomic_files.write(target, text.encode())
         if earlier is not None:
             _restore_permissions(path, earlier)
     except OSError as error:
