@@ -176,7 +176,7 @@ class Services:
         discovery = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(discovery, self.tools)
         self.sessions = SessionService(
-            self.store, gateway, self.prompts, self.tools, self.agents.directory_agents
+            self.store, gateway, self.prompts, self.tools, self.agents.directory_agents, self.keys
         )
         self.versions = VersionService(self.sessions)
         self.summaries = SummarizationService(

@@ -242,6 +242,22 @@ def test_stored_policy_and_approvals_do_not_weaken_the_policy_of_the_key(
             assert [*events][-1].type == "done"
 
 
+def test_status_shows_the_policy_and_tools_of_turns_of_the_caller(server: RunningServer) -> None:
+    """The owner's key limits turns of another key, too."""
+    root = as_key(server, "root")
+    tools = {"tools": ["note", "hidden_tool"], "execution_policy": "confirm_destructive"}
+    for owner, policy, missing in (
+        ("always", "always_confirm", []),
+        ("usual", "confirm_destructive", []),
+        ("few", "confirm_destructive", ["hidden_tool"]),
+    ):
+        session_id = as_key(server, owner).create_session("mochi")["session_id"]
+        root.ok(root.http.patch(f"/sessions/{session_id}", json={"tool_settings": tools}))
+        for api in (as_key(server, owner), root):
+            status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
+            assert (status["execution_policy"], status["missing_tools"]) == (policy, missing)
+
+
 @pytest.mark.parametrize(("key", "is_called"), [("strict", True), ("always", False)])
 def test_agent_as_a_model_follows_the_policy_of_the_key(
     server: RunningServer, shared_stub: StubServer, key: str, is_called: bool

@@ -566,7 +566,10 @@ class SessionStatus(Schema):
         description="Enabled tools that exist, including the tools of the group."
     )
     missing_tools: list[str] = Field(description="Enabled tools and tool group that do not exist.")
-    execution_policy: str
+    execution_policy: str = Field(
+        description="Tool policy of the next turn: that of the session, or a stricter one of the "
+        "API key."
+    )
     agents_enabled: bool
     enabled_agents: list[str] = Field(description="Enabled agents that exist and are valid.")
     missing_agents: list[str] = Field(
@@ -599,7 +602,7 @@ class SessionStatus(Schema):
             tools_enabled=bool(tools.tools or tools.tool_group),
             active_tools=state.selection.active_tools,
             missing_tools=state.selection.missing_tools,
-            execution_policy=tools.execution_policy.value,
+            execution_policy=state.policy.value,
             agents_enabled=bool(agents.enabled_agents),
             enabled_agents=state.selection.active_agents,
             missing_agents=state.selection.missing_agents,

@@ -22,9 +22,10 @@ from mochi_server.inference.window_registry import (
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.history_changes import ChangedHistory, change_history
+from mochi_server.services.keys import KeyRing
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.audit import audit
-from mochi_server.sessions.caller import CALLER
+from mochi_server.sessions.caller import CALLER, acting_as
 from mochi_server.sessions.session import (
     ChatSession,
     SessionMetadata,
@@ -80,7 +81,8 @@ class Selection:
 class SessionState:
     """Session with the current state of its model.
 
-    ``model`` is None if the model cannot be found.
+    ``model`` is None if the model cannot be found. ``selection`` and ``policy`` are those of a turn
+    that the current caller sends.
     """
 
     session: ChatSession
@@ -88,6 +90,7 @@ class SessionState:
     manual_window: int | None
     has_dynamic_windows: bool
     selection: Selection
+    policy: ToolExecutionPolicy
     host: HostOfTurn | None
     """Host of the latest turn, or None if it is unknown."""
 
@@ -111,6 +114,7 @@ class SessionService:
 
     The agents have only their Python tools.
     """
+    keys: KeyRing
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
         """Create a session.
@@ -356,9 +360,10 @@ class SessionService:
 
     async def state(self, session_id: str) -> SessionState:
         session = await self.store.load(session_id)
-        selection = await self.selection(
-            session.metadata.tool_settings, session.metadata.agent_settings
-        )
+        tool_settings = session.metadata.tool_settings
+        caller = self.keys.caller_inside(session.metadata.owner)
+        with acting_as(caller):
+            selection = await self.selection(tool_settings, session.metadata.agent_settings)
         model = None
         config = session.metadata.context_window_config
         manual = config["current_window"] if config["manual_override"] else None
@@ -372,6 +377,7 @@ class SessionService:
             manual_window=manual,
             has_dynamic_windows=self.gateway.windows.dynamic,
             selection=selection,
+            policy=caller.permissions.stricter_policy(tool_settings.execution_policy),
             host=self._last_host(session),
         )
 

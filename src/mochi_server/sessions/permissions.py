@@ -54,13 +54,17 @@ class Permissions:
     def allow_policy(self, policy: ToolExecutionPolicy) -> bool:
         return _STRICTNESS.index(policy) >= _STRICTNESS.index(self.policy)
 
+    def stricter_policy(self, policy: ToolExecutionPolicy) -> ToolExecutionPolicy:
+        """Return the stricter one of ``policy`` and the policy of these permissions."""
+        return max(self.policy, policy, key=_STRICTNESS.index)
+
     def restricted(self, other: "Permissions") -> "Permissions":
         """Return the permissions of a caller that both these and ``other`` restrict."""
         return Permissions(
             tools=_joined(self.tools, other.tools),
             agents=_joined(self.agents, other.agents),
             models=_joined(self.models, other.models),
-            policy=max(self.policy, other.policy, key=_STRICTNESS.index),
+            policy=self.stricter_policy(other.policy),
         )
 
 
