@@ -951,6 +951,54 @@ def test_decision_after_the_timeout_is_late_also_after_a_restart(
         assert error_of(late) == (408, "TOOL_CONFIRMATION_TIMEOUT")
 
 
+def test_unknown_decision_is_not_found_while_a_call_waits(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        session_id, changed = start(api, two("a", "b"), WITH_TOOLS)
+        write_tools(tmp_path, TOOLS.replace("text: str", 'text: str, suffix: str = "!"'))
+        api.ok(api.http.post("/tools/reload"))
+        assert error_of(decide(api, session_id, changed)) == (409, "CONFIRMATION_STALE")
+        first = next_request(api, session_id, changed)
+        api.ok(decide(api, session_id, first))
+        second = next_request(api, session_id, first)
+        for confirmation_id in unknown_ids(second):
+            unknown = decide(api, session_id, {"confirmation_id": confirmation_id})
+            assert error_of(unknown) == (404, "CONFIRMATION_NOT_FOUND")
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        for confirmation_id in unknown_ids(second):
+            unknown = decide(api, session_id, {"confirmation_id": confirmation_id})
+            assert error_of(unknown) == (404, "CONFIRMATION_NOT_FOUND")
+        for earlier in (changed, first):
+            refused = decide(api, session_id, earlier)
+            assert error_of(refused) == (409, "CONFIRMATION_RESOLVED")
+        api.ok(decide(api, session_id, second))
+        finish(api, session_id)
+    assert noted(tmp_path) == ["a", "b"]
+
+
+def next_request(api: Api, session_id: str, earlier: dict[str, Any]) -> dict[str, Any]:
+    """Wait for the request that follows ``earlier``, and return its call."""
+
+    def waiting() -> list[dict[str, Any]]:
+        waiting_id = earlier["confirmation_id"]
+        return [
+            each for each in confirmations(api, session_id) if each["confirmation_id"] != waiting_id
+        ]
+
+    until(waiting)
+    return waiting()[0]
+
+
+def unknown_ids(asked: dict[str, Any]) -> list[str]:
+    """Return IDs that name the run of a request, but no request."""
+    run_part = asked["confirmation_id"].rpartition("_")[0]
+    return [asked["confirmation_id"][:-1], f"{run_part}_0000000000"]
+
+
 def test_call_that_is_announced_again_has_the_full_timeout(
     private_stub: StubServer, tmp_path: Path
 ) -> None:

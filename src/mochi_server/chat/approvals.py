@@ -59,6 +59,9 @@ def stored_error(
             return errors.ConfirmationTimeout if is_late else errors.ConfirmationResolved
     if turn is None or turn.was_lost or requesting_run(confirmation_id) not in turn.run_ids:
         return errors.ConfirmationNotFound
+    # Only a turn that waits still has the IDs of all its requests.
+    if turn.waiting is not None and confirmation_id not in turn.waiting.ids:
+        return errors.ConfirmationNotFound
     return errors.ConfirmationResolved
 
 
@@ -234,6 +237,7 @@ class SessionApprover(Approver):
         find: FindTool,
         stale_ids: tuple[str, ...],
     ) -> tuple[Decision, BoundCall] | None:
+        previous = self.writer.turn.approval
         approval = Approval(
             new_confirmation_id(self.writer.turn.run_id),
             bound.call.name,
@@ -244,6 +248,7 @@ class SessionApprover(Approver):
             expires_at=self.approvals.expires_at(),
             agent=self.agent,
             stale_ids=stale_ids,
+            earlier_ids=() if previous is None else previous.ids,
         )
         request = ApprovalRequest(approval, bound, find)
         session_id = self.writer.conversation.session_id

@@ -74,6 +74,13 @@ class Approval:
     decision: Decision | None = None
     stale_ids: tuple[str, ...] = ()
     """Confirmation IDs of earlier requests for the call, after which its tool has changed."""
+    earlier_ids: tuple[str, ...] = ()
+    """Confirmation IDs of all earlier requests of the turn. Files of earlier versions have none."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Confirmation IDs of all requests of the turn until now."""
+        return (*self.earlier_ids, *self.stale_ids, self.confirmation_id)
 
     @property
     def is_waiting(self) -> bool:
