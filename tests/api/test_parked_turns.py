@@ -584,15 +584,28 @@ def test_stream_of_a_decision_continues_when_ollama_is_back(tmp_path: Path) -> N
     assert "".join(text) == "It is noted."
 
 
-@pytest.mark.parametrize("name", ["input", "first"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"input": {"model": 5}},
+        {"first": 99},
+        {"first": -5},
+        {"replacement": [{"role": "alien"}]},
+        {"replacement": [{"role": "assistant", "content": "No ID."}]},
+    ],
+    ids=str,
+)
 def test_decision_about_a_damaged_turn_ends_it(
-    private_stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+    private_stub: StubServer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    damage: dict[str, Any],
 ) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:
         session_id, asked = run_until_asked(server)
     with changed_record(tmp_path, session_id) as record:
-        record[name] = {"model": 5} if name == "input" else 99
+        record.update(damage)
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.client
         assert error_of(decide(api, session_id, asked)) == (404, "CONFIRMATION_NOT_FOUND")

@@ -26,7 +26,14 @@ TURNS = {
     "running a call": WAITING.decided(Decision(approved=True)).started("call_1", 0),
     "continued": WAITING.decided(None).continued("r2", is_new_start=True),
     "regenerated": replace(
-        WAITING, replacement=[{"role": "tool", "content": "x"}], replacement_images=("eA==",)
+        WAITING,
+        replacement=[
+            {
+                **{"role": "tool", "content": "x", "mood": "good"},
+                **{"message_id": "m1", "timestamp": "2026-01-01T00:00:00+00:00"},
+            }
+        ],
+        replacement_images=("eA==",),
     ),
     "of an agent": StoredTurn(["r1"], parent=Parent("0123456789", "r0", "call_1")),
     "completed": WAITING.ended("completed", "m1"),
@@ -170,6 +177,8 @@ UNREADABLE: list[Any] = [
     {"run_ids": ["r1"], "state": "flying"},
     {"run_ids": ["r1"], "input": 7},
     {"run_ids": ["r1"], "approval": {"confirmation_id": 1}},
+    {"run_ids": ["r1"], "first": -1},
+    {"run_ids": ["r1"], "replacement": [{"role": "user", "content": "Hi"}]},
 ]
 
 

@@ -10,11 +10,12 @@ import time
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mochi_server.errors import ServerLost
+from mochi_server.sessions.types import AssistantMessage, ToolMessage
 
 TurnState = Literal[
     "running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"
@@ -23,6 +24,7 @@ TurnState = Literal[
 
 A turn that is stored as ``running`` without a server that runs it was interrupted by a crash.
 """
+_ReplacementMessage = Annotated[AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class StoredTurn:
     A turn that continues after a wait or a crash is a new run.
     """
     state: TurnState = "running"
-    first: int = 0
+    first: Annotated[int, Field(ge=0)] = 0
     """Number of messages in the session before the first answer of the turn."""
     answer_id: str | None = None
     """ID of the message of the answer when the turn has ended."""
@@ -176,10 +178,11 @@ class StoredTurn:
         try:
             turn = _adapter().validate_python(stored)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise ValueError(_problem(error)) from error
         if not turn.run_ids:
             raise ValueError("run_ids: the turn has no run")
+        if turn.replacement:
+            _check_replacement(turn.replacement)
         return turn
 
     def to_dict(self) -> dict[str, Any]:
@@ -313,6 +316,25 @@ def answer_message_id(turn_id: str, index: int) -> str:
     return blake2b(f"{turn_id} {index}".encode(), digest_size=5).hexdigest()
 
 
+def _check_replacement(messages: list[dict[str, Any]]) -> None:
+    """Raise ``ValueError`` unless each message is a valid answer or tool result."""
+    try:  # the validated messages are not used, because they lack unknown keys
+        _replacement_adapter().validate_python(messages)
+    except ValidationError as error:
+        raise ValueError(f"replacement.{_problem(error)}") from error
+
+
+def _problem(error: ValidationError) -> str:
+    """Return the first problem of a stored value in one line."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 @cache
 def _adapter() -> TypeAdapter[StoredTurn]:
     return TypeAdapter(StoredTurn)  # built at its first use, because building it is slow
+
+
+@cache
+def _replacement_adapter() -> TypeAdapter[list[_ReplacementMessage]]:
+    return TypeAdapter(list[_ReplacementMessage])
