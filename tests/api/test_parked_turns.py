@@ -588,6 +588,7 @@ def test_stream_of_a_decision_continues_when_ollama_is_back(tmp_path: Path) -> N
     "damage",
     [
         {"input": {"model": 5}},
+        {"input": None},
         {"first": 99},
         {"first": -5},
         {"replacement": [{"role": "alien"}]},

@@ -179,6 +179,7 @@ UNREADABLE: list[Any] = [
     {"run_ids": ["r1"], "approval": {"confirmation_id": 1}},
     {"run_ids": ["r1"], "first": -1},
     {"run_ids": ["r1"], "replacement": [{"role": "user", "content": "Hi"}]},
+    {"run_ids": ["r1"], "state": "waiting_for_approval"},
 ]
 
 

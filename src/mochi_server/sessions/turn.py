@@ -181,6 +181,8 @@ class StoredTurn:
             raise ValueError(_problem(error)) from error
         if not turn.run_ids:
             raise ValueError("run_ids: the turn has no run")
+        if turn.state == "waiting_for_approval" and turn.input is None:
+            raise ValueError("input: a turn that waits needs its request")
         if turn.replacement:
             _check_replacement(turn.replacement)
         return turn
