@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from mochi_server.errors import OriginForbidden
+from mochi_server.protocols.frontends import FrontendOptions
+from mochi_server.schemas.chat import ChatRequest
 from mochi_server.web.middleware import origin_check
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
@@ -313,6 +315,17 @@ def test_undecodable_json_is_reported(api: Api, body: bytes) -> None:
         "message": message,
         "details": {"errors": []},
     }
+
+
+def test_null_is_the_default_of_optional_fields(api: Api, session_id: str) -> None:
+    optional = ChatRequest.model_fields.keys() - {"message"}
+    body = {"message": "Hello!", **dict.fromkeys(optional)}
+    answer = api.ok(api.http.post(f"/chat/{session_id}", json=body))
+    assert answer["message"]["role"] == "assistant"
+    assert api.http.post(f"/chat/{session_id}/stream", json=body).status_code == 200
+    messages = [{"role": "user", "parts": [{"type": "text", "text": "Hello!"}]}]
+    frontend = {"messages": messages, **dict.fromkeys(FrontendOptions.model_fields)}
+    assert api.http.post(f"/chat/{session_id}/ai-sdk", json=frontend).status_code == 200
 
 
 def test_bodies_over_the_limit_are_413(tmp_path: Path, stub: StubServer) -> None:

@@ -443,6 +443,19 @@ def test_edited_arguments_whose_validator_hangs_are_refused(
     assert [event.data["result"] for event in results] == ["fine"]
 
 
+def test_null_in_a_decision_is_the_default(api: Api) -> None:
+    session_id = session_with(api, "always_confirm")
+    with api.open_stream(
+        session_id, instruct(calls("note", text="one"), calls("note", text="two"))
+    ) as stream:
+        pending = PendingApproval(api, session_id, stream)
+        defaults = dict.fromkeys(["arguments", "reason", "remember"])
+        api.ok(pending.decide(approved=True, **defaults))
+        second = PendingApproval(api, session_id, stream)
+        api.ok(second.decide(approved=False))
+        second.remaining_events()
+
+
 def test_approval_can_apply_to_the_whole_session(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     with api.open_stream(

@@ -179,7 +179,7 @@ async def confirm_tool(
 
     After a restart of the server, a decision continues the turn.
     """
-    decision = Decision(body.approved, body.arguments, body.reason, body.remember)
+    decision = Decision(body.approved, body.arguments, body.reason, body.remember or "once")
     run, call = await services.turns.decide(session_id, body.confirmation_id, decision)
     continues_later = run.task is None and not run.has_ended
     if continues_later:

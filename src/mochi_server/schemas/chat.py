@@ -124,20 +124,20 @@ class ChatRequest(
     attachments: Annotated[Items[AttachmentIn], Field(max_length=MAX_ATTACHMENTS)] | None = Field(
         None, description="Files that the model reads: text of any kind, and PDF."
     )
-    if_busy: Literal["reject", "wait"] = Field(
+    if_busy: Literal["reject", "wait"] | None = Field(
         "reject", description="While a turn runs: return 409, or wait."
     )
-    if_waiting: Literal["reject", "deny"] = Field(
+    if_waiting: Literal["reject", "deny"] | None = Field(
         "reject",
         description="While tool calls wait for approval: return 409, or deny them and send the "
         "message.",
     )
     on_disconnect: OnDisconnect = "cancel"
-    background: bool = Field(
+    background: bool | None = Field(
         False,
         description="Without streaming: return 202 when the turn starts. The turn needs no client.",
     )
-    wait_for_confirmation: bool = Field(
+    wait_for_confirmation: bool | None = Field(
         False, description="Without streaming: wait for approval of tool calls."
     )
 
@@ -162,6 +162,7 @@ class ChatRequest(
         files: dict[Location, EncodedFile] = {}
         for index, attachment in enumerate(self.attachments or ()):
             files["attachments", index] = attachment.file
+        on_disconnect = self.on_disconnect or "cancel"
         return TurnInput(
             self.message,
             images=await read_images(images),
@@ -173,10 +174,10 @@ class ChatRequest(
                 format=self.format,
                 keep_alive=self.keep_alive,
             ),
-            if_busy=self.if_busy,
-            if_waiting=self.if_waiting,
-            on_disconnect="continue" if self.background else self.on_disconnect,
-            interactive=streaming or self.wait_for_confirmation or self.background,
+            if_busy=self.if_busy or "reject",
+            if_waiting=self.if_waiting or "reject",
+            on_disconnect="continue" if self.background else on_disconnect,
+            interactive=bool(streaming or self.wait_for_confirmation or self.background),
             key=key,
         )
 

@@ -204,7 +204,7 @@ IdempotencyKey = Annotated[
     str, AfterValidator(_idempotency_key), Field(json_schema_extra={"pattern": KEY_PATTERN})
 ]
 OnDisconnect = Annotated[
-    Literal["cancel", "continue"],
+    Literal["cancel", "continue"] | None,
     Field(
         description="`cancel` ends the turn when its last client disconnects. `continue` does not."
     ),

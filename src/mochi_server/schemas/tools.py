@@ -103,7 +103,7 @@ class ToolDecision(
     reason: str | None = Field(
         None, max_length=10_000, description="Reason that the model receives."
     )
-    remember: Literal["once", "session"] = Field(
+    remember: Literal["once", "session"] | None = Field(
         "once", description="`session` also approves later calls."
     )
 

@@ -192,7 +192,7 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
         generation=options.generation,
         tools=ToolSelection(client_tools=ollama_tools(tools)),
         instructions="\n\n".join(context) or None,
-        on_disconnect=options.on_disconnect,
+        on_disconnect=options.on_disconnect or "cancel",
     )
     return turn, sent
 

@@ -98,7 +98,7 @@ async def parse(request: AiSdkRequest) -> tuple[TurnInput, SentMessages]:
     action = _action(request)
     turn = TurnInput(
         generation=request.generation,
-        on_disconnect=request.on_disconnect,
+        on_disconnect=request.on_disconnect or "cancel",
         # The space keeps it apart from the keys of the native API.
         key=f"ai-sdk {message.id}" if message.id and action == "add" else None,
     )
